@@ -1,0 +1,1 @@
+"""Durable graph flows: compile, run, wait, resume."""

@@ -1,0 +1,1 @@
+"""What survives: events, snapshots, waits, artifacts."""

@@ -1,0 +1,1 @@
+"""The pure kernel: graph, events, commands, state."""

@@ -1,0 +1,125 @@
+"""Commands: what the kernel wants done. An engine carries them out after the event is on disk."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import Plain
+
+
+class Run(NamedTuple):
+    """Run one attempt of a task; answer with `succeeded` or `failed` for the same unit, attempt."""
+
+    unit: int
+    attempt: int
+    step: int
+    """Number of the step in the compiled flow; its `kind`, `task` and `effect` say what to run."""
+    address: str
+    args: Plain
+    """Evaluated arguments of a call; may hold `SecretText` nowhere."""
+    input: Plain
+    """Evaluated input; may hold `SecretText`."""
+    key: str | None
+    """Idempotency key, if the tool names one; else the engine derives it from the address."""
+
+
+class Stop(NamedTuple):
+    """Withdraw a running attempt: cancel it, kill its processes. Its late result is still told."""
+
+    unit: int
+    attempt: int
+
+
+class OpenWait(NamedTuple):
+    """A wait is open (or has changed: same id again). `record` is plain data for lists and pages.
+
+    Keys: `id` (number in this execution), `kind` (`approval`, `signal`, `timer`, `state`,
+    `question`), `address`, `step`, `since` (ms), and where they apply `title`, `body`, `subject`,
+    `edit`, `form`, `choices` (list of `{id, label, counts_as, comment}`), `assignees`, `exclude`,
+    `need`, `votes`, `batch`, `attachments`, `due` (ms), `on_expire`, `signals` (list of
+    `{signal, key}`).
+    """
+
+    record: dict[str, Plain]
+
+
+class CloseWait(NamedTuple):
+    """A wait ended: `how` is `decided`, `expired`, `occurred` or `withdrawn`."""
+
+    wait: int
+    how: str
+    result: Plain
+
+
+class SetTimer(NamedTuple):
+    """Tell the kernel with `timer` when `due` (ms) has come.
+
+    `stay` marks pauses of `retry` and `loop.every`, for which a command line always stays.
+    """
+
+    timer: int
+    due: int
+    stay: bool
+
+
+class ClearTimer(NamedTuple):
+    """The timer is no longer wanted."""
+
+    timer: int
+
+
+class Emit(NamedTuple):
+    """Send a signal out of this execution (`to` is not `execution`)."""
+
+    signal: str
+    key: str | None
+    data: Plain
+    to: str
+    id: str
+
+
+class Notify(NamedTuple):
+    """Tell people about a wait: it opened, a reminder is due, it was escalated."""
+
+    wait: int
+    why: str
+    to: list[str]
+
+
+class ReleaseScope(NamedTuple):
+    """A scope closed: give back its environments."""
+
+    scope: int
+
+
+class End(NamedTuple):
+    """The execution ended: `succeeded`, `failed` or `cancelled`."""
+
+    status: str
+    outputs: dict[str, Plain] | None
+    error: ErrorData | None
+
+
+Command = (
+    Run | Stop | OpenWait | CloseWait | SetTimer | ClearTimer | Emit | Notify | ReleaseScope | End
+)
+
+
+class Observation(NamedTuple):
+    """What happened to an activation, for progress, `show` and subscribers; nothing depends on it.
+
+    `status` is a step status of the language reference, §13: `ready`, `running`, `waiting`,
+    `uncertain`, `succeeded`, `skipped`, `failed`, `cancelled`; `retrying` when another attempt
+    follows.
+    """
+
+    at: int
+    address: str
+    step: int
+    status: str
+    outcome: str | None
+    attempt: int
+    output: Plain
+    error: ErrorData | None
+    input: Plain

@@ -1,0 +1,148 @@
+"""Events: facts that happened. The journal is a list of these, and only these change a state.
+
+An event is plain data. `at` is milliseconds since 1970-01-01T00:00Z. One that names a unit, attempt,
+wait or timer that is no longer open is kept in the journal and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from flowengine.kernel.graph import Plain
+
+
+class ErrorData(TypedDict, total=False):
+    """An error as data. `type` is a name of the language reference, §11, or `package.Class`."""
+
+    type: str
+    message: str
+    data: Plain
+    step: str
+    """Address of the activation it came from."""
+    attempt: int
+    retryable: bool
+    """Absent: what its type says."""
+    retry_after: int
+    """Milliseconds that the other side asked to wait."""
+    cause: ErrorData | None
+
+
+class Started(TypedDict):
+    """The execution was created. First event of every journal."""
+
+    type: Literal["started"]
+    at: int
+    inputs: dict[str, Plain]
+    """Validated, defaults filled in."""
+    execution: dict[str, Plain]
+    """`id flow version started_at scheduled_at started_by parent labels`; times as RFC 3339."""
+
+
+class Succeeded(TypedDict):
+    """An attempt of a task ended well."""
+
+    type: Literal["succeeded"]
+    at: int
+    unit: int
+    attempt: int
+    value: Plain
+
+
+class Failed(TypedDict):
+    """An attempt of a task failed."""
+
+    type: Literal["failed"]
+    at: int
+    unit: int
+    attempt: int
+    error: ErrorData
+
+
+class CutOff(TypedDict):
+    """A process died while an attempt ran: whether it acted is open."""
+
+    type: Literal["cut"]
+    at: int
+    unit: int
+    attempt: int
+
+
+class TimerFired(TypedDict):
+    """A timer is due. `at` is when it was noticed, at or after the due time."""
+
+    type: Literal["timer"]
+    at: int
+    timer: int
+
+
+class Decided(TypedDict, total=False):
+    """A person, or a policy, decided on an approval or answered a question.
+
+    `choice` of a question about an uncertain step: `retry`, `result` (with `value`) or `fail`.
+    """
+
+    type: Literal["decided"]
+    at: int
+    wait: int
+    choice: str
+    form: Plain
+    edits: dict[str, Plain]
+    comment: str | None
+    attachments: list[Plain]
+    by: str
+    via: str
+    value: Plain
+
+
+class Message(TypedDict):
+    """A signal arrived for this execution."""
+
+    type: Literal["message"]
+    at: int
+    signal: str
+    key: str | None
+    data: Plain
+    id: str
+    by: str
+
+
+class CancelAsked(TypedDict):
+    """Somebody asked to cancel the execution. `now` skips `finally` and compensation."""
+
+    type: Literal["cancel"]
+    at: int
+    reason: str
+    by: str
+    now: bool
+
+
+class RetryAsked(TypedDict):
+    """An operator starts a failed execution again from what failed (`step`: an address)."""
+
+    type: Literal["retry"]
+    at: int
+    step: str | None
+    by: str
+
+
+class StateSet(TypedDict):
+    """An operator, or a fork, wrote state."""
+
+    type: Literal["state"]
+    at: int
+    values: dict[str, Plain]
+    by: str
+
+
+Event = (
+    Started
+    | Succeeded
+    | Failed
+    | CutOff
+    | TimerFired
+    | Decided
+    | Message
+    | CancelAsked
+    | RetryAsked
+    | StateSet
+)

@@ -1,0 +1,1 @@
+"""Test doubles and simulators for users and for our own tests."""
