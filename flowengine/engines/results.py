@@ -1,0 +1,186 @@
+"""What the public API gives back: small named tuples and plain dicts.
+
+The dicts are the documented JSON of the command line: times are RFC 3339 texts in UTC, ids are
+texts. The named tuples are what a caller reads field by field.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, TypedDict
+
+from flowengine.kernel.commands import Observation
+from flowengine.kernel.events import ErrorData
+
+Status = Literal["running", "waiting", "stalled", "succeeded", "failed", "cancelled"]
+"""Status of an execution; `succeeded`, `failed` and `cancelled` are ends."""
+
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+
+
+class WaitInfo(TypedDict, total=False):
+    """An open or closed wait. Keys that do not apply are absent."""
+
+    id: str
+    """Public id; every call takes any unambiguous beginning of it."""
+    execution: str
+    flow: str
+    kind: str
+    """`approval`, `ask`, `signal`, `timer`, `state` or `question`."""
+    address: str
+    step: str
+    since: str
+    due: str
+    """When time ends it: expiry, time-out or the awaited time itself."""
+    title: str
+    body: str
+    subject: Any
+    edit: Any
+    """Fields of `subject` that the decider may change, or `True` for all."""
+    form: dict[str, Any]
+    choices: list[dict[str, Any]]
+    """`{id, label, counts_as, comment}` each."""
+    assignees: list[str]
+    exclude: list[str]
+    need: int
+    votes: list[Any]
+    batch: str
+    attachments: list[Any]
+    on_expire: str
+    signals: list[dict[str, Any]]
+    """`{signal, key}` each: the messages that it takes."""
+    status: str
+    """`pending` or `closed`."""
+    decision: dict[str, Any]
+    """`{choice, by, at, via, comment, form, edits, attachments}` of a closed one."""
+
+
+class AttemptInfo(TypedDict, total=False):
+    """One attempt of a step."""
+
+    attempt: int
+    status: str
+    started_at: str
+    ended_at: str
+    input: Any
+    output: Any
+    error: ErrorData
+
+
+class StepInfo(TypedDict, total=False):
+    """One activation of a step, in order of its start."""
+
+    address: str
+    step: str
+    kind: str
+    status: str
+    outcome: str | None
+    attempts: int
+    started_at: str
+    ended_at: str
+    input: Any
+    output: Any
+    error: ErrorData | None
+    tries: list[AttemptInfo]
+    """Each attempt; only where one step was asked for."""
+    decision: dict[str, Any]
+    """Of an approval: what was decided, by whom, when and through what."""
+
+
+class ExecutionInfo(TypedDict, total=False):
+    """An execution: what `show` tells; `list` gives the first group of keys only."""
+
+    execution: str
+    flow: str
+    version: str
+    status: Status
+    labels: dict[str, str]
+    started_by: str
+    started_at: str
+    ended_at: str
+    parent: str | None
+    forked_from: str | None
+
+    durability: str
+    inputs: dict[str, Any]
+    steps: list[StepInfo]
+    waits: list[WaitInfo]
+    outputs: dict[str, Any] | None
+    error: ErrorData | None
+
+
+class Reason(TypedDict, total=False):
+    """Why a live branch of an execution stands where it stands."""
+
+    address: str
+    what: str
+    """One sentence: what it waits for."""
+    since: str
+    wakes: str
+    """One sentence: what would wake it."""
+    due: str
+    command: str
+    """The command line that wakes it, where there is one."""
+    wait: str
+    """Public id of the wait, where it is one."""
+
+
+class Result(NamedTuple):
+    """How an execution stands: ended, or with nothing to do until a time, a message or a person.
+
+    `result._asdict()` without `due` is the JSON object that the command line prints.
+    """
+
+    execution: str
+    flow: str
+    status: Status
+    outputs: dict[str, Any] | None
+    """What the flow declares as outputs, once it has succeeded."""
+    waits: list[WaitInfo]
+    """The open waits; empty once it has ended."""
+    error: ErrorData | None
+    due: int | None = None
+    """When the next timer is due, in milliseconds since 1970; somebody has to resume it then."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will never move again."""
+        return self.status in ENDED
+
+
+class Decision(NamedTuple):
+    """What stands as decided on a wait."""
+
+    wait: str
+    execution: str
+    choice: str
+    by: str
+    at: int
+    """Milliseconds since 1970."""
+    via: str
+    comment: str | None
+    first: bool
+    """False: the very same decision had been made before, and nothing was recorded now."""
+    result: Result | None
+    """How the execution stands after going on with it; None if it was not resumed here."""
+
+
+class Sent(NamedTuple):
+    """A signal that was stored for an execution."""
+
+    execution: str
+    id: str
+    result: Result | None
+    """How the execution stands after going on with it; None if it was not resumed here."""
+
+
+class Update(NamedTuple):
+    """Something that subscribers are told, after it is on disk; nothing depends on it."""
+
+    execution: str
+    kind: Literal["event", "step", "wait", "text", "notify", "end"]
+    data: Any
+    """`event`: the journal's entry as `Engine.events` gives it; `wait`: a `WaitInfo` that opened,
+    changed or closed; `text`: `{address, stream, text}` that a step printed; `notify`:
+    `{wait, why, to}`; `end`: the `Result`."""
+    step: Observation | None = None
+    """`step`: what happened to an activation."""
