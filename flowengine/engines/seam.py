@@ -1,0 +1,55 @@
+"""The seam: all that the engines take from the world, as a handful of small interfaces.
+
+Time and ids are here; the store is `flowengine.journal.store`, the runner of steps
+`flowengine.engines.runner`. Production has one implementation of each, the simulator another.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Protocol
+
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+class Clock(Protocol):
+    """Reads the time of day."""
+
+    def now(self) -> int:
+        """Return milliseconds since 1970-01-01T00:00Z. May jump, also backwards."""
+
+
+class Ids(Protocol):
+    """Makes ids that nobody else makes."""
+
+    def execution(self, now: int) -> str:
+        """Return the id of a new execution created at `now` (ms)."""
+
+    def message(self) -> str:
+        """Return the id of a new message."""
+
+
+class SystemClock:
+    """The time of this machine."""
+
+    __slots__ = ()
+
+    def now(self) -> int:
+        """Return milliseconds since 1970-01-01T00:00Z."""
+        return time.time_ns() // 1_000_000
+
+
+class RandomIds:
+    """ULIDs in lower case: 26 characters that sort by time of creation."""
+
+    __slots__ = ()
+
+    def execution(self, now: int) -> str:
+        """Return 48 bits of time and 80 random ones, in Crockford's base 32."""
+        number = now << 80 | int.from_bytes(os.urandom(10), "big")
+        return "".join([_DIGITS[number >> shift & 31] for shift in range(125, -1, -5)])
+
+    def message(self) -> str:
+        """Return 128 random bits as hex digits."""
+        return os.urandom(16).hex()

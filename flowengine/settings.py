@@ -1,0 +1,136 @@
+"""Settings of the host: what a user and a project decide for every flow.
+
+`settings.yaml` is looked for in the user's configuration folder, then in the project's
+`.flowengine` folder. Where both say something, the stricter wins: the greater durability, and only
+those members of a group whom both name.
+
+    durability: process
+    groups:
+      finance: [ben, "group:board"]
+      board: [ana]
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from flowengine.errors import UsageError
+
+DURABILITIES = ("none", "process", "power")
+"""From the weakest promise to the strongest: none, a killed process, a power cut."""
+
+_NAME = "settings.yaml"
+
+
+class Settings(NamedTuple):
+    """What the settings files say, merged."""
+
+    durability: str | None = None
+    groups: dict[str, frozenset[str]] = {}  # noqa: RUF012 - never mutated
+    """Group → its users (`user:NAME`), groups in it resolved."""
+
+    def is_one_of(self, user: str, named: list[str]) -> bool:
+        """Return whether a user is named in a list of `user:NAME` and `group:NAME`."""
+        return any(
+            user in self.groups.get(name[6:], ()) if name.startswith("group:") else user == name
+            for name in named
+        )
+
+    def groups_of(self, user: str) -> list[str]:
+        """Return the groups a user is in, as `group:NAME`, by name."""
+        return [f"group:{name}" for name in sorted(self.groups) if user in self.groups[name]]
+
+
+def load_settings(folder: str) -> Settings:
+    """Read the host's settings.
+
+    A file that cannot be read, or that says something that no setting is, is a `UsageError`.
+
+    Args:
+        folder: The project's `.flowengine` folder, or one without a settings file.
+
+    Returns:
+        The settings of the user's and the project's file.
+    """
+    return _merge(_read(os.path.join(_user_folder(), _NAME)), _read(os.path.join(folder, _NAME)))
+
+
+def current_user() -> str:
+    """Return who runs this process, as `user:NAME`."""
+    name = os.environ.get("LOGNAME") or os.environ.get("USER")
+    if not name:
+        import pwd
+
+        try:
+            name = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            name = str(os.getuid())
+    return f"user:{name}"
+
+
+def _user_folder() -> str:
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return os.path.join(base, "flowengine")
+
+
+def _merge(user: Settings, project: Settings) -> Settings:
+    levels = [level for level in (user.durability, project.durability) if level is not None]
+    groups = dict(user.groups)
+    for name, members in project.groups.items():
+        groups[name] = members & groups[name] if name in groups else members
+    return Settings(max(levels, key=DURABILITIES.index, default=None), groups)
+
+
+def _read(path: str) -> Settings:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return Settings()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    import yaml
+
+    try:
+        data = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{path} must be a mapping", hint="durability: power")
+    for key in data:
+        if key not in Settings._fields:
+            known = ", ".join(Settings._fields)
+            raise UsageError(f"{path}: there is no setting '{key}'", hint=f"known: {known}")
+    return Settings(_durability(path, data.get("durability")), _groups(path, data.get("groups")))
+
+
+def _durability(path: str, value: Any) -> str | None:
+    if value is None or value in DURABILITIES:
+        return value  # type: ignore[no-any-return]
+    raise UsageError(f"{path}: durability is {value!r}", hint="write power, process or none")
+
+
+def _groups(path: str, value: Any) -> dict[str, frozenset[str]]:
+    """Resolve groups in groups; a circle of groups adds nobody."""
+    value = {} if value is None else value
+    if not isinstance(value, dict) or not all(
+        isinstance(members, list) and all(isinstance(member, str) for member in members)
+        for members in value.values()
+    ):
+        raise UsageError(
+            f"{path}: groups must map each group to a list of users",
+            hint='groups: {finance: [ben, "group:board"]}',
+        )
+    return {str(name): frozenset(_members(value, [str(name)])) for name in value}
+
+
+def _members(groups: dict[Any, list[str]], names: list[str]) -> set[str]:
+    users: set[str] = set()
+    for name in names:  # grows while it is walked
+        for member in groups.get(name, ()):
+            if not member.startswith("group:"):
+                users.add(member if member.startswith("user:") else f"user:{member}")
+            elif member[6:] not in names:
+                names.append(member[6:])
+    return users
