@@ -1,0 +1,203 @@
+"""The linked form of a compiled flow: nodes and bodies made from the plain form as they are reached.
+
+Linking a step looks only at that step, so an execution of a flow of 10,000 steps pays for those it
+comes through. What concerns a whole body - can a step be activated twice, which joins can a token
+still reach - is computed once per body when it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flowengine.kernel.graph import (
+    END,
+    BodySpec,
+    CompiledFlow,
+    Evaluator,
+    Plain,
+    StepSpec,
+)
+
+DEFAULT_LIMITS = {"activations": 1000, "steps": 10_000, "depth": 8}
+"""Bounds of an execution where the flow says none (language reference, §10.9)."""
+
+
+class Node:
+    """A step, with every key of its plain form as an attribute."""
+
+    __slots__ = (
+        "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "effect",
+        "emit", "id", "index", "input", "join", "key", "kind", "loop", "map", "named", "on_crash",
+        "on_error", "output", "plain", "raises", "retry", "secret", "set", "sources", "split",
+        "timeout", "wait", "when",
+    )  # fmt: skip
+
+    def __init__(self, index: int, spec: StepSpec) -> None:
+        get = spec.get
+        self.index = index
+        self.id = spec["id"]
+        self.body = get("body", -1)
+        self.action = get("action", "none")
+        self.kind = get("kind", "")
+        self.args = get("args")
+        self.input = get("input")
+        self.secret = self.input is not None and holds_secret(self.input)
+        self.key = get("key")
+        self.wait = get("wait")
+        self.cancel = get("cancel")
+        self.child = get("child", -1)
+        self.sources = get("sources", [])
+        self.join = get("join")
+        self.split = get("split")
+        self.when = get("when")
+        self.map = get("map")
+        self.loop = get("loop")
+        self.retry = get("retry")
+        self.timeout = get("timeout")
+        self.deadline = get("deadline")
+        self.output = get("output")
+        self.set = get("set", [])
+        self.emit = get("emit", [])
+        self.on_error = get("on_error")
+        self.compensate = get("compensate", -1)
+        self.raises = get("raises")
+        self.effect = get("effect", "once")
+        self.on_crash = get("on_crash", "ask")
+        self.named = get("named")
+        self.carries = get("carries", False)
+        self.plain = not (self.when is not None or self.map or self.loop or self.deadline)
+
+
+def holds_secret(value: list[Any]) -> bool:
+    """Return whether a value names a secret anywhere."""
+    tag = value[0]
+    if tag == "map":
+        return any(holds_secret(part) for part in value[1].values())
+    if tag == "list":
+        return any(holds_secret(part) for part in value[1])
+    return bool(tag == "secret")
+
+
+class Body:
+    """A list of steps that runs as a scope.
+
+    Attributes:
+        repeats: Some step may be activated more than once in one scope.
+        watched: Joins that depend on who can still reach them, in file order.
+        reachers: Watched join → the steps from which a way of one or more edges leads to it.
+    """
+
+    __slots__ = ("final", "index", "kind", "output", "owner", "reachers", "repeats", "start",
+                 "steps", "watched")  # fmt: skip
+
+    def __init__(self, index: int, spec: BodySpec, steps: list[StepSpec]) -> None:
+        self.index = index
+        self.kind = spec.get("kind", "group")
+        self.owner = spec.get("owner", -1)
+        self.start = spec["start"]
+        self.steps = spec["steps"]
+        self.output = spec.get("output")
+        self.final = spec.get("final", -1)
+        self.repeats = may_repeat(self.steps, steps)
+        self.watched = [
+            i for i in self.steps if steps[i].get("join", {}).get("kind") in ("active", "count")
+        ]
+        self.reachers = reachers(self.watched, self.steps, steps)
+
+
+def may_repeat(body: list[int], steps: list[StepSpec]) -> bool:
+    """Return whether a step of a body may be activated twice in one scope: a cycle or a spawner."""
+    for index in body:
+        step = steps[index]
+        join = step.get("join")
+        if join is not None and join["kind"] != "all":
+            return True
+        if step.get("map", {}).get("each"):
+            return True
+        if any(source >= index for source in step.get("sources", ())):
+            return True
+    return False
+
+
+def reachers(watched: list[int], body: list[int], steps: list[StepSpec]) -> dict[int, set[int]]:
+    """Return for each watched join the steps that can reach it by one or more edges."""
+    found: dict[int, set[int]] = {}
+    for join in watched:
+        seen: set[int] = set()
+        todo = [s for s in steps[join].get("sources", ()) if s >= 0]
+        while todo:
+            step = todo.pop()
+            if step not in seen:
+                seen.add(step)
+                todo.extend(s for s in steps[step].get("sources", ()) if s >= 0)
+        found[join] = seen
+    return found
+
+
+def takes_nothing(_schema: Plain, _value: Plain) -> None:
+    """Find no fault with any value."""
+
+
+class Graph:
+    """A compiled flow, ready to run.
+
+    Args:
+        flow: The compiled flow; it is not changed.
+        evaluator: Gives its expressions their values.
+        validate: Says why a value does not fit a JSON Schema, or None if it does; used for state
+            and outputs. Without it they are not validated.
+        function: Resolves the path of a reducer written in Python.
+    """
+
+    def __init__(
+        self,
+        flow: CompiledFlow,
+        evaluator: Evaluator,
+        validate: Callable[[Plain, Plain], str | None] = takes_nothing,
+        function: Callable[[str], Callable[[Plain, Plain], Plain]] | None = None,
+    ) -> None:
+        self.flow = flow
+        self.evaluate = evaluator.evaluate
+        self.text = evaluator.text
+        self.validate = validate
+        self.function = function
+        self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **flow.get("limits", {})}
+        self.state_keys: dict[str, Any] = flow.get("state", {})
+        self.indexes: dict[str, int] = {}
+        self._specs = flow["steps"]
+        self._nodes: list[Node | None] = [None] * len(self._specs)
+        self._bodies: list[Body | None] = [None] * len(flow["bodies"])
+        self._stored: set[str] | None = None
+
+    def node(self, index: int) -> Node:
+        """Return a step, linked on first use."""
+        node = self._nodes[index]
+        if node is None:
+            node = self._nodes[index] = Node(index, self._specs[index])
+        return node
+
+    def body(self, index: int) -> Body:
+        """Return a body, linked on first use."""
+        body = self._bodies[index]
+        if body is None:
+            body = Body(index, self.flow["bodies"][index], self._specs)
+            self._bodies[index] = body
+        return body
+
+    def step_index(self, name: str) -> int:
+        """Return the number of the step called `name`, or -1."""
+        if not self.indexes:
+            self.indexes = {s["id"]: i for i, s in enumerate(self._specs) if s.get("body", -1) >= 0}
+        return self.indexes.get(name, END)
+
+    def stores(self, signal: str) -> bool:
+        """Return whether some wait of the flow takes messages of `signal` sent before it began."""
+        if self._stored is None:
+            self._stored = {
+                alternative["signal"]
+                for spec in self._specs
+                for alternative in spec.get("wait", {}).get("alternatives", ())
+                if "signal" in alternative and not alternative.get("transient")
+            }
+        return signal in self._stored

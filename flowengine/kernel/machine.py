@@ -1,0 +1,132 @@
+"""One advance at work: what all machines share while an event is applied.
+
+Machines never call upwards. What follows from a transition and belongs to another machine is put on
+the agenda, a first-in-first-out list of entries `(what, *arguments)` that `advance` works off; so
+nothing recurses, and the order of work is the order in which it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from flowengine.kernel.commands import ClearTimer, Command, Observation, SetTimer
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import Plain
+from flowengine.kernel.linked import Graph, Node
+from flowengine.kernel.state import Activation, Scope, State, Unit
+
+
+class Machine:
+    """The working context of one `advance`.
+
+    Attributes:
+        dirty: Scopes in which a token has moved, to be looked at when the agenda is empty.
+        changed: State keys written since the event began.
+        places: Map activations in which an item has given back its place.
+        begun: Activations begun by this event.
+    """
+
+    __slots__ = ("agenda", "begun", "changed", "commands", "dirty", "graph", "now", "observe",
+                 "places", "state")  # fmt: skip
+
+    def __init__(self, graph: Graph, state: State, observe: list[Observation] | None) -> None:
+        self.graph = graph
+        self.state = state
+        self.now = state["now"]
+        self.observe = observe
+        self.commands: list[Command] = []
+        self.agenda: deque[tuple[Any, ...]] = deque()
+        self.dirty: dict[int, bool] = {}
+        self.changed: set[str] = set()
+        self.places: dict[int, bool] = {}
+        self.begun = 0
+
+    def new_id(self) -> int:
+        """Return the next number of this execution."""
+        self.state["last"] += 1
+        return self.state["last"]
+
+    def node(self, act: Activation) -> Node:
+        """Return the step of an activation."""
+        return self.graph.node(act["step"])
+
+    def act_of(self, unit: Unit) -> Activation:
+        """Return the activation of a unit."""
+        return self.state["acts"][unit["act"]]
+
+    def scope_of(self, act: Activation) -> Scope:
+        """Return the scope of an activation."""
+        return self.state["scopes"][act["scope"]]
+
+    def step_address(self, act: Activation) -> str:
+        """Return the address of an activation: the path of its scope, the step, `#` if again."""
+        address = self.scope_of(act)["path"] + self.node(act).id
+        return f"{address}#{act['number']}" if act["number"] > 1 else address
+
+    def address(self, unit: Unit) -> str:
+        """Return the address of a unit: its activation's, the item's key, the round."""
+        act = self.act_of(unit)
+        address = self.step_address(act)
+        if unit["item"] >= 0:
+            address = f"{address}[{act['keys'][unit['item']]}]"
+        if unit["round"]:
+            address = f"{address}@{unit['round']}"
+        return address
+
+    def set_timer(self, delay: int, why: str, ref: int, arg: int = 0) -> int:
+        """Set a timer `delay` milliseconds from now and return its number."""
+        return self.set_timer_at(self.now + delay, why, ref, arg)
+
+    def set_timer_at(self, due: int, why: str, ref: int, arg: int = 0) -> int:
+        """Set a timer for a point in time and return its number."""
+        timer = self.new_id()
+        self.state["timers"][timer] = {"due": due, "why": why, "ref": ref, "arg": arg}
+        self.commands.append(SetTimer(timer, due, why == "pause"))
+        return timer
+
+    def clear_timer(self, timer: int) -> None:
+        """Withdraw a timer, if it is still set."""
+        if self.state["timers"].pop(timer, None) is not None:
+            self.commands.append(ClearTimer(timer))
+
+    def note(
+        self,
+        act: Activation,
+        status: str,
+        *,
+        unit: Unit | None = None,
+        outcome: str | None = None,
+        output: Plain = None,
+        error: ErrorData | None = None,
+    ) -> None:
+        """Tell who observes what happened to an activation, or to one item of it."""
+        if self.observe is None:
+            return
+        address = self.step_address(act) if unit is None else self.address(unit)
+        attempt = 0 if unit is None else unit.get("attempt", 0)
+        given = None if unit is None else unit.get("input")
+        if unit is not None and given is None:
+            given = unit.get("args")
+        self.observe.append(
+            Observation(
+                self.now, address, act["step"], status, outcome, attempt, output, error, given
+            )
+        )
+
+
+def require(condition: bool, type: str, message: str, data: Plain = None) -> None:
+    """Raise a failure of the step unless a condition holds.
+
+    Args:
+        condition: What must hold.
+        type: The error's type.
+        message: What is wrong.
+        data: For handlers.
+
+    Raises:
+        StepFailure: The condition does not hold.
+    """
+    if not condition:
+        raise StepFailure(type, message, data)

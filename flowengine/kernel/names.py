@@ -1,0 +1,222 @@
+"""What an expression sees: the names of flow-language §7.2, looked up when they are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.kernel import pasts
+from flowengine.kernel.graph import Plain, SecretText, Value
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import Activation, Unit
+from flowengine.kernel.times import format_time
+
+NOT_RUN: dict[str, Plain] = {
+    "status": "none",
+    "outcome": None,
+    "output": None,
+    "error": None,
+    "activations": 0,
+    "rounds": 0,
+    "attempts": 0,
+    "items": None,
+    "agent": None,
+    "started_at": None,
+    "ended_at": None,
+}
+"""`steps.x` of a step that is not behind the token."""
+
+
+class Names:
+    """The names visible at one place: an activation, perhaps one unit of it, and extra roots.
+
+    Args:
+        machine: The advance at work.
+        act: The activation whose expression is evaluated; None at the level of the flow.
+        unit: The item or round, if one.
+        past: The past that `steps` shows; by default the activation's.
+        extra: Roots that only this place has, such as `output` or `error`.
+    """
+
+    __slots__ = ("act", "extra", "machine", "past", "unit")
+
+    def __init__(
+        self,
+        machine: Machine,
+        act: Activation | None,
+        unit: Unit | None = None,
+        past: int | None = None,
+        extra: dict[str, Plain] | None = None,
+    ) -> None:
+        self.machine = machine
+        self.act = act
+        self.unit = unit
+        self.past = past if past is not None else (act["past"] if act is not None else 0)
+        self.extra = extra
+
+    def __getitem__(self, root: str) -> Plain:
+        if self.extra is not None and root in self.extra:
+            return self.extra[root]
+        state = self.machine.state
+        if root == "inputs":
+            return state["inputs"]
+        if root == "steps":
+            return Steps(self.machine, self.past)
+        if root == "state":
+            return {key: cell[0] for key, cell in state["vars"].items()}
+        if root == "execution":
+            return state["execution"]
+        if root == "now":
+            return format_time(self.machine.now)
+        if root == "join":
+            return self._join()
+        return self._local(root)
+
+    def _join(self) -> Plain:
+        """Return what arrived at the activation: `output`, `outputs`, `all`, `from`."""
+        if self.act is None:
+            raise KeyError("join")
+        node = self.machine.graph.node
+        named = [(node(s).id, output) for s, output in self.act["arrivals"] if s >= 0]
+        return {
+            "output": named[-1][1] if named else None,
+            "outputs": dict(named),
+            "all": [{"from": name, "output": output} for name, output in named],
+            "from": list(dict.fromkeys(name for name, _ in named)),
+        }
+
+    def _local(self, root: str) -> Plain:
+        """Return the name of an item or `round`, from the inside outwards."""
+        act, unit = self.act, self.unit
+        while act is not None:
+            local = act.get("local")
+            if local is not None and root in local:
+                return local[root]
+            if unit is not None:
+                if root == "round" and unit["round"]:
+                    return {"number": unit["round"], "last": unit.get("last")}
+                spec = self.machine.node(act).map
+                if spec is not None and root in spec["names"]:
+                    item = unit["item"]
+                    return (act["over"][item], item, act["keys"][item])[spec["names"].index(root)]
+            owner = self.machine.scope_of(act)["unit"]
+            if not owner:
+                break
+            unit = self.machine.state["units"][owner]
+            act = self.machine.act_of(unit)
+        raise KeyError(root)
+
+
+def local_names(names: Names) -> dict[str, Plain]:
+    """Return the names of items and rounds that are visible at a place, to be kept for later."""
+    found: dict[str, Plain] = {}
+    act, unit = names.act, names.unit
+    while act is not None:
+        for key, value in act.get("local", {}).items():
+            found.setdefault(key, value)
+        if unit is not None:
+            if unit["round"]:
+                found.setdefault("round", {"number": unit["round"], "last": unit.get("last")})
+            spec = names.machine.node(act).map
+            if spec is not None and unit["item"] >= 0:
+                item = unit["item"]
+                for key, value in zip(
+                    spec["names"], (act["over"][item], item, act["keys"][item]), strict=True
+                ):
+                    found.setdefault(key, value)
+        owner = names.machine.scope_of(act)["unit"]
+        if not owner:
+            break
+        unit = names.machine.state["units"][owner]
+        act = names.machine.act_of(unit)
+    return found
+
+
+class Steps:
+    """`steps`: a step's name → what is known of its latest activation in this past."""
+
+    __slots__ = ("machine", "past")
+
+    def __init__(self, machine: Machine, past: int) -> None:
+        self.machine = machine
+        self.past = past
+
+    def __getitem__(self, name: str) -> dict[str, Plain]:
+        graph = self.machine.graph
+        record = pasts.find(self.machine.state, self.past, graph.step_index(name))
+        if record is None:
+            return NOT_RUN
+        return {**NOT_RUN, **record, "activations": record["n"]}
+
+    def get(self, name: str, _default: Plain = None) -> dict[str, Plain]:
+        """Return what is known of a step; of one that has not run, that it has not."""
+        return self[name]
+
+
+def evaluate(names: Names, value: Value) -> Plain:
+    """Return what a value is at a place.
+
+    Args:
+        names: What its expressions see.
+        value: See `graph`.
+
+    Returns:
+        Plain data; `SecretText` where it names secrets.
+
+    Raises:
+        EvaluationError: An expression has no value.
+    """
+    tag, content = value
+    if tag == "const":
+        return content
+    graph = names.machine.graph
+    if tag == "expr":
+        return graph.evaluate(content, names)
+    if tag == "map":
+        return {key: evaluate(names, part) for key, part in content.items()}
+    if tag == "list":
+        return [evaluate(names, part) for part in content]
+    if tag == "text":
+        return "".join([text_part(names, part) for part in content])
+    return SecretText([part if isinstance(part, list) else text_part(names, part)
+                       for part in content])  # fmt: skip
+
+
+def text_part(names: Names, part: str | int) -> str:
+    """Return a part of a template as text: itself, or the value of its expression."""
+    if isinstance(part, str):
+        return part
+    graph = names.machine.graph
+    return graph.text(graph.evaluate(part, names), part)
+
+
+def holds(names: Names, condition: int) -> bool:
+    """Return whether a condition holds; the evaluator makes sure that it is a bool."""
+    return bool(names.machine.graph.evaluate(condition, names))
+
+
+def split_secrets(value: Plain, path: list[Any], found: list[Plain]) -> Plain:
+    """Return a value with None in place of each text that names secrets; those go to `found`."""
+    if isinstance(value, SecretText):
+        found.append([path, value.parts])
+        return None
+    if isinstance(value, dict):
+        return {k: split_secrets(v, [*path, k], found) for k, v in value.items()}
+    if isinstance(value, list):
+        return [split_secrets(v, [*path, i], found) for i, v in enumerate(value)]
+    return value
+
+
+def join_secrets(value: Plain, secrets: list[Plain]) -> Plain:
+    """Return a copy of a value with the texts that name secrets put back in their places."""
+    for path, parts in secrets:
+        value = put_at(value, path, SecretText(parts))
+    return value
+
+
+def put_at(value: Plain, path: list[Any], leaf: Plain) -> Plain:
+    """Return a copy of nested data with `leaf` at `path`."""
+    if not path:
+        return leaf
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = put_at(copy[path[0]], path[1:], leaf)
+    return copy

@@ -1,0 +1,275 @@
+"""The state of an execution: plain data, changed only by `advance`.
+
+Records refer to one another by number; numbers come from one counter (`State["last"]`), so a state
+follows from its events alone. Everything that is looped over is a list or an insertion-ordered
+dict, never a set.
+
+    execution ─ scopes ─ activations ─ units ─ (child scope | wait | running attempt)
+
+A *scope* runs a body: the flow or a group. An *activation* is one entry of a token into a step of a
+scope. A *unit* is what performs the step's action: one for a plain step, one per item under `map`.
+Tokens under way exist only inside one `advance`; between events a token is an activation, or an
+arrival held at a join.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import Plain
+
+
+class Arrival(TypedDict, total=False):
+    """A token under way, or held at a join."""
+
+    scope: int
+    step: int
+    """Where it goes."""
+    source: int
+    """The step it came from, `START` or `TRIGGER`."""
+    output: Plain
+    """What the source gave, where a target names `join.output`."""
+    past: int
+    line: list[int]
+    """Line of descent: which entry of each split it took; orders tokens as the file does."""
+    marks: dict[int, int]
+    """Counting join → the round of it that this token left through."""
+
+
+class JoinState(TypedDict, total=False):
+    """What a join holds."""
+
+    held: dict[int, list[Arrival]]
+    """`all`: arrivals by source. `active`: under the source they came from."""
+    round: int
+    open: bool
+    need: int
+    got: list[Arrival]
+    heard: dict[int, bool]
+    fired: bool
+    kept: list[Arrival]
+    hot: int
+    """Live positions of the scope that can still reach this join, while it is armed."""
+
+
+class Scope(TypedDict, total=False):
+    """A body at work."""
+
+    id: int
+    body: int
+    unit: int
+    """The group's unit that opened it; 0 for the flow."""
+    path: str
+    """Prefix of the addresses inside."""
+    past: int
+    """The layer of everything that ended inside, on top of the past at entry."""
+    live: dict[int, int]
+    """Activation → step, by birth."""
+    held: int
+    """Number of arrivals held at joins."""
+    awake: int
+    """Live activations that do something, as against waiting; kept under a map only."""
+    at: dict[int, int]
+    """Step → number of live positions there; kept in bodies that have counting joins."""
+    joins: dict[int, JoinState]
+    counts: dict[int, int]
+    """Step → number of its activations; kept where there can be more than one."""
+    hits: dict[int, int]
+    """As `counts`, but starting anew when a wait has ended: for `limits.activations`."""
+    mapped: bool
+    """Inside a map item: its activations do not count for `limits.steps`."""
+    done: list[Plain]
+    """What can be undone, in order of completion."""
+    cut: list[int]
+    """Units that were cut off while running and can be undone."""
+    rescued: bool
+    """The flow's own handler has led back into this scope once."""
+
+
+class Activation(TypedDict, total=False):
+    """One entry of a token into a step."""
+
+    id: int
+    scope: int
+    step: int
+    number: int
+    """1, 2, …: which activation of the step in its scope."""
+    arrivals: list[list[Any]]
+    """`[source, output]` of each arrival taken, in the order of the edges."""
+    past: int
+    line: list[int]
+    marks: dict[int, int]
+    at: int
+    """When it was activated (ms)."""
+    deadline: int
+    """Its timer."""
+    units: dict[int, bool]
+    """Live units; True while it holds one of the places of `concurrency`."""
+    over: list[Plain]
+    keys: list[str]
+    """Under `map`: the items and their keys."""
+    next: int
+    """The next item to begin."""
+    places: int
+    """How many items may be at work at once."""
+    busy: int
+    """How many are."""
+    results: list[list[Any] | None]
+    """By item: `[status, output, error]` once it has ended."""
+    failed: int
+    succeeded: int
+    writes: dict[int, list[list[Any]]]
+    """By item: state writes that are made when the map ends."""
+    gone: bool
+    """The token has gone on early; what still runs changes nothing for others."""
+    rounds: int
+    attempts: int
+    """Of the last unit that ended, for `steps.x`."""
+    undo: int
+    """Set on the activation of a compensation: which undo it is part of."""
+    local: dict[str, Plain]
+    """On a compensation: the names that its step saw (`item`, `round`, `output`, `error`)."""
+
+
+class Unit(TypedDict, total=False):
+    """What performs the action: of a plain step the only one, of a map one per item."""
+
+    id: int
+    act: int
+    item: int
+    """Index of the item; -1 without a map."""
+    phase: str
+    """`ready`, `run`, `wait`, `scope`, `pause`, `lock`, `cut`, `settle`, `ask`, `undo`."""
+    round: int
+    last: Plain
+    """Output of the round before."""
+    max: int
+    attempt: int
+    """Number of the attempt: goes up by each start, also after a crash."""
+    tries: int
+    """Attempts that count for `retry`."""
+    args: Plain
+    input: Plain
+    secrets: list[Plain]
+    """Places in `input` where text with secrets goes: `[path, parts]`."""
+    key: str | None
+    timer: int
+    """Of `timeout`, or of the pause."""
+    wait: int
+    scope: int
+    error: ErrorData
+    """The error being handled while its scope compensates, or what settling found."""
+    then: list[Any]
+    """What follows when compensation is over."""
+
+
+class Timer(TypedDict):
+    """A timer: when, for whom, and why."""
+
+    due: int
+    why: str
+    """`timeout`, `deadline`, `pause`, `wait`, `expire`, `remind`, `escalate`, `duration`."""
+    ref: int
+    """The unit, activation or wait."""
+    arg: int
+    """Which alternative, which step of an escalation."""
+
+
+class Wait(TypedDict, total=False):
+    """An open wait."""
+
+    id: int
+    unit: int
+    kind: str
+    """`approval`, `signal`, `timer`, `state`, `question`."""
+    since: int
+    event: int
+    """Which event opened it."""
+    record: dict[str, Plain]
+    """What lists and pages show; see `commands.OpenWait`."""
+    timers: list[int]
+    alternatives: list[dict[str, Plain]]
+    """By alternative of a `wait`: `{left, got, key, due}` as far as they apply."""
+    settles: bool
+    """A question asked before a scope compensates."""
+
+
+class Undo(TypedDict, total=False):
+    """A scope being compensated."""
+
+    unit: int
+    """The group's unit that asked, 0 for the flow."""
+    scope: int
+    """The scope in which the compensations run."""
+    list: list[Plain]
+    """What is still to be undone; the last one is next."""
+    cut: list[int]
+    """Units still to be settled."""
+    cause: ErrorData
+    failures: list[ErrorData]
+    then: list[Any]
+
+
+class State(TypedDict, total=False):
+    """The state of one execution."""
+
+    format: int
+    status: str
+    now: int
+    last: int
+    events: int
+    inputs: dict[str, Plain]
+    execution: dict[str, Plain]
+    vars: dict[str, list[Plain]]
+    """State key → `[value, writer]`; the writer is an activation."""
+    scopes: dict[int, Scope]
+    acts: dict[int, Activation]
+    units: dict[int, Unit]
+    waits: dict[int, Wait]
+    timers: dict[int, Timer]
+    undos: dict[int, Undo]
+    layers: dict[int, list[Any]]
+    """See `pasts`."""
+    listening: dict[str, dict[int, int]]
+    """Signal → waits that listen to it, by age."""
+    watching: dict[int, int]
+    """Waits with a condition on state, by age."""
+    kept: dict[str, list[Plain]]
+    """Signal → messages that nobody has taken yet."""
+    steps: int
+    """Activations so far, those in map items not counted."""
+    running: int
+    """Units whose attempt runs."""
+    cancelling: str
+    outputs: dict[str, Plain] | None
+    error: ErrorData | None
+
+
+def new_state() -> State:
+    """Return the state before the first event."""
+    return {
+        "format": 1,
+        "status": "running",
+        "now": 0,
+        "last": 0,
+        "events": 0,
+        "inputs": {},
+        "execution": {},
+        "vars": {},
+        "scopes": {},
+        "acts": {},
+        "units": {},
+        "waits": {},
+        "timers": {},
+        "undos": {},
+        "layers": {},
+        "listening": {},
+        "watching": {},
+        "kept": {},
+        "steps": 0,
+        "running": 0,
+        "cancelling": "",
+        "outputs": None,
+        "error": None,
+    }
