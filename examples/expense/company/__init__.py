@@ -1,0 +1,1 @@
+"""What the company has of its own: here, mail."""
