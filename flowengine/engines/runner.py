@@ -1,0 +1,72 @@
+"""Runs one attempt of a step: finds its kind, resolves secrets, checks arguments and result.
+
+One `Runner` serves all executions of one compiled flow in a process. What can be found out once
+for a step - its function, its validators, whether it has secrets - is found out at its first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flowengine.kernel.commands import Run
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import CompiledFlow, Plain
+from flowengine.sdk import Execution
+
+
+class AttemptFailed(Exception):
+    """An attempt failed.
+
+    Args:
+        error: What the `failed` event says, without `step` and `attempt`.
+    """
+
+    def __init__(self, error: ErrorData) -> None:
+        super().__init__(f"{error['type']}: {error['message']}")
+        self.error = error
+
+
+QuickCall = Callable[[Execution, Run], Plain]
+
+
+class Runner:
+    """Runs the tasks of one compiled flow.
+
+    Args:
+        flow: The flow in plain form.
+    """
+
+    def __init__(self, flow: CompiledFlow) -> None:
+        self._flow = flow
+
+    def quick(self, step: int) -> QuickCall | None:
+        """Return what runs an attempt of a step at once, or None if it has to be awaited.
+
+        The answer holds for all runs of the step. The call takes the execution and the command,
+        needs no event loop, costs a few microseconds, and raises `AttemptFailed` as `attempt` does.
+
+        Args:
+            step: Number of the step in the flow.
+
+        Returns:
+            The call, or None.
+        """
+        raise NotImplementedError
+
+    async def attempt(self, execution: Execution, run: Run) -> Plain:
+        """Run one attempt to its end.
+
+        Cancel the task to withdraw the attempt: processes are ended, requests given up; a function
+        that runs on a thread cannot be stopped, it runs on and its result is dropped.
+
+        Args:
+            execution: The execution.
+            run: The kernel's command.
+
+        Returns:
+            The value of the `succeeded` event: plain data, no secret in it.
+
+        Raises:
+            AttemptFailed: It failed; `error` is the data of the `failed` event.
+        """
+        raise NotImplementedError

@@ -1,0 +1,123 @@
+"""Finds step kinds and environments by their entry points, and imports one when it is used.
+
+Listing names imports nothing of them: an entry point's name is the word in flow files, its value
+the class. Packages from elsewhere are found as the built-in ones are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from flowengine.errors import FlowEngineError
+from flowengine.sdk import Environment, StepKind
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+NODES = "flowengine.nodes"
+ENVIRONMENTS = "flowengine.envs"
+
+_Plugin = TypeVar("_Plugin", StepKind, Environment)
+
+_points: dict[str, dict[str, EntryPoint]] = {}
+_kinds: dict[str, StepKind] = {}
+_environments: dict[str, Environment] = {}
+
+
+class UnknownKind(FlowEngineError):
+    """No installed package brings this step kind or environment, or it cannot be imported."""
+
+    exit_code = 3
+
+
+def kind_names() -> list[str]:
+    """Return the names of all installed step kinds, sorted; none of them is imported."""
+    return sorted(_entry_points(NODES))
+
+
+def environment_names() -> list[str]:
+    """Return the names of all installed kinds of environment, sorted."""
+    return sorted(_entry_points(ENVIRONMENTS))
+
+
+def kind_class(name: str) -> type[StepKind]:
+    """Import the step kind of an action key and return its class.
+
+    `UnknownKind` says why there is none: not installed, a package missing, no step kind.
+    """
+    return _load(NODES, name, StepKind)
+
+
+def kind(name: str) -> StepKind:
+    """Return the one object of a step kind; errors as in `kind_class`."""
+    found = _kinds.get(name)
+    if found is None:
+        found = _kinds[name] = kind_class(name)()
+    return found
+
+
+def environment(name: str) -> Environment:
+    """Return the one object of a kind of environment; errors as in `kind_class`."""
+    found = _environments.get(name)
+    if found is None:
+        found = _environments[name] = _load(ENVIRONMENTS, name, Environment)()
+    return found
+
+
+def _entry_points(group: str) -> dict[str, EntryPoint]:
+    found = _points.get(group)
+    if found is None:
+        from importlib.metadata import entry_points
+
+        found = _points[group] = {point.name: point for point in entry_points(group=group)}
+    return found
+
+
+def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
+    points = _entry_points(group)
+    what = "step kind" if group == NODES else "kind of environment"
+    if not points:
+        raise UnknownKind(
+            f"no {what} is installed: this Python has no installed distribution of flowengine",
+            hint="install it (`make install` in a checkout): a source folder on the path is not "
+            "enough",
+        )
+    point = points.get(name)
+    if point is None:
+        raise UnknownKind(
+            f"there is no {what} '{name}'",
+            hint=f"installed are {', '.join(sorted(points))}; another package may bring more",
+        )
+    try:
+        loaded = point.load()
+    except ModuleNotFoundError as error:
+        raise _missing(what, point, error) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
+        raise UnknownKind(f"{what} '{name}': {point.value} is no flowengine.sdk.{base.__name__}")
+    return loaded
+
+
+def _missing(what: str, point: EntryPoint, error: ModuleNotFoundError) -> UnknownKind:
+    """Say which package is missing, and which extra of the plug-in's distribution brings it."""
+    package = (error.name or "").partition(".")[0]
+    if point.dist is None or package == point.module.partition(".")[0]:
+        return UnknownKind(f"{what} '{point.name}' cannot be imported: {error}")
+    extra = _extra_with(point, package)
+    need = f"{point.dist.name}[{extra}]" if extra else package
+    return UnknownKind(
+        f"{what} '{point.name}' needs {package}, which is not installed",
+        hint=f'pip install "{need}"',
+    )
+
+
+def _extra_with(point: EntryPoint, package: str) -> str | None:
+    """Return the extra of the plug-in's distribution that brings an import package."""
+    import re
+
+    wanted = package.replace("_", "-").lower()
+    for requirement in (point.dist and point.dist.requires) or ():
+        name = re.match(r"[\w.-]+", requirement)
+        extra = re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", requirement)
+        if name and extra and name[0].replace("_", "-").lower() == wanted:
+            return extra[1]
+    return None

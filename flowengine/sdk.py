@@ -1,0 +1,423 @@
+"""The one module that step kinds and environments import.
+
+A *step kind* is what stands behind an action key of a flow file (`http`, `run`, ...): a class with
+`execute`, found by its entry point in the group `flowengine.nodes`. An *environment* is a place
+where commands run (`host`, ...): a class with `run`, found in the group `flowengine.envs`. The
+built-in ones use nothing that is not here.
+
+    class Greeting(StepKind):
+        async def execute(self, context, task, input):
+            return f"Hello, {input['name']}!"
+
+Functions called by `python` steps need nothing from here; those that want more than their
+arguments take a parameter annotated with `StepContext`, and may raise `StepError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypedDict, TypeVar
+
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import Plain
+
+if TYPE_CHECKING:
+    import logging
+    import threading
+    from os import PathLike
+
+__all__ = [
+    "Artifacts",
+    "Command",
+    "Completed",
+    "Effect",
+    "Environment",
+    "EnvironmentClosed",
+    "EnvironmentStartFailed",
+    "EnvironmentUnavailable",
+    "ErrorData",
+    "Execution",
+    "ExitCode",
+    "File",
+    "HttpError",
+    "Plain",
+    "Processes",
+    "Refused",
+    "SecretMissing",
+    "StepContext",
+    "StepError",
+    "StepKind",
+    "Timeout",
+    "ToolError",
+    "ValidationError",
+    "quick",
+]
+
+Effect = Literal["pure", "idempotent", "once"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def quick(function: _Function) -> _Function:
+    """Mark a plain function that computes for a moment and never waits.
+
+    It is called at once on the engine's own thread, which saves the switch to another one. While it
+    runs, no other step moves: reading a file, a request, a long computation do not belong here.
+
+    Args:
+        function: A function that is not `async`.
+
+    Returns:
+        The same function, marked.
+    """
+    function.__flowengine_quick__ = True  # type: ignore[attr-defined]
+    return function
+
+
+# Errors
+
+
+class StepError(Exception):
+    """A step failed. Subclasses without a module of their own are the types of the language.
+
+    Args:
+        message: What happened, where, and what to do.
+        data: Plain data for handlers: a status, an exit code, what is left to do.
+        type: Name that handlers see; default: the class.
+        retryable: Whether trying again may help; default: what the type says.
+        retry_after: Seconds that the other side asked to wait before another try.
+    """
+
+    type: ClassVar[str | None] = None
+    """Name in flow files; None: `module.Class`."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        data: Plain = None,
+        type: str | None = None,
+        retryable: bool | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+        self.name = type or self.type
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class Timeout(StepError):
+    """The other side did not answer in time."""
+
+    type = "Timeout"
+
+
+class HttpError(StepError):
+    """A request failed or was answered with a status that is not accepted."""
+
+    type = "HttpError"
+
+
+class ToolError(StepError):
+    """A tool failed in a way that another try may mend."""
+
+    type = "ToolError"
+
+
+class ExitCode(StepError):
+    """A command ended with an exit code that is not accepted."""
+
+    type = "ExitCode"
+
+
+class ValidationError(StepError):
+    """Arguments or a result do not fit their schema."""
+
+    type = "ValidationError"
+
+
+class Refused(StepError):
+    """A policy forbids it."""
+
+    type = "Refused"
+
+
+class SecretMissing(StepError):
+    """A secret that the step needs is not there."""
+
+    type = "SecretMissing"
+
+
+class EnvironmentUnavailable(StepError):
+    """This machine cannot give the environment."""
+
+    type = "EnvironmentUnavailable"
+
+
+class EnvironmentStartFailed(StepError):
+    """The environment did not start."""
+
+    type = "EnvironmentStartFailed"
+
+
+class EnvironmentClosed(StepError):
+    """The environment was closed while the step used it."""
+
+    type = "EnvironmentClosed"
+
+
+# Files
+
+
+class File(TypedDict):
+    """A kept file as data: what steps hand to one another."""
+
+    path: str
+    """Where it can be read."""
+    name: str
+    size: int
+    sha256: str
+
+
+class Artifacts(Protocol):
+    """Files and large values of one execution, kept by digest until the execution is pruned."""
+
+    def put(self, source: bytes | PathLike[str], name: str) -> File:
+        """Keep bytes or a copy of a file under a name, and return it as data."""
+
+    def path(self, sha256: str) -> str:
+        """Return where a kept file can be read; it must not be changed there.
+
+        Raises:
+            KeyError: No file of this digest is kept.
+        """
+
+
+# Processes
+
+
+class Completed(NamedTuple):
+    """A process that ended."""
+
+    exit_code: int
+    """128 + the number of the signal, if one ended it, as shells say it."""
+    stdout: str
+    stderr: str
+    """Up to 64 KiB each: beginning and end, with a line that says how much is missing between."""
+    stdout_file: File | None = None
+    stderr_file: File | None = None
+    """All of it, if it was more than that."""
+
+
+class Processes(Protocol):
+    """Starts processes, and ends them with all that they started."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        stdin: bytes | None = None,
+    ) -> Completed:
+        """Run a program to its end; nothing it started outlives it.
+
+        When the awaiting task is cancelled, the processes get SIGTERM and, after a grace period,
+        SIGKILL; the cancellation goes on when they are gone.
+
+        Args:
+            argv: Program and arguments; no shell.
+            env: Its whole environment.
+            cwd: Its working directory.
+            stdin: What it reads; None: nothing.
+
+        Returns:
+            Exit code and output.
+
+        Raises:
+            FileNotFoundError: There is no such program or directory.
+            OSError: It cannot be started.
+        """
+
+
+# Environments
+
+
+class Command(NamedTuple):
+    """What a `run` step or a shell tool asks of an environment. All values are evaluated."""
+
+    script: str | None
+    """Text for the environment's interpreter; None: `argv`."""
+    argv: Sequence[str] | None
+    env: Mapping[str, Plain]
+    stdin: Plain
+    """Text, or a value that is passed as JSON; None: nothing."""
+    cwd: str | None
+    files: Mapping[str, str]
+    """Name → path or glob, kept when the command ends."""
+
+
+class Environment:
+    """A place where commands run. One object per process; `run` may be entered many times."""
+
+    async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
+        """Run one command to its end, whatever its exit code.
+
+        Args:
+            context: The attempt.
+            command: What to run.
+
+        Returns:
+            `{exit_code, stdout, stderr, value, files}`.
+
+        Raises:
+            NotImplementedError: This kind of environment runs no commands.
+        """
+        raise NotImplementedError
+
+
+# Steps
+
+
+class Execution(NamedTuple):
+    """What steps may know of the execution they belong to; one object per execution."""
+
+    id: str
+    flow: str
+    version: str
+    workdir: str
+    """Folder below which the file tools work; absolute."""
+    artifacts: Artifacts
+    say: Callable[[str, str], None]
+    """Shows a text to the user: address of the activation, text."""
+
+
+class StepContext:
+    """What an attempt may use beside its input.
+
+    Attributes:
+        execution: The execution it belongs to.
+        address: Address of the activation, for people: `each[inv_07.pdf]/extract`.
+        attempt: Number of the attempt, from 1.
+        idempotency_key: The same in every attempt of this activation, and in no other.
+        resources: Live environments by name (`runtime_resources` of a function).
+        processes: Starts processes.
+        timed: The step says its own `timeout`, so that the kind needs none.
+        cancelled: Set when the attempt is withdrawn: a function on a thread cannot be stopped from
+            outside, it has to look.
+        hidden: Names of environment variables that hold secrets of the flow.
+    """
+
+    __slots__ = (
+        "_environment",
+        "_mask",
+        "address",
+        "attempt",
+        "cancelled",
+        "execution",
+        "hidden",
+        "idempotency_key",
+        "processes",
+        "resources",
+        "timed",
+    )
+
+    def __init__(
+        self,
+        execution: Execution,
+        address: str,
+        attempt: int,
+        idempotency_key: str,
+        *,
+        processes: Processes,
+        environment: Callable[[str], Environment],
+        mask: Callable[[Plain], Plain],
+        cancelled: threading.Event,
+        resources: Mapping[str, Any] | None = None,
+        hidden: frozenset[str] = frozenset(),
+        timed: bool = False,
+    ) -> None:
+        self.execution = execution
+        self.address = address
+        self.attempt = attempt
+        self.idempotency_key = idempotency_key
+        self.processes = processes
+        self.resources: Mapping[str, Any] = {} if resources is None else resources
+        self.cancelled = cancelled
+        self.hidden = hidden
+        self.timed = timed
+        self._environment = environment
+        self._mask = mask
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """Files and large values of the execution."""
+        return self.execution.artifacts
+
+    @property
+    def workdir(self) -> str:
+        """Folder below which the file tools work."""
+        return self.execution.workdir
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Logger of the attempt: it says where a line comes from and masks secrets."""
+        from flowengine.step_log import StepLog
+
+        return StepLog(self.execution.id, self.address, self._mask)
+
+    def say(self, text: str) -> None:
+        """Show a text to the user, secrets masked."""
+        self.execution.say(self.address, self._mask(text))
+
+    def mask(self, value: Plain) -> Plain:
+        """Return plain data with the values of secrets replaced by `***`."""
+        return self._mask(value)
+
+    def environment(self, name: str) -> Environment:
+        """Return an environment by its name in the flow or its kind, or raise a `StepError`."""
+        return self._environment(name)
+
+
+class StepKind:
+    """What an action key of a flow file does. One object per process; attempts may overlap.
+
+    A class of a package is registered by an entry point in the group `flowengine.nodes`; the
+    entry point's name is the action key.
+    """
+
+    effect: ClassVar[Effect] = "once"
+    """What a crash in the middle means, unless the step says it."""
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what stands behind the action key; default: any map."""
+        return {"type": "object"}
+
+    @classmethod
+    def output(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the output; default: unknown."""
+        return {}
+
+    def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Awaitable[Plain]:
+        """Do the work of one attempt, as a coroutine.
+
+        Cancellation of the awaiting task withdraws the attempt: end what was started, then let the
+        cancellation go on.
+
+        Args:
+            context: The attempt.
+            task: What the flow fixes for the step; empty for kinds that are not built in.
+            input: What stands behind the action key, evaluated; secrets are text here.
+
+        Returns:
+            The output: plain data (JSON and bytes).
+
+        Raises:
+            NotImplementedError: The kind does not say how.
+        """
+        raise NotImplementedError

@@ -1,0 +1,38 @@
+"""The logger of an attempt: lines say which step they come from, and show no secret."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+
+class StepLog(logging.LoggerAdapter[logging.Logger]):
+    """Writes to the logger `flowengine.step`.
+
+    Args:
+        execution: Id of the execution.
+        address: Address of the activation.
+        mask: Replaces the values of secrets in plain data.
+    """
+
+    def __init__(self, execution: str, address: str, mask: Callable[[Any], Any]) -> None:
+        super().__init__(
+            logging.getLogger("flowengine.step"), {"execution": execution, "step": address}
+        )
+        self._mask = mask
+        self._place = f"{execution[:8]} {address}"
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[str, MutableMapping[str, Any]]:
+        """Put the place in front."""
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return f"{self._place}: {msg}", kwargs
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Write a line; arguments are put in first, so that a secret in one is masked as well."""
+        if self.isEnabledFor(level):
+            text = str(msg) % args if args else str(msg)
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+            super().log(level, "%s", self._mask(text), **kwargs)
