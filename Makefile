@@ -1,0 +1,49 @@
+# Everything runs in .venv. uv is used when it is on the PATH, otherwise the venv
+# and pip that come with Python.
+PYTHON ?= python3
+UV     := $(shell command -v uv 2>/dev/null)
+BIN    := .venv/bin
+READY  := .venv/.ready
+
+.DEFAULT_GOAL := help
+
+help:  ## Show this help.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(READY)  ## Create .venv with the pinned tools and the project, editable.
+
+# The stamp depends on pyproject.toml because entry points are metadata: a new one is seen only
+# after the project is installed again.
+$(READY): pyproject.toml requirements/dev.txt scripts/install.sh
+	@PYTHON="$(PYTHON)" UV="$(UV)" scripts/install.sh
+	@touch $@
+
+demo: $(READY)  ## Review a folder of documents: wait, approve with an edit, resume, report.
+	@$(BIN)/python examples/document_review/demo.py
+
+test: lint  ## Check format, lint, types and import contracts, then run the tests.
+	$(BIN)/pytest -n auto --no-skips $(ARGS)
+
+lint: $(READY)  ## Check format, lint, types and import contracts.
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(READY)  ## Format, and repair what can be repaired.
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lock:  ## Pin the newest allowed versions (needs uv).
+	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
+	  --all-extras --no-annotate --custom-compile-command 'make lock' \
+	  pyproject.toml requirements/dev.in --output-file requirements/dev.txt
+
+clean:  ## Remove what the other targets made.
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help install demo test lint fix bench lock clean
