@@ -41,10 +41,7 @@ def environment_names() -> list[str]:
 
 
 def kind_class(name: str) -> type[StepKind]:
-    """Import the step kind of an action key and return its class.
-
-    `UnknownKind` says why there is none: not installed, a package missing, no step kind.
-    """
+    """Return the class of a step kind; `UnknownKind` says why there is none."""
     return _load(NODES, name, StepKind)
 
 
