@@ -1,0 +1,101 @@
+"""What a user installs: names, entry points, pins, and the wheel itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    [built] = folder.glob("*.whl")
+    return built
+
+
+def test_installed_entry_points_are_those_of_the_project_file() -> None:
+    written = {
+        (group, name, value)
+        for group, entries in PROJECT["entry-points"].items()
+        for name, value in entries.items()
+    }
+    written |= {("console_scripts", name, value) for name, value in PROJECT["scripts"].items()}
+
+    installed = {(e.group, e.name, e.value) for e in distribution("flowengine").entry_points}
+
+    assert installed == written, "entry points are read when a project is installed: make install"
+
+
+def test_every_entry_point_can_be_loaded() -> None:
+    for entry in distribution("flowengine").entry_points:
+        assert callable(entry.load()), entry
+
+
+def test_wheel_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+
+    assert tops == {"flowengine", "flowengine_nodes", "flowengine_envs"}
+    assert {f"{top}/py.typed" for top in tops} <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_wheel_runs_a_flow_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    (tmp_path / "hello.yaml").write_bytes((ROOT / "examples" / "hello.yaml").read_bytes())
+    program = (
+        "import sys, flowengine, flowengine.cli;"
+        f"assert flowengine.__file__.startswith({str(site)!r});"
+        "sys.exit(flowengine.cli.main())"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, "run", "hello.yaml", "-i", "name=Ada"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "message: Hello, Ada!\n"), done.stderr
+
+
+def test_pins_are_exact_name_no_place_and_cover_what_the_project_needs() -> None:
+    lines = (ROOT / "requirements" / "dev.txt").read_text().splitlines()
+    pins = [line for line in lines if not line.lstrip().startswith("#")]
+    wanted = list(PROJECT["dependencies"])
+    for extra in PROJECT["optional-dependencies"].values():
+        wanted += [need for need in extra if not need.startswith("flowengine[")]
+    wanted += (ROOT / "requirements" / "dev.in").read_text().splitlines()[1:]
+
+    unpinned = [
+        line for line in pins if not re.fullmatch(r"[a-z0-9.-]+==[\w.]+( ; .+)?", line)
+    ]
+    pinned = {line.split("==")[0] for line in pins}
+    missing = {re.split(r"[\[<>=!~ ]", need, maxsplit=1)[0] for need in wanted} - pinned - {"#", ""}
+
+    assert unpinned == []
+    assert missing == set(), "make lock"
+
+
+def test_readme_names_only_commands_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text()))
+
+    assert {"demo", "test"} <= named <= targets
