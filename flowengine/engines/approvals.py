@@ -1,0 +1,232 @@
+"""Who may decide what: the one function through which every decision comes.
+
+The command line, the Python API and whatever comes later all call `decide`. It checks the wait, the
+person, the choice, the form, the edits, the comment and the files, in this order, and then lets the
+store settle it by compare-and-set: the first decision stands, the same one again is answered with
+it, and a different one is refused with who decided what and when.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from flowengine.engines.inputs import fill_defaults
+from flowengine.errors import Conflict, InputError, NotAllowed
+from flowengine.settings import Settings
+from flowengine.validation import validate
+
+MAX_FILES = 10
+MAX_FILE_BYTES = 20 * 1024 * 1024
+_SIGNATURES = {
+    ".png": (b"\x89PNG\r\n\x1a\n",),
+    ".jpg": (b"\xff\xd8\xff",),
+    ".jpeg": (b"\xff\xd8\xff",),
+    ".gif": (b"GIF87a", b"GIF89a"),
+    ".webp": (b"RIFF",),
+    ".pdf": (b"%PDF-",),
+}
+"""How files of a kind begin: one that does not is not what its name says."""
+
+
+class Answer(NamedTuple):
+    """What somebody decided."""
+
+    choice: str
+    by: str
+    """`user:NAME`."""
+    via: str
+    form: Mapping[str, Any] | None = None
+    edits: Mapping[str, Any] | None = None
+    comment: str | None = None
+    attach: Sequence[str | os.PathLike[str]] = ()
+    value: Any = None
+
+
+def may_decide(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
+    """Return whether a user is among the assignees of a wait and not excluded."""
+    if settings.is_one_of(user, wait.get("exclude") or []):
+        return False
+    assignees = wait.get("assignees")
+    return not assignees or settings.is_one_of(user, assignees)
+
+
+def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> dict[str, Any]:
+    """Check an answer against the wait it is for.
+
+    Args:
+        wait: The wait's record, see `flowengine.kernel.commands.OpenWait`.
+        answer: What somebody decided.
+        settings: Knows who is in which group.
+
+    Returns:
+        The decision as data: the fields of a `decided` event but `type`, `at`, `wait` and
+        `attachments`, whose files are not looked at here.
+    """
+    _check_person(wait, answer, settings)
+    choice = _choice(wait, answer.choice)
+    decision: dict[str, Any] = {"choice": answer.choice, "by": answer.by, "via": answer.via}
+    decision["comment"] = _comment(choice, answer.comment)
+    if wait["kind"] == "question":
+        if answer.choice == "result":
+            decision["value"] = answer.value
+        return decision
+    decision["form"] = _form(wait, choice, answer.form)
+    decision["edits"] = _edits(wait, answer.edits)
+    return decision
+
+
+def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Check the files that come with a decision.
+
+    Args:
+        paths: Where they are.
+
+    Returns:
+        The paths as text.
+
+    Raises:
+        InputError: One is no file, too large, or not what its name says; or there are too many.
+    """
+    if len(paths) > MAX_FILES:
+        raise InputError(f"{len(paths)} files are attached; at most {MAX_FILES} may be")
+    for path in map(os.fspath, paths):
+        if not os.path.isfile(path):
+            raise InputError(f"attachment {path}: there is no such file", field="attach")
+        size = os.path.getsize(path)
+        if size > MAX_FILE_BYTES:
+            most = MAX_FILE_BYTES // (1024 * 1024)
+            raise InputError(f"attachment {path} has {size} bytes; at most {most} MiB may be sent")
+        beginnings = _SIGNATURES.get(os.path.splitext(path)[1].lower())
+        if beginnings:
+            with open(path, "rb") as file:
+                start = file.read(8)
+            if not start.startswith(beginnings):
+                raise InputError(f"attachment {path} is not what its name says", field="attach")
+    return [os.fspath(path) for path in paths]
+
+
+def differs(standing: Mapping[str, Any], decision: Mapping[str, Any]) -> bool:
+    """Return whether a decision says something else than the one that stands.
+
+    Who said it, when and through what does not count: two people who approve agree.
+    """
+    return any(
+        (standing.get(key) or None) != (decision.get(key) or None)
+        for key in ("choice", "form", "edits", "value", "attachments")
+    ) or bool(decision.get("comment") and decision["comment"] != standing.get("comment"))
+
+
+def conflict(wait: str, standing: Mapping[str, Any], verb: str, at: str) -> Conflict:
+    """Return the error for a decision that came too late.
+
+    Args:
+        wait: The wait's id, as people see it.
+        standing: The decision that stands.
+        verb: What was decided, as a past participle: `approved`.
+        at: When, as text.
+    """
+    said = f": {standing['comment']}" if standing.get("comment") else ""
+    message = f"{wait} was already {verb} by {standing.get('by')} at {at}{said}"
+    return Conflict(message, standing=dict(standing))
+
+
+def _check_person(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> None:
+    if may_decide(wait, answer.by, settings):
+        return
+    if settings.is_one_of(answer.by, wait.get("exclude") or []):
+        reason = f"excluded are {', '.join(wait['exclude'])}"
+    else:
+        reason = f"assignees are {', '.join(wait['assignees'])}"
+    mine = ", ".join(settings.groups_of(answer.by)) or "no group"
+    raise NotAllowed(
+        f"{answer.by} may not decide on '{wait.get('title') or wait['address']}': {reason}",
+        hint=f"{answer.by} is in {mine}, by settings.yaml; --as USER acts for somebody else",
+    )
+
+
+def _choice(wait: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    choices: list[Mapping[str, Any]] = wait.get("choices") or []
+    for choice in choices:
+        if choice["id"] == name:
+            return choice
+    known = ", ".join(choice["id"] for choice in choices)
+    raise InputError(f"there is no choice '{name}'", field="choice", hint=f"choices: {known}")
+
+
+def _comment(choice: Mapping[str, Any], comment: str | None) -> str | None:
+    wanted = choice.get("comment", "optional")
+    if wanted == "required" and not (comment or "").strip():
+        raise InputError(
+            f"'{choice['id']}' needs a comment", field="comment", hint="add --comment TEXT"
+        )
+    if wanted == "none" and comment:
+        raise InputError(f"'{choice['id']}' takes no comment", field="comment")
+    return comment or None
+
+
+def _form(
+    wait: Mapping[str, Any], choice: Mapping[str, Any], given: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return the form as filled in; it is required for choices that count as approving."""
+    schema = wait.get("form")
+    if schema is None:
+        if given:
+            raise InputError("nothing is to be filled in here", field=next(iter(given)))
+        return None
+    if given is None and choice.get("counts_as") != "approve" and wait["kind"] != "ask":
+        return None
+    fields = schema.get("properties", {})
+    for name in given or {}:
+        if name not in fields and not schema.get("additionalProperties"):
+            known = ", ".join(fields) or "none"
+            raise InputError(f"the form has no field '{name}'", field=name, hint=f"fields: {known}")
+    form = fill_defaults(schema, given or {})
+    for name in schema.get("required", ()):
+        if name not in form:
+            raise InputError(
+                f"the form needs '{name}'", field=name, hint=f"add --form {name}=VALUE"
+            )
+    validate({"type": "object", **schema}, form, "form")
+    return form
+
+
+def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the edits; each changes a field that may be edited, to a value of the same type."""
+    if not edits:
+        return None
+    subject = wait.get("subject")
+    allowed = wait.get("edit") or []
+    if allowed is True:
+        allowed = list(subject) if isinstance(subject, dict) else []
+    for name, value in edits.items():
+        if name not in allowed:
+            known = ", ".join(allowed) or "none"
+            raise InputError(
+                f"'{name}' may not be edited", field=name, hint=f"may be edited: {known}"
+            )
+        _check_same_type(name, subject.get(name) if isinstance(subject, dict) else None, value)
+    return dict(edits)
+
+
+def _check_same_type(field: str, old: Any, new: Any) -> None:
+    """Refuse another type than the original's, in maps field by field; null had none."""
+    if old is None:
+        return
+    if _type(old) != _type(new):
+        raise InputError(f"'{field}' is {_type(old)} and must stay so", field=field)
+    if isinstance(old, dict):
+        for name, value in old.items():
+            if name not in new:
+                raise InputError(f"'{field}.{name}' is missing", field=f"{field}.{name}")
+            _check_same_type(f"{field}.{name}", value, new[name])
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    names = {str: "a text", list: "a list", dict: "a map", bytes: "bytes", type(None): "null"}
+    return names[type(value)]
