@@ -37,8 +37,8 @@ def this_process() -> Owner:
 def is_dead(owner: Owner) -> bool:
     """Return whether the process of `owner` is certainly gone.
 
-    It is if this machine has started again since, or if, in the process namespace that both share, its
-    pid is free or belongs to a process that started at another time. A stopped process lives.
+    It is if this machine has started again since, or if, in the process namespace that both share,
+    its pid is free or belongs to a process that started at another time. A stopped process lives.
 
     Args:
         owner: A holder of leases.

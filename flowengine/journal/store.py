@@ -223,7 +223,7 @@ class Standing(NamedTuple):
     """What holds after `decide`."""
 
     accepted: bool
-    """Whether this vote was recorded. If not, `event`, or that `wait` is closed, stands against it."""
+    """Whether this vote was recorded. If not, `event` or the closed `wait` stands against it."""
     settled: bool
     """Whether the wait is settled now, by this vote or before it."""
     event: bytes | None

@@ -1,0 +1,190 @@
+"""How events and snapshots become bytes, and what may come out of bytes again.
+
+Stored data is data only: None, bool, int of 64 bits, float, str, bytes, list, and dict whose keys
+are text (or, in snapshots, ints). Reading makes nothing else, whatever the bytes are, imports
+nothing and calls nothing. An event is one msgpack value; a snapshot is one byte that says how the
+rest is coded, then one msgpack value, deflated if it is large.
+
+Every event and snapshot in a store has a checksum which covers its place too, so that a flipped bit
+or a misplaced page is told as damage and not replayed.
+"""
+
+from __future__ import annotations
+
+from binascii import crc32 as checksum
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+
+from flowengine.errors import InputError, StoreError
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_SIZE",
+    "checksum",
+    "pack",
+    "pack_snapshot",
+    "unpack",
+    "unpack_snapshot",
+]
+
+MAX_SIZE = 256 * 1024 * 1024
+"""Bytes of one value, packed or inflated: a quarter of what SQLite takes in one row."""
+MAX_DEPTH = 511
+"""Lists and dicts in one another; the limit of the packer. Reading stops at about twice that."""
+
+_PLAIN = b"\x00"
+_DEFLATED = b"\x01"
+_WORTH_DEFLATING = 4096
+
+_packer = msgpack.Packer(use_bin_type=True, strict_types=True)
+
+
+def pack(value: Any) -> bytes:
+    """Return plain data as bytes; the same data in the same order always gives the same bytes.
+
+    Args:
+        value: An event, or any other plain data.
+
+    Returns:
+        One msgpack value.
+
+    Raises:
+        InputError: It holds something that is not plain data, or is too large or too deep.
+    """
+    try:
+        packed: bytes = _packer.pack(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        where, what = _find_unstorable(value) or ("", str(error))
+        raise InputError(
+            f"a value cannot be stored: {where or 'it'} is {what}",
+            field=where,
+            hint="stored are null, true, false, numbers of 64 bits, text, bytes, lists and maps",
+        ) from None
+    if len(packed) > MAX_SIZE:
+        raise InputError(
+            f"a value of {len(packed)} bytes cannot be stored: the limit is {MAX_SIZE}",
+            hint="keep it as an artifact and store its digest",
+        )
+    return packed
+
+
+def unpack(packed: bytes) -> Any:
+    """Return the plain data that `pack` has made bytes of.
+
+    Args:
+        packed: Any bytes at all; they are not trusted.
+
+    Returns:
+        Plain data.
+
+    Raises:
+        StoreError: They are not one value of the closed set of types, or beyond a limit.
+    """
+    if len(packed) > MAX_SIZE:
+        raise StoreError(_unreadable(f"{len(packed)} bytes are over the limit of {MAX_SIZE}"))
+    try:
+        return msgpack.unpackb(
+            packed,
+            raw=False,
+            use_list=True,
+            strict_map_key=False,  # the keys of a state are ints in part
+            timestamp=2,  # never written; this way it is an int, not an object
+            ext_hook=_refuse_extension,
+        )
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise StoreError(_unreadable(str(error) or type(error).__name__)) from None
+
+
+def pack_snapshot(state: Any) -> bytes:
+    """Return an execution's state as bytes, deflated where that is worth it.
+
+    Args:
+        state: Plain data.
+
+    Returns:
+        A byte for the coding and the coded value.
+    """
+    packed = pack(state)
+    if len(packed) < _WORTH_DEFLATING:
+        return _PLAIN + packed
+    import zlib
+
+    return _DEFLATED + zlib.compress(packed, 1)
+
+
+def unpack_snapshot(snapshot: bytes) -> Any:
+    """Return the state that `pack_snapshot` has made bytes of.
+
+    Args:
+        snapshot: Any bytes at all; they are not trusted.
+
+    Returns:
+        Plain data.
+
+    Raises:
+        StoreError: They are no snapshot, or beyond a limit.
+    """
+    coding, body = snapshot[:1], snapshot[1:]
+    if coding == _PLAIN:
+        return unpack(body)
+    if coding == _DEFLATED:
+        return unpack(_inflate(body))
+    raise StoreError(_unreadable(f"a snapshot cannot begin with {coding!r}"))
+
+
+def _inflate(body: bytes) -> bytes:
+    """Return the inflated bytes, but never more than the limit."""
+    import zlib
+
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(body, MAX_SIZE)
+    except zlib.error as error:
+        raise StoreError(_unreadable(str(error))) from None
+    if not inflater.eof or inflater.unused_data:
+        raise StoreError(_unreadable("a snapshot is cut off, too long, or over the limit of size"))
+    return inflated
+
+
+def _refuse_extension(code: int, data: bytes) -> None:
+    raise ValueError(f"extension type {code} is not in the closed set of types")
+
+
+def _unreadable(reason: str) -> str:
+    return f"stored data cannot be read: {reason}"
+
+
+def _find_unstorable(value: Any) -> tuple[str, str] | None:
+    """Return (path, what it is) of the first part of a value that cannot be packed."""
+    open_parts: list[tuple[str, Any, int]] = [("", value, 0)]
+    while open_parts:
+        path, part, depth = open_parts.pop()
+        if type(part) not in {dict, list}:
+            problem = _why_unstorable(part)
+            if problem:
+                return path.lstrip("."), problem
+            continue
+        if depth == MAX_DEPTH:
+            return path.lstrip("."), f"nested more than {MAX_DEPTH} deep"
+        if type(part) is list:
+            inner = [(f"{path}[{i}]", item, depth + 1) for i, item in enumerate(part)]
+        else:
+            inner = [(f"{path}.{key}", item, depth + 1) for key, item in part.items()]
+            inner += [(f"{path}, the key {key!r},", key, depth + 1) for key in part]
+        open_parts.extend(reversed(inner))
+    return None
+
+
+def _why_unstorable(scalar: Any) -> str:
+    """Return what is wrong with a scalar, or an empty text."""
+    if type(scalar) is int and not -(2**63) <= scalar < 2**64:
+        return f"an int of {scalar.bit_length()} bits"
+    if type(scalar) is str and not scalar.isascii():
+        try:
+            scalar.encode()
+        except UnicodeEncodeError:
+            return "text with half a surrogate pair"
+    if scalar is None or type(scalar) in {bool, int, float, str, bytes, bytearray}:
+        return ""
+    return f"a {type(scalar).__name__}"
