@@ -1,0 +1,84 @@
+"""Which steps cannot end: a least fixpoint over the ways of a scope."""
+
+from __future__ import annotations
+
+from flowengine.flow.check import net as nets
+from flowengine.flow.check.net import EdgeId, Move, Net, Place
+from flowengine.kernel.graph import END_ALL
+
+
+def endless(net: Net) -> list[list[Place]]:
+    """Return the cycles that no token can leave for an end of the scope.
+
+    A step can end if one of its alternatives can: `end`, a step that can end, or an `all` of which
+    every unconditional entry can.
+
+    Args:
+        net: The net of a scope.
+
+    Returns:
+        One cycle for each part of the scope that cannot end; each begins with its first step.
+    """
+    graph = nets.successors(net)
+    can = [False] * len(net.nodes)
+    for component in nets.components(graph):
+        changed = True
+        while changed:
+            changed = False
+            for place in component:
+                if not can[place] and _can_end(net, place, can):
+                    can[place] = changed = True
+    explained: set[Place] = set()
+    cycles = []
+    for place in range(len(net.nodes)):
+        if not can[place] and place not in explained:
+            way = _into_cycle(net, place, can, explained)
+            explained.update(way)
+            cycle = _cycle(way)
+            if cycle:
+                cycles.append(cycle)
+    return cycles
+
+
+def _can_end(net: Net, place: Place, can: list[bool]) -> bool:
+    node = net.nodes[place]
+    return not node.moves or any(_move_can_end(net, move, can) for move in node.moves)
+
+
+def _move_can_end(net: Net, move: Move, can: list[bool]) -> bool:
+    if END_ALL in move.sure:
+        return True
+    if move.sure:
+        return all(_edge_can_end(net, edge, can) for edge in move.sure)
+    return any(_edge_can_end(net, edge, can) for edge in move.edges())
+
+
+def _edge_can_end(net: Net, edge: EdgeId, can: list[bool]) -> bool:
+    return edge < 0 or can[net.edges[edge].target]
+
+
+def _into_cycle(net: Net, place: Place, can: list[bool], explained: set[Place]) -> list[Place]:
+    """Follow ways that cannot end until one comes round, or comes to what is explained."""
+    way, seen = [place], {place}
+    while True:
+        stuck = [
+            net.edges[edge].target
+            for move in net.nodes[way[-1]].moves
+            for edge in move.edges()
+            if not _edge_can_end(net, edge, can)
+        ]
+        if stuck[0] in explained:
+            return way
+        way.append(stuck[0])
+        if stuck[0] in seen:
+            return way
+        seen.add(stuck[0])
+
+
+def _cycle(way: list[Place]) -> list[Place]:
+    """Cut the cycle out of a way that ends in one, and begin it with its first step."""
+    if way[-1] not in way[:-1]:
+        return []
+    cycle = way[way.index(way[-1]) : -1]
+    first = cycle.index(min(cycle))
+    return cycle[first:] + cycle[:first]

@@ -1,0 +1,391 @@
+"""The token game of a scope, played out exactly, with all conditions open.
+
+It is the second opinion before an error of the cheaper analyses is reported, and the oracle that
+tests hold them against. In a `full` play any token may move next, which finds every meeting; else
+one token at a time moves, which finds every stall and is far cheaper, since the moves of one token
+commute with those of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, combinations
+from typing import Any, NamedTuple
+
+from flowengine.flow.check import net as nets
+from flowengine.flow.check.net import EdgeId, Move, Net, Place
+from flowengine.kernel.graph import END_ALL
+
+LIMIT = 5_000
+"""Positions looked at before the game is given up."""
+ENTRIES = 6
+"""Conditional entries of one split above which the game is given up."""
+
+Marks = frozenset[Place]
+"""The counting joins that a token left through in a round that is still open."""
+Choose = Callable[[Sequence[Any]], Any]
+"""Picks one of some options; every one is picked in some run."""
+
+
+class Token(NamedTuple):
+    """A token at work in a node, or held at a join."""
+
+    at: int
+    """The node; of one that is held, the edge it came over."""
+    marks: Marks
+
+
+class Round(NamedTuple):
+    """The open round of a counting join."""
+
+    need: int
+    fired: bool = False
+    heard: frozenset[EdgeId] = frozenset()
+    held: tuple[Token, ...] = ()
+    """Arrivals that count, before it has fired."""
+    kept: tuple[Token, ...] = ()
+    """Tokens of the next round, in order of arrival."""
+
+
+class State(NamedTuple):
+    """A position of the game."""
+
+    working: tuple[Token, ...]
+    held: tuple[tuple[Token, ...], ...]
+    """Tokens held at `all` and `active` joins, by place."""
+    rounds: tuple[Round | None, ...]
+
+
+class Verdict(NamedTuple):
+    """What the game has found."""
+
+    complete: bool
+    """Every position was looked at."""
+    stalls: frozenset[Place]
+    """Joins at which tokens can be held for ever."""
+    clashes: frozenset[Place]
+    """Exclusive merges at which two tokens can be at once."""
+    too_few: frozenset[Place]
+    """Counting joins that can get fewer arrivals than they need, without a handler."""
+
+
+class _EndedError(Exception):
+    """The scope has ended: nothing follows."""
+
+
+class _TooManyError(Exception):
+    """A move has too many ways to look at all of them."""
+
+
+def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
+    """Play a scope out.
+
+    Args:
+        net: The net of the scope.
+        full: Let any token move next, to find meetings; else one at a time, to find stalls.
+        limit: Positions looked at before giving up.
+
+    Returns:
+        What was found, and whether everything was looked at.
+    """
+    game = _Game(net)
+    seen: set[State] = set()
+    complete = True
+    try:
+        pending = list(_outcomes(game.begin))
+        while pending and complete:
+            state = pending.pop()
+            if state in seen:
+                continue
+            seen.add(state)
+            complete = len(seen) <= limit
+            pending += _outcomes(partial(game.move, state, full))
+    except _TooManyError:
+        complete = False
+    found = (frozenset(game.stalls), frozenset(game.clashes), frozenset(game.too_few))
+    return Verdict(complete, *found)
+
+
+def _outcomes(procedure: Callable[[Choose], State | None]) -> Iterator[State]:
+    """Run a procedure once for every sequence of choices it can make."""
+    pending: list[tuple[int, ...]] = [()]
+    while pending:
+        script = pending.pop()
+        taken: list[int] = []
+
+        def choose(
+            options: Sequence[Any], script: tuple[int, ...] = script, taken: list[int] = taken
+        ) -> Any:
+            number = len(taken)
+            if number >= len(script):
+                pending.extend((*taken, other) for other in range(1, len(options)))
+                taken.append(0)
+            else:
+                taken.append(script[number])
+            return options[taken[-1]]
+
+        try:
+            state = procedure(choose)
+        except _EndedError:
+            continue
+        if state is not None:
+            yield state
+
+
+class _Game:
+    """The rules, over one net, and what was found."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.reach = nets.reach(nets.successors(net))
+        kinds = [node.join for node in net.nodes]
+        self.joins = [p for p, kind in enumerate(kinds) if kind in {"all", "active", "count"}]
+        own = set(net.triggers)
+        self.awaited = [frozenset(e for e in edges if e not in own) for edges in net.incoming]
+        """Edges that a round waits for: a trigger is not one."""
+        self.stalls: set[Place] = set()
+        self.clashes: set[Place] = set()
+        self.too_few: set[Place] = set()
+
+    def begin(self, choose: Choose) -> State:
+        """Return a position at the start; of each trigger none, one or two messages came."""
+        twice = self.net.triggers + self.net.triggers
+        edges = (*self.net.starts, *choose(list(_subsets(twice))))
+        empty = State((), ((),) * len(self.net.nodes), (None,) * len(self.net.nodes))
+        return _Board(self, empty, choose).send(edges, frozenset())
+
+    def move(self, state: State, full: bool, choose: Choose) -> State | None:
+        """Return a position that follows."""
+        if not state.working:
+            self.stalls.update(p for p in self.joins if state.held[p])
+            return None
+        token: Token = choose(list(dict.fromkeys(state.working))) if full else state.working[0]
+        node = self.net.nodes[token.at]
+        if not node.moves:
+            return None
+        board = _Board(self, state, choose)
+        board.working.remove(token)
+        edges: list[EdgeId] = []
+        for _ in range(choose((0, 1, 2)) if node.many else 1):
+            edges += _taken(choose(node.moves), choose)
+        return board.send(edges, token.marks)
+
+
+class _Board:
+    """A position while one move and all that follows from it is done."""
+
+    def __init__(self, game: _Game, state: State, choose: Choose) -> None:
+        self.game = game
+        self.net = game.net
+        self.choose = choose
+        self.working = list(state.working)
+        self.held = [list(tokens) for tokens in state.held]
+        self.rounds = list(state.rounds)
+        self.agenda: list[Token] = []
+        """Tokens under way on an edge, at its end."""
+
+    def send(self, edges: Iterable[EdgeId], marks: Marks) -> State:
+        """Send a token along each edge, do what follows, and return the position."""
+        self.agenda += [Token(edge, marks) for edge in edges]
+        self.settle()
+        return State(
+            tuple(sorted(self.working, key=lambda t: (t.at, sorted(t.marks)))),
+            tuple(tuple(sorted(tokens, key=lambda t: t.at)) for tokens in self.held),
+            tuple(self.rounds),
+        )
+
+    def settle(self) -> None:
+        """Deliver what is under way and let joins act, until nothing is left to do."""
+        while True:
+            while self.agenda:
+                self.deliver(self.agenda.pop(0))
+            joins = self.game.joins
+            ready = next((p for p in joins if self.waits(p) and not self.awaits(p)), None)
+            if ready is None:
+                ready = next((p for p in joins if self.stuck(p)), None)
+            if ready is None:
+                return
+            self.act(ready)
+
+    def deliver(self, token: Token) -> None:
+        """Let a token arrive."""
+        if token.at == END_ALL:
+            raise _EndedError
+        if token.at < 0:
+            return
+        place = self.net.edges[token.at].target
+        kind = self.net.nodes[place].join
+        if kind == "count":
+            self.count(place, token)
+        elif kind in {"all", "active"}:
+            self.held[place].append(token)
+            if kind == "all":
+                self.take_one_of_each(place)
+        else:
+            if self.net.exclusive(place) and any(other.at == place for other in self.working):
+                self.game.clashes.add(place)
+            self.working.append(Token(place, token.marks))
+
+    def take_one_of_each(self, place: Place) -> None:
+        """Let an `all` join fire if there is a token on every edge."""
+        first = {token.at: token for token in reversed(self.held[place])}
+        if len(first) == len(self.net.incoming[place]):
+            for token in first.values():
+                self.held[place].remove(token)
+            self.working.append(Token(place, _merged(first.values())))
+
+    def count(self, place: Place, token: Token) -> None:
+        """Let a token arrive at a counting join."""
+        now = self.rounds[place]
+        if now is None:
+            now = Round(self.need(place))
+        if place in token.marks:
+            now = now._replace(kept=(*now.kept, token))
+        elif not now.fired:
+            now = now._replace(held=(*now.held, token), heard=now.heard | {token.at})
+        elif self.net.nodes[place].late == "queue" and token.at in now.heard:
+            now = now._replace(kept=(*now.kept, token))
+        else:
+            now = now._replace(heard=now.heard | {token.at})
+        self.rounds[place] = now
+        if not now.fired and len(now.held) >= now.need:
+            self.fire(place, now)
+        elif now.fired and now.heard >= self.game.awaited[place]:
+            self.end_round(place)
+
+    def need(self, place: Place) -> int:
+        """Return the need of a round; where it is computed, any that its edges can meet."""
+        need = self.net.nodes[place].need
+        if need is not None:
+            return need
+        found: int = self.choose(range(1, len(self.net.incoming[place]) + 1))
+        return found
+
+    def fire(self, place: Place, now: Round) -> None:
+        """Let a round go on with what it needs."""
+        marks = _merged(now.held)
+        self.rounds[place] = now._replace(fired=True, held=())
+        if self.net.nodes[place].late == "cancel":
+            self.withdraw(place)
+            self.end_round(place)
+        else:
+            marks |= {place}
+        self.working.append(Token(place, marks))
+        if now.heard >= self.game.awaited[place] and place in marks:
+            self.end_round(place)
+
+    def withdraw(self, place: Place) -> None:
+        """Cancel the tokens that can still reach a node."""
+        reach, edges = self.game.reach, self.net.edges
+
+        def spared(token: Token) -> bool:
+            return not reach[edges[token.at].target] >> place & 1
+
+        self.working = [t for t in self.working if not reach[t.at] >> place & 1]
+        self.agenda = [
+            t for t in self.agenda if t.at < 0 or (spared(t) and edges[t.at].target != place)
+        ]
+        for join in self.game.joins:
+            if join == place:
+                continue
+            self.held[join] = [t for t in self.held[join] if spared(t)]
+            now = self.rounds[join]
+            if now is not None:
+                held = tuple(t for t in now.held if spared(t))
+                kept = tuple(t for t in now.kept if spared(t))
+                heard = now.heard if now.fired else frozenset(t.at for t in held)
+                self.rounds[join] = now._replace(held=held, kept=kept, heard=heard)
+
+    def end_round(self, place: Place) -> None:
+        """End a round: its marks are gone, and what was kept comes again."""
+        now = self.rounds[place]
+        assert now is not None
+        self.rounds[place] = None
+
+        def unmarked(tokens: Iterable[Token]) -> list[Token]:
+            return [Token(t.at, t.marks - {place}) for t in tokens]
+
+        self.working = unmarked(self.working)
+        self.held = [unmarked(tokens) for tokens in self.held]
+        self.agenda = unmarked((*self.agenda, *now.kept))
+        for join, other in enumerate(self.rounds):
+            if other is not None:
+                held, kept = tuple(unmarked(other.held)), tuple(unmarked(other.kept))
+                self.rounds[join] = other._replace(held=held, kept=kept)
+
+    def waits(self, place: Place) -> bool:
+        """Say whether a join that may act holds tokens or has an open round."""
+        if self.net.nodes[place].join == "active":
+            return bool(self.held[place])
+        return self.rounds[place] is not None
+
+    def stuck(self, place: Place) -> bool:
+        """Say whether a join waits only for tokens that are held at joins themselves."""
+        if self.net.nodes[place].join == "active":
+            waits = bool(self.held[place])
+        else:
+            now = self.rounds[place]
+            waits = now is not None and bool(not now.fired or now.kept)
+        return waits and not self.awaits(place, self.working)
+
+    def awaits(self, place: Place, working: Iterable[Token] | None = None) -> bool:
+        """Say whether another token can still come to a join."""
+        reach = self.game.reach
+        for token in self.working if working is None else working:
+            if reach[token.at] >> place & 1 and place not in token.marks:
+                return True
+        return working is None and any(
+            reach[join] >> place & 1 and any(place not in t.marks for t in self.at_join(join))
+            for join in self.game.joins
+            if join != place
+        )
+
+    def at_join(self, join: Place) -> Iterator[Token]:
+        """Yield the tokens that are held at a join."""
+        yield from self.held[join]
+        now = self.rounds[join]
+        if now is not None:
+            yield from now.held
+            yield from now.kept
+
+    def act(self, place: Place) -> None:
+        """Let a join act that waits for nothing more: fire, end its round, or lack tokens."""
+        if self.net.nodes[place].join == "active":
+            self.working.append(Token(place, _merged(self.held[place])))
+            self.held[place] = []
+            return
+        now = self.rounds[place]
+        assert now is not None
+        self.end_round(place)
+        if now.held:
+            self.lack(place, _merged(now.held))
+
+    def lack(self, place: Place, marks: Marks) -> None:
+        """Raise `TooFew` at a join."""
+        handlers = self.net.nodes[place].too_few
+        if handlers is None:
+            self.game.too_few.add(place)
+        if not handlers:
+            raise _EndedError
+        move = self.choose(handlers)
+        self.agenda += [Token(edge, marks) for edge in _taken(move, self.choose)]
+
+
+def _merged(tokens: Iterable[Token]) -> Marks:
+    return frozenset(chain.from_iterable(token.marks for token in tokens))
+
+
+def _taken(move: Move, choose: Choose) -> tuple[EdgeId, ...]:
+    """Choose the edges of a move that are taken."""
+    if len(move.maybe) > ENTRIES:
+        raise _TooManyError
+    sets = [s for s in _subsets(move.maybe) if s or move.sure or move.other is not None]
+    taken: tuple[EdgeId, ...] = choose(sets) if move.maybe else ()
+    other = () if taken or move.other is None else (move.other,)
+    return (*move.sure, *taken, *other)
+
+
+def _subsets(edges: Sequence[EdgeId]) -> Iterator[tuple[EdgeId, ...]]:
+    sizes = range(len(edges) + 1)
+    return chain.from_iterable(combinations(edges, size) for size in sizes)

@@ -1,0 +1,513 @@
+"""A scope as the checks see it: nodes, edges, and the ways by which a token can leave a node.
+
+All conditions are open. A node's ways are alternatives: a token that is done there takes exactly
+one of its moves, along every edge of `sure` and along those of `maybe` that hold. A node without
+moves raises and thereby ends the scope, or ends the scope in another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from flowengine.kernel.graph import (
+    END,
+    END_ALL,
+    START,
+    TRIGGER,
+    CompiledFlow,
+    HandlerSpec,
+    JoinSpec,
+    SplitSpec,
+    StepSpec,
+)
+
+Step = int
+"""Number of a step in the compiled flow."""
+Place = int
+"""Number of a node in its net."""
+EdgeId = int
+"""Number of an edge in its net; `END` and `END_ALL` stand for edges that lead out."""
+
+
+class Edge(NamedTuple):
+    """All entries of one step that lead to another: a pair of steps."""
+
+    source: Step
+    """The step it comes from; `START` or `TRIGGER`."""
+    origin: Place
+    """The node whose move feeds it; -1 for `START` and `TRIGGER`."""
+    target: Place
+    first: Step
+    """First step on the way from the node: not `target` where a chain was left out."""
+
+
+class Move(NamedTuple):
+    """One alternative of a node."""
+
+    sure: tuple[EdgeId, ...]
+    maybe: tuple[EdgeId, ...] = ()
+    other: EdgeId | None = None
+    """Taken if none of `maybe` is."""
+
+    def edges(self) -> tuple[EdgeId, ...]:
+        """Return every edge that a token may be sent along."""
+        return self.sure + self.maybe + (() if self.other is None else (self.other,))
+
+
+class Node(NamedTuple):
+    """A step in the game."""
+
+    step: Step
+    moves: tuple[Move, ...]
+    join: str | None
+    """`each`, `all`, `active`, `count`, or None."""
+    need: int | None
+    """Of a counting join, where it is a constant."""
+    late: str
+    too_few: tuple[Move, ...] | None
+    """What handlers of `TooFew` do; None if it ends the scope."""
+    many: bool
+    """Every item of its map leaves as a token of its own."""
+
+
+class Net(NamedTuple):
+    """A scope in the game."""
+
+    nodes: list[Node]
+    edges: list[Edge]
+    incoming: list[list[EdgeId]]
+    starts: list[EdgeId]
+    triggers: list[EdgeId]
+
+    def exclusive(self, place: Place) -> bool:
+        """Say whether a node merges ways without a join."""
+        return self.nodes[place].join is None and len(self.incoming[place]) > 1
+
+    def name(self, flow: CompiledFlow, place: Place) -> str:
+        """Return the id of the step at a node."""
+        return flow["steps"][self.nodes[place].step]["id"]
+
+
+class _Builder:
+    """Collects edges while the moves of the steps are written down."""
+
+    def __init__(self, flow: CompiledFlow, steps: list[Step]) -> None:
+        self.flow = flow
+        self.place = {step: place for place, step in enumerate(steps)}
+        self.edges: list[Edge] = []
+        self.by_pair: dict[tuple[Step, Step], EdgeId] = {}
+
+    def edge(self, source: Step, target: Step) -> EdgeId:
+        """Return the number of the edge between two steps."""
+        if target in {END, END_ALL}:
+            return target
+        pair = (source, target)
+        if pair not in self.by_pair:
+            self.by_pair[pair] = len(self.edges)
+            origin = self.place.get(source, -1) if source >= 0 else -1
+            self.edges.append(Edge(source, origin, self.place[target], target))
+        return self.by_pair[pair]
+
+    def node(self, step: Step, cancels: Cancels) -> Node:
+        """Return the node of a step."""
+        spec = self.flow["steps"][step]
+        moves: list[Move] = []
+        if step not in cancels.ends:
+            moves = [self.move(step, one) for one in split_moves(spec.get("split"))]
+            handlers = spec.get("on_error", [])
+            moves += [Move((self.edge(step, to),)) for to in handler_targets(handlers)]
+            if step in cancels.hit:
+                moves.append(Move((END,)))
+        join = spec.get("join", JoinSpec())
+        return Node(
+            step=step,
+            moves=tuple(dict.fromkeys(moves)),
+            join=join.get("kind"),
+            need=constant_need(join),
+            late=join.get("late", "ignore"),
+            too_few=self.too_few(step, spec),
+            many=spec.get("map", {}).get("each", False),
+        )
+
+    def move(self, step: Step, move: Move) -> Move:
+        """Translate a move over steps into one over edges."""
+        return Move(
+            tuple(dict.fromkeys(self.edge(step, to) for to in move.sure)),
+            tuple(dict.fromkeys(self.edge(step, to) for to in move.maybe)),
+            None if move.other is None else self.edge(step, move.other),
+        )
+
+    def too_few(self, step: Step, spec: StepSpec) -> tuple[Move, ...] | None:
+        """Return the ways of the handlers that take `TooFew`, up to the first that always does."""
+        moves: list[Move] = []
+        for handler in spec.get("on_error", []):
+            if not names_type(handler, "TooFew"):
+                continue
+            do = handler.get("do")
+            if do == "next":
+                moves.append(Move((self.edge(step, handler["to"]),)))
+            elif do in {"output", "continue"}:
+                moves += [self.move(step, one) for one in split_moves(spec.get("split"))]
+            if "when" not in handler:
+                return tuple(moves)
+        return None
+
+
+def build(flow: CompiledFlow, body: int, cancels: Cancels) -> Net:
+    """Return the net of a body, of the steps that a token can reach.
+
+    Args:
+        flow: The compiled flow.
+        body: Number of the body.
+        cancels: What `cancellations` says of the flow.
+
+    Returns:
+        The net; places are in file order.
+    """
+    spec = flow["bodies"][body]
+    steps = reachable(flow, body, cancels)
+    builder = _Builder(flow, steps)
+    starts = [builder.edge(START, step) for step in spec.get("start", [])]
+    triggered = [step for step in steps if TRIGGER in flow["steps"][step].get("sources", [])]
+    triggers = [builder.edge(TRIGGER, step) for step in triggered]
+    nodes = [builder.node(step, cancels) for step in steps]
+    incoming: list[list[EdgeId]] = [[] for _ in nodes]
+    for number, edge in enumerate(builder.edges):
+        incoming[edge.target].append(number)
+    return Net(nodes, builder.edges, incoming, starts, triggers)
+
+
+def reachable(flow: CompiledFlow, body: int, cancels: Cancels) -> list[Step]:
+    """Return the steps of a body that a token can come to, in file order.
+
+    Args:
+        flow: The compiled flow.
+        body: Number of the body.
+        cancels: What `cancellations` says of the flow.
+
+    Returns:
+        Step numbers.
+    """
+    spec = flow["bodies"][body]
+    steps = flow["steps"]
+    pending = list(spec.get("start", []))
+    pending += [s for s in spec["steps"] if TRIGGER in steps[s].get("sources", [])]
+    seen = set(pending)
+    while pending:
+        step = pending.pop()
+        if step in cancels.ends:
+            continue
+        for target in targets(steps[step]):
+            if target >= 0 and target not in seen:
+                seen.add(target)
+                pending.append(target)
+    return [step for step in spec["steps"] if step in seen]
+
+
+def targets(spec: StepSpec) -> Iterator[Step]:
+    """Yield every target of a step, of its `next` and of its handlers.
+
+    Args:
+        spec: The step.
+
+    Yields:
+        Step numbers, `END` and `END_ALL`; some more than once.
+    """
+    for move in split_moves(spec.get("split")):
+        yield from move.edges()
+    yield from handler_targets(spec.get("on_error", []))
+
+
+def handler_targets(handlers: Iterable[HandlerSpec]) -> Iterator[Step]:
+    """Yield the targets of handlers that say `next`.
+
+    Args:
+        handlers: Handlers of a step.
+
+    Yields:
+        Step numbers, `END` and `END_ALL`.
+    """
+    for handler in handlers:
+        if handler.get("do") == "next":
+            yield handler["to"]
+
+
+def split_moves(split: SplitSpec | None) -> Iterator[Move]:
+    """Yield the alternatives of a split, with step numbers for edges.
+
+    Args:
+        split: The split; None of a step that no token leaves.
+
+    Yields:
+        Its moves.
+    """
+    if split is None:
+        return
+    kind = split["kind"]
+    if kind == "one":
+        yield Move((split["to"],))
+    elif kind == "outcome":
+        ways = list(split.get("outcomes", {}).values())
+        ways += [split["otherwise"]] if "otherwise" in split else []
+        yield from (Move((to,)) for to in dict.fromkeys(ways))
+    elif kind == "first":
+        yield from (Move((entry["to"],)) for entry in split["entries"])
+    else:
+        entries = split["entries"]
+        others = [e["to"] for e in entries if e.get("otherwise")]
+        yield Move(
+            tuple(e["to"] for e in entries if "when" not in e and not e.get("otherwise")),
+            tuple(e["to"] for e in entries if "when" in e),
+            others[0] if others else None,
+        )
+
+
+def names_type(handler: HandlerSpec, error: str) -> bool:
+    """Say whether a handler takes errors of a type.
+
+    Args:
+        handler: The handler.
+        error: The type.
+
+    Returns:
+        Whether one of its types is or covers the type.
+    """
+    types = handler.get("types")
+    if types is None:
+        return error != "Cancelled"
+    return any(t == error or (t.endswith(".*") and error.startswith(t[:-1])) for t in types)
+
+
+def constant_need(join: JoinSpec) -> int | None:
+    """Return the `need` of a join, where it is a constant.
+
+    Args:
+        join: The join.
+
+    Returns:
+        The number, or None.
+    """
+    need = join.get("need")
+    if need is not None and need[0] == "const" and isinstance(need[1], int):
+        return need[1]
+    return None
+
+
+class Cancels(NamedTuple):
+    """What the `cancel` steps of a flow do to its tokens."""
+
+    hit: frozenset[Step]
+    """Steps that a `cancel` names as cancelled: a token may end there."""
+    ends: frozenset[Step]
+    """Steps whose `cancel` ends their own scope."""
+
+
+def cancellations(flow: CompiledFlow) -> Cancels:
+    """Return what the `cancel` steps of a flow do.
+
+    Args:
+        flow: The compiled flow.
+
+    Returns:
+        The steps that are withdrawn, and those that thereby end the scope around them.
+    """
+    cancelled: set[Step] = set()
+    ends_itself: set[Step] = set()
+    for number, spec in enumerate(flow["steps"]):
+        cancel = spec.get("cancel")
+        if cancel is None:
+            continue
+        if cancel.get("execution"):
+            ends_itself.add(number)
+        around = set(enclosing(flow, number))
+        for target in cancel.get("targets", []):
+            if cancel.get("outcome", "cancelled") == "cancelled":
+                cancelled.add(target)
+            if target in around:
+                ends_itself.add(number)
+    return Cancels(frozenset(cancelled), frozenset(ends_itself))
+
+
+def enclosing(flow: CompiledFlow, step: Step) -> Iterator[Step]:
+    """Yield the groups around a step, innermost first.
+
+    Args:
+        flow: The compiled flow.
+        step: Number of the step.
+
+    Yields:
+        Step numbers.
+    """
+    body = flow["steps"][step].get("body", -1)
+    while body >= 0:
+        owner = flow["bodies"][body].get("owner", -1)
+        if owner < 0:
+            return
+        yield owner
+        body = flow["steps"][owner].get("body", -1)
+
+
+def compress(net: Net, keep: Iterable[Step] = ()) -> Net:
+    """Leave out steps that only pass one token on, so that chains cost nothing.
+
+    Where a token stands on a chain makes no difference to what it can meet: the chain has one end.
+
+    Args:
+        net: The net.
+        keep: Steps that are to stay.
+
+    Returns:
+        A net with the same meetings; its edges know the step they really come from.
+    """
+    kept_steps = set(keep)
+    passing = [_passes(net, p) and n.step not in kept_steps for p, n in enumerate(net.nodes)]
+    places = [place for place, skip in enumerate(passing) if not skip]
+    renumber = {place: new for new, place in enumerate(places)}
+    edges: list[Edge] = []
+    numbers: dict[EdgeId, EdgeId] = {}
+    finals: dict[EdgeId, EdgeId] = {}
+
+    def follow(edge: EdgeId, origin: Place) -> EdgeId:
+        first = edge
+        while edge >= 0 and passing[net.edges[edge].target]:
+            edge = net.nodes[net.edges[edge].target].moves[0].sure[0]
+        if edge < 0:
+            return edge
+        if edge not in numbers:
+            numbers[edge] = len(edges)
+            old = net.edges[edge]
+            start = net.nodes[net.edges[first].target].step
+            edges.append(Edge(old.source, origin, renumber[old.target], start))
+        finals[first] = numbers[edge]
+        return numbers[edge]
+
+    def moved(moves: tuple[Move, ...], place: Place) -> tuple[Move, ...]:
+        result = [
+            Move(
+                tuple(follow(e, place) for e in m.sure),
+                tuple(follow(e, place) for e in m.maybe),
+                None if m.other is None else follow(m.other, place),
+            )
+            for m in moves
+        ]
+        return tuple(dict.fromkeys(result))
+
+    starts = [follow(edge, -1) for edge in net.starts]
+    triggers = [follow(edge, -1) for edge in net.triggers]
+    nodes = []
+    for place in places:
+        node, new = net.nodes[place], renumber[place]
+        too_few = None if node.too_few is None else moved(node.too_few, new)
+        nodes.append(node._replace(moves=moved(node.moves, new), too_few=too_few))
+    incoming: list[list[EdgeId]] = [[] for _ in nodes]
+    for number, edge in enumerate(edges):
+        incoming[edge.target].append(number)
+    return Net(nodes, edges, incoming, starts, triggers)
+
+
+def _passes(net: Net, place: Place) -> bool:
+    """Say whether a node does nothing but pass one token on."""
+    node = net.nodes[place]
+    if node.join is not None or node.many or len(net.incoming[place]) != 1:
+        return False
+    if len(node.moves) != 1:
+        return False
+    move = node.moves[0]
+    return len(move.sure) == 1 and not move.maybe and move.other is None
+
+
+def successors(net: Net) -> list[list[Place]]:
+    """Return, for each node, the nodes that one edge leads to.
+
+    Args:
+        net: The net.
+
+    Returns:
+        Places by place.
+    """
+    return [
+        list(
+            dict.fromkeys(
+                net.edges[e].target
+                for m in (*node.moves, *(node.too_few or ()))
+                for e in m.edges()
+                if e >= 0
+            )
+        )
+        for node in net.nodes
+    ]
+
+
+def components(graph: list[list[Place]]) -> list[list[Place]]:
+    """Return the strongly connected components, those further on first.
+
+    Args:
+        graph: Successors by place.
+
+    Returns:
+        Components; every edge between two leads from a later one to an earlier one.
+    """
+    index: dict[Place, int] = {}
+    low: dict[Place, int] = {}
+    stack: list[Place] = []
+    on_stack: set[Place] = set()
+    result: list[list[Place]] = []
+    for root in range(len(graph)):
+        if root in index:
+            continue
+        work = [(root, iter(graph[root]))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            place, rest = work[-1]
+            ahead = next(rest, None)
+            if ahead is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[place])
+                if low[place] == index[place]:
+                    result.append(_pop_component(stack, on_stack, place))
+            elif ahead not in index:
+                index[ahead] = low[ahead] = len(index)
+                stack.append(ahead)
+                on_stack.add(ahead)
+                work.append((ahead, iter(graph[ahead])))
+            elif ahead in on_stack:
+                low[place] = min(low[place], index[ahead])
+    return result
+
+
+def _pop_component(stack: list[Place], on_stack: set[Place], root: Place) -> list[Place]:
+    """Take a finished component from the stack."""
+    component = []
+    while True:
+        place = stack.pop()
+        on_stack.discard(place)
+        component.append(place)
+        if place == root:
+            return component
+
+
+def reach(graph: list[list[Place]]) -> list[int]:
+    """Return, for each node, the set of nodes that one or more edges lead to, as bits.
+
+    Args:
+        graph: Successors by place.
+
+    Returns:
+        Bit sets by place.
+    """
+    bits = [0] * len(graph)
+    for component in components(graph):
+        union = 0
+        for place in component:
+            for ahead in graph[place]:
+                union |= bits[ahead] | 1 << ahead
+        if len(component) > 1:
+            for place in component:
+                union |= 1 << place
+        for place in component:
+            bits[place] = union
+    return bits

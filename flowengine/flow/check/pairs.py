@@ -1,0 +1,326 @@
+"""Which tokens can be live at the same time, by pairs of tokens from one split.
+
+To follow pairs is enough to find two tokens that meet where nothing merges them: whatever else is
+live only delays the two. A pair is two *standings*: where a token stands, and which counting joins
+it left through while the other may still come to them. Where the analysis must choose, it takes
+both ways; what it finds is then looked at again by the exact game (`game`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, pairwise, product
+from typing import NamedTuple
+
+from flowengine.flow.check import net as nets
+from flowengine.flow.check.net import EdgeId, Move, Net, Place
+
+LIMIT = 300_000
+"""Pairs looked at before the analysis gives up and says so."""
+
+Pair = tuple[int, int]
+"""Two standings, the smaller number first."""
+
+
+class Meeting(NamedTuple):
+    """Two tokens that are not merged come to one node, or over one edge into a join."""
+
+    place: Place
+    pair: Pair
+    """The pair before they met."""
+
+
+class Pairs:
+    """The pairs of a net.
+
+    Args:
+        net: The net; compressed, so that chains cost nothing.
+        limit: Pairs looked at before giving up.
+    """
+
+    def __init__(self, net: Net, limit: int = LIMIT) -> None:
+        self.net = net
+        self.limit = limit
+        self.gave_up = False
+        self.clashes: dict[Place, Meeting] = {}
+        """Exclusive merges that two tokens can come to."""
+        self.surplus: dict[EdgeId, Meeting] = {}
+        """Edges of `all` joins that can get two tokens for one of the others."""
+        self.crowded: dict[EdgeId, Meeting] = {}
+        """Edges of `late: ignore` joins over which two tokens can come."""
+        self._parents: dict[Pair, Pair | Place] = {}
+        """The pair or the split that a pair comes from."""
+        self._standings: list[tuple[int, frozenset[EdgeId]]] = []
+        self._numbers: dict[tuple[int, frozenset[EdgeId]], int] = {}
+        self._size = len(net.nodes)
+        self._reach = nets.reach(nets.successors(net))
+        self._others = _others(net)
+        self._explore()
+
+    def together(self) -> Iterator[tuple[Place, Place]]:
+        """Yield the nodes that two tokens can be at work in at the same time, once each."""
+        seen = set()
+        for pair in self._parents:
+            first, second = (self._standings[number][0] for number in pair)
+            if first < self._size and second < self._size:
+                seen.add((min(first, second), max(first, second)))
+        yield from sorted(seen)
+
+    def origin(self, meeting: Meeting) -> tuple[Place, list[Place], list[Place]]:
+        """Tell how two tokens come to meet.
+
+        Args:
+            meeting: The meeting.
+
+        Returns:
+            The node whose split sent both (-1: the scope began with both), and the nodes on both
+            ways, the last of them where they met.
+        """
+        chain = [meeting.pair]
+        parent = self._parents[meeting.pair]
+        while isinstance(parent, tuple):
+            chain.append(parent)
+            parent = self._parents[parent]
+        chain.reverse()
+        ways = [[chain[0][0]], [chain[0][1]]]
+        for before, after in pairwise(chain):
+            current = [way[-1] for way in ways]
+            swapped = current[0] != before[0]
+            moved = (after[0], after[1])
+            if after[0] == before[1] or after[1] == before[0]:
+                moved = (after[1], after[0])
+            if swapped:
+                moved = (moved[1], moved[0])
+            for way, standing in zip(ways, moved, strict=True):
+                if way[-1] != standing:
+                    way.append(standing)
+        first, second = (self._nodes(way, meeting.place) for way in ways)
+        return parent, first, second
+
+    def _nodes(self, way: list[int], last: Place) -> list[Place]:
+        """Translate standings into the nodes they are at."""
+        places = [self._at(self._standings[number][0]) for number in way]
+        return list(dict.fromkeys([*places, last]))
+
+    def _explore(self) -> None:
+        """Follow every pair from where it comes into being."""
+        pending: list[Pair] = []
+        net = self.net
+        self._born(-1, (*net.starts, *net.triggers, *net.triggers), pending)
+        for place, node in enumerate(net.nodes):
+            for move in (*node.moves, *(node.too_few or ())):
+                self._split(place, move, node.many, pending)
+        while pending:
+            if len(self._parents) > self.limit:
+                self.gave_up = True
+                return
+            pair = pending.pop()
+            for after in self._after(pair):
+                self._add(after, pair, pending)
+
+    def _split(self, place: Place, move: Move, many: bool, pending: list[Pair]) -> None:
+        """Add the pairs that one move of a node makes."""
+        edges = move.sure + move.maybe
+        if many:
+            everything = move.edges()
+            self._born(place, everything + everything, pending)
+            return
+        self._born(place, edges, pending)
+        if move.other is not None:
+            for sure in move.sure:
+                self._born(place, (sure, move.other), pending)
+
+    def _born(self, place: Place, edges: tuple[EdgeId, ...], pending: list[Pair]) -> None:
+        """Add a pair of tokens for every two of these edges."""
+        groups: dict[Place, list[EdgeId]] = {}
+        for edge in edges:
+            if edge >= 0:
+                groups.setdefault(self.net.edges[edge].target, []).append(edge)
+        for target, group in groups.items():
+            for pair in self._same_target(target, group):
+                self._add(pair, place, pending)
+                if self.net.exclusive(target):
+                    self.clashes.setdefault(target, Meeting(target, pair))
+        standings = [dict.fromkeys(map(self._arrival, group)) for group in groups.values()]
+        for one, two in combinations(standings, 2):
+            for first, second in product(one, two):
+                self._add(self._pair(first, second), place, pending)
+
+    def _same_target(self, target: Place, group: list[EdgeId]) -> Iterator[Pair]:
+        """Yield the pairs of tokens that come to one node; at a join two edges make them one."""
+        if self._holds(target):
+            for edge in dict.fromkeys(group):
+                if group.count(edge) > 1:
+                    standing = self._arrival(edge)
+                    yield standing, standing
+        elif len(group) > 1:
+            standing = self._arrival(group[0])
+            yield standing, standing
+
+    def _add(self, pair: Pair, parent: Pair | Place, pending: list[Pair]) -> None:
+        if pair not in self._parents:
+            self._parents[pair] = parent
+            pending.append(pair)
+
+    def _holds(self, place: Place) -> bool:
+        """Say whether tokens are held before a node."""
+        return self.net.nodes[place].join not in {None, "each"}
+
+    def _arrival(self, edge: EdgeId, marks: frozenset[EdgeId] = frozenset()) -> int:
+        """Return the standing of a token that came over an edge."""
+        target = self.net.edges[edge].target
+        return self._number(self._size + edge if self._holds(target) else target, marks)
+
+    def _number(self, where: int, marks: frozenset[EdgeId]) -> int:
+        standing = (where, marks)
+        if standing not in self._numbers:
+            self._numbers[standing] = len(self._standings)
+            self._standings.append(standing)
+        return self._numbers[standing]
+
+    @staticmethod
+    def _pair(first: int, second: int) -> Pair:
+        return (first, second) if first <= second else (second, first)
+
+    def _at(self, where: int) -> Place:
+        """Return the node where a token is at work or held."""
+        return where if where < self._size else self.net.edges[where - self._size].target
+
+    def _reaches(self, where: int, place: Place) -> bool:
+        """Say whether a token can still come to a node."""
+        return bool(self._reach[self._at(where)] >> place & 1)
+
+    def _reaches_other(self, where: int, edge: EdgeId) -> bool:
+        """Say whether a token can still come to an edge's join over another edge."""
+        at = self._at(where)
+        return bool((self._reach[at] | 1 << at) & self._others[edge])
+
+    def _after(self, pair: Pair) -> Iterator[Pair]:
+        """Yield the pairs that follow when one of the two moves."""
+        for number, other in (pair, pair[::-1]):
+            where, marks = self._standings[number]
+            if where < self._size:
+                yield from self._leave(where, marks, other, pair)
+            else:
+                passed = self._pass(where, marks, other, pair)
+                if passed is not None:
+                    yield self._pair(*passed)
+
+    def _leave(
+        self, place: Place, marks: frozenset[EdgeId], other: int, pair: Pair
+    ) -> Iterator[Pair]:
+        """Yield the pairs when a token leaves the node it is at work in."""
+        node = self.net.nodes[place]
+        other_where = self._standings[other][0]
+        for move in (*node.moves, *(node.too_few or ())):
+            for edge in move.edges():
+                if edge < 0:
+                    continue
+                target = self.net.edges[edge].target
+                if target == other_where and self.net.exclusive(target):
+                    self.clashes.setdefault(target, Meeting(target, pair))
+                yield self._pair(self._arrival(edge, self._current(marks, other_where)), other)
+
+    def _current(self, marks: frozenset[EdgeId], other: int) -> frozenset[EdgeId]:
+        """Keep the marks that still matter: those of joins that the other can come to."""
+        if not marks:
+            return marks
+        edges = self.net.edges
+        return frozenset(
+            m
+            for m in marks
+            if self._reaches(other, edges[m].target) or self._at(other) == edges[m].target
+        )
+
+    def _pass(
+        self, where: int, marks: frozenset[EdgeId], other: int, pair: Pair
+    ) -> tuple[int, int] | None:
+        """Return the pair when a token held at a join is let through; None if it is not."""
+        edge = where - self._size
+        place = self.net.edges[edge].target
+        kind = self.net.nodes[place].join
+        if kind == "count":
+            return self._pass_count(edge, marks, other, pair)
+        other_where = self._standings[other][0]
+        if self._held_at(other_where, place):
+            if other_where == where and kind == "all":
+                self.surplus.setdefault(edge, Meeting(place, pair))
+            return None
+        if kind == "all":
+            if self._reaches_other(other_where, edge):
+                return None
+        elif self._reaches(other_where, place) and not self._mutual(other_where, place):
+            return None
+        return self._number(place, self._current(marks, other_where)), other
+
+    def _held_at(self, where: int, place: Place) -> bool:
+        return where >= self._size and self._at(where) == place
+
+    def _mutual(self, other: int, place: Place) -> bool:
+        """Say whether the other is held at a join that waits for what is held here."""
+        # Which of two such joins acts first depends on what else is live: either may.
+        return other >= self._size and bool(self._reach[place] >> self._at(other) & 1)
+
+    def _pass_count(
+        self, edge: EdgeId, marks: frozenset[EdgeId], other: int, pair: Pair
+    ) -> tuple[int, int] | None:
+        """Return the pair when one comes to a counting join: it passes, or the pair is over."""
+        edges = self.net.edges
+        place = edges[edge].target
+        node = self.net.nodes[place]
+        other_where, other_marks = self._standings[other]
+        if any(edges[m].target == place for m in marks):
+            # It left through this join: it belongs to the next round, and waits for that.
+            if self._reaches(other_where, place) and not self._mutual(other_where, place):
+                return None
+            marks = frozenset(m for m in marks if edges[m].target != place)
+        of_other = [m for m in other_marks if edges[m].target == place]
+        if other_where == self._size + edge or edge in of_other:
+            if node.late == "ignore":
+                self.crowded.setdefault(edge, Meeting(place, pair))
+        elif of_other or self._held_at(other_where, place):
+            return None
+        may_come = self._reaches(other_where, place) or self._at(other_where) == place
+        if node.late == "cancel" and may_come:
+            return None
+        return self._number(place, self._current(marks | {edge}, other_where)), other
+
+
+def _others(net: Net) -> list[int]:
+    """Return, for each edge, the nodes from which the other edges to its target start, as bits."""
+    result = [0] * len(net.edges)
+    for incoming in net.incoming:
+        before = 0
+        for edge in incoming:
+            result[edge] |= before
+            before |= _bit(net.edges[edge].origin)
+        after = 0
+        for edge in reversed(incoming):
+            result[edge] |= after
+            after |= _bit(net.edges[edge].origin)
+    return result
+
+
+def _bit(place: Place) -> int:
+    return 0 if place < 0 else 1 << place
+
+
+def outrun(net: Net) -> list[Place]:
+    """Return the exclusive merges on a cycle that may outrun the round of a counting join.
+
+    On a cycle that has a counting join and a split into several tokens, a token can come round
+    while the round it left is open. Pairs do not tell whether it does: the exact game has to.
+
+    Args:
+        net: The net of a scope.
+
+    Returns:
+        The merges, in file order.
+    """
+    found: list[Place] = []
+    for component in nets.components(nets.successors(net)):
+        nodes = [net.nodes[place] for place in component]
+        splits = any(len(m.edges()) > 1 for node in nodes for m in node.moves)
+        if splits and any(node.join == "count" for node in nodes):
+            found += [place for place in component if net.exclusive(place)]
+    return sorted(found)

@@ -1,0 +1,200 @@
+"""Which `all` joins can wait for ever: two linear dataflows, no game.
+
+What a token at a node surely feeds (*delivers*), and what the siblings of a token surely feed
+(*promised*). A join is fine if every edge into it carries the promise of all its other edges.
+Sets of edges are bits of an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
+
+from flowengine.flow.check import net as nets
+from flowengine.flow.check.net import EdgeId, Move, Net, Place
+from flowengine.kernel.graph import END_ALL
+
+
+class Broken(NamedTuple):
+    """A token that comes over `edge` waits for `missing`, which may never be fed."""
+
+    place: Place
+    edge: EdgeId
+    missing: list[EdgeId]
+
+
+def broken_promises(net: Net) -> list[Broken]:
+    """Return the edges into `all` joins that do not carry the promise of the other edges.
+
+    Args:
+        net: The net of a scope; compressed or not.
+
+    Returns:
+        What is not promised, in file order of the joins.
+    """
+    if not any(node.join == "all" for node in net.nodes):
+        return []
+    flow = _Promises(net)
+    own = set(net.triggers)
+    found = []
+    for place, node in enumerate(net.nodes):
+        if node.join != "all":
+            continue
+        incoming = [edge for edge in net.incoming[place] if edge not in own]
+        for edge in incoming:
+            missing = [
+                other for other in incoming if other != edge and not flow.at[edge] >> other & 1
+            ]
+            if missing:
+                found.append(Broken(place, edge, missing))
+    return found
+
+
+class _Promises:
+    """The two dataflows of a net."""
+
+    def __init__(self, net: Net) -> None:
+        self.net = net
+        self.everything = (1 << len(net.edges)) - 1
+        graph = nets.successors(net)
+        self.components = nets.components(graph)
+        self.reach = nets.reach(graph)
+        self.behind = self._behind_masks()
+        self.cancelling = [
+            place
+            for place, node in enumerate(net.nodes)
+            if node.join == "count" and node.late == "cancel"
+        ]
+        self.delivers = [self.everything] * len(net.nodes)
+        self._find_delivers()
+        self.at = [self.everything] * len(net.edges)
+        """What is promised to a token on an edge."""
+        self._find_promised()
+
+    def _behind_masks(self) -> list[int]:
+        """Return, for each node, the edges that a token counts as fed beyond its join."""
+        # Two `all` joins of one cycle may wait for one another: what one feeds only after it has
+        # fired is no promise to the other.
+        masks = [self.everything] * len(self.net.nodes)
+        for component in self.components:
+            if len(component) < 2:
+                continue
+            inner = 0
+            for place in component:
+                if self.net.nodes[place].join == "all":
+                    inner |= _bits(self.net.incoming[place])
+            for place in component:
+                masks[place] = self.everything & ~inner
+        return masks
+
+    def _find_delivers(self) -> None:
+        for component in self.components:
+            changed = True
+            while changed:
+                changed = False
+                for place in component:
+                    new = self._deliver(place)
+                    if new != self.delivers[place]:
+                        self.delivers[place] = new
+                        changed = True
+
+    def _deliver(self, place: Place) -> int:
+        """Return what a token at work in a node surely feeds."""
+        node = self.net.nodes[place]
+        if node.many:
+            return 0
+        result = self.everything
+        for move in node.moves:
+            result &= self._feed_all(move.sure) | self._feed_one_of(move)
+        for join in self.cancelling:
+            if self.reach[place] >> join & 1:
+                # It may be withdrawn anywhere before this join; then that one has fired.
+                result &= self.delivers[join]
+        return result
+
+    def _feed(self, edge: EdgeId) -> int:
+        """Return what a token sent along an edge surely feeds."""
+        if edge < 0:
+            return self.everything if edge == END_ALL else 0
+        target = self.net.edges[edge].target
+        if self.net.nodes[target].join == "all":
+            return 1 << edge | (self.delivers[target] & self.behind[target])
+        return self.delivers[target]
+
+    def _feed_all(self, edges: Iterable[EdgeId]) -> int:
+        return reduce(or_, map(self._feed, edges), 0)
+
+    def _feed_one_of(self, move: Move) -> int:
+        """Return what the conditional entries of a move surely feed: one of them is taken."""
+        if move.sure and move.other is None:
+            return 0
+        result = self.everything
+        for edge in (*move.maybe, *(() if move.other is None else (move.other,))):
+            result &= self._feed(edge)
+        return result if move.maybe or move.other is not None else 0
+
+    def _find_promised(self) -> None:
+        net = self.net
+        sent = self._sent()
+        order = [place for component in reversed(self.components) for place in component]
+        for edge, siblings in self._siblings(Move(tuple(net.starts))):
+            if edge >= 0:
+                self.at[edge] = siblings
+        for edge in net.triggers:
+            self.at[edge] = 0
+        changed = True
+        while changed:
+            changed = False
+            for place in order:
+                promised = self._promised(place)
+                for edge, siblings in sent[place].items():
+                    new = self.at[edge] & (promised | siblings)
+                    if new != self.at[edge]:
+                        self.at[edge] = new
+                        changed = True
+
+    def _sent(self) -> list[dict[EdgeId, int]]:
+        """Return, for each node, its edges with what the siblings of a token on one feed."""
+        result: list[dict[EdgeId, int]] = []
+        for node in self.net.nodes:
+            edges: dict[EdgeId, int] = {}
+            for move in (*node.moves, *(node.too_few or ())):
+                for edge, siblings in self._siblings(move):
+                    if edge >= 0:
+                        edges[edge] = edges.get(edge, self.everything) & siblings
+            result.append(edges)
+        return result
+
+    def _siblings(self, move: Move) -> list[tuple[EdgeId, int]]:
+        """Return each edge of a move with what the others surely feed."""
+        sure = move.sure
+        before = [0]
+        for edge in sure:
+            before.append(before[-1] | self._feed(edge))
+        conditional = self._feed_one_of(move)
+        after, result = 0, []
+        for index in range(len(sure) - 1, -1, -1):
+            result.append((sure[index], before[index] | after | conditional))
+            after |= self._feed(sure[index])
+        result.reverse()
+        result += [(edge, before[-1]) for edge in move.edges()[len(sure) :]]
+        return result
+
+    def _promised(self, place: Place) -> int:
+        """Return what is promised to a token at work in a node."""
+        incoming = self.net.incoming[place]
+        if self.net.nodes[place].join == "all":
+            return reduce(or_, (self.at[edge] for edge in incoming), 0) & ~_bits(incoming)
+        result = self.everything
+        for edge in incoming:
+            result &= self.at[edge]
+        return result
+
+
+def _bits(edges: Iterable[EdgeId]) -> int:
+    result = 0
+    for edge in edges:
+        result |= 1 << edge
+    return result

@@ -1,0 +1,223 @@
+"""What is wrong in a flow file: collected, sorted, and shown with the line it is in.
+
+A diagnostic has a code (`E...` for errors, `W...` for warnings), a message that says what is wrong,
+a position, and a hint that says what to do. Checks add to a `Diagnostics`; nothing is raised before
+all of them have run, so that all errors are reported at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from flowengine.flow.source import Source
+
+GUTTER = 5
+"""Width of the line numbers."""
+WIDEST = 160
+"""Longest piece of a line that is shown; of longer lines only what is around the error."""
+
+
+class Position(NamedTuple):
+    """A piece of a line of a file."""
+
+    line: int
+    """From 1."""
+    column: int
+    """From 1, in characters."""
+    length: int = 1
+    """Characters, on this line."""
+    file: str = ""
+    """As it was named by the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One error or warning."""
+
+    code: str
+    message: str
+    """What is wrong, in one line."""
+    file: str
+    line: int
+    column: int
+    length: int = 1
+    hint: str | None = None
+    """What to do; stands beside the caret."""
+    related: tuple[tuple[Position, str], ...] = ()
+    """Other places that belong to it, each with what is there."""
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether the flow may be run all the same."""
+        return self.code.startswith("W")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the diagnostic as the command line's JSON shows it."""
+        return {
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+
+class Diagnostics:
+    """Collects diagnostics; iterates in file order, each once."""
+
+    def __init__(self) -> None:
+        self._found: dict[Diagnostic, None] = {}
+        self._files: dict[str, int] = {}
+
+    def error(
+        self,
+        code: str,
+        message: str,
+        position: Position,
+        *,
+        hint: str | None = None,
+        related: Iterable[tuple[Position, str]] = (),
+    ) -> None:
+        """Add an error.
+
+        Args:
+            code: For example `E301`.
+            message: What is wrong, in one line.
+            position: Where.
+            hint: What to do.
+            related: Other places that belong to it, each with what is there.
+        """
+        self.add(Diagnostic(code, message, *_place(position), hint, tuple(related)))
+
+    warning = error
+    """The same for a warning, whose code begins with `W`."""
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        """Add a diagnostic; one that is there already is kept once."""
+        self._files.setdefault(diagnostic.file, len(self._files))
+        self._found[diagnostic] = None
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(sorted(self._found, key=self._order))
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        """The errors, in file order."""
+        return [one for one in self if not one.is_warning]
+
+    @property
+    def warnings(self) -> list[Diagnostic]:
+        """The warnings, in file order."""
+        return [one for one in self if one.is_warning]
+
+    def _order(self, one: Diagnostic) -> tuple[int, int, int, str, str]:
+        return (self._files[one.file], one.line, one.column, one.code, one.message)
+
+
+def _place(position: Position) -> tuple[str, int, int, int]:
+    return position.file, position.line, position.column, position.length
+
+
+def render(
+    diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] | Iterable[Source]
+) -> str:
+    """Return the report that a person reads.
+
+    Args:
+        diagnostics: What to show, in this order.
+        sources: The files they are in, by name or as a list; a line of a file that is not there is
+            left out.
+
+    Returns:
+        Lines without a line end after the last; empty if there is nothing to show.
+    """
+    if not isinstance(sources, Mapping):
+        sources = {source.name: source for source in sources}
+    found = list(diagnostics)
+    if not found:
+        return ""
+    shown = [line for one in found for line in _shown(one, sources.get(one.file))]
+    return "\n".join([*shown, summary(found)])
+
+
+def summary(diagnostics: Sequence[Diagnostic]) -> str:
+    """Return the last line of a report, such as `2 errors in hello.yaml; nothing was run`."""
+    warnings = sum(one.is_warning for one in diagnostics)
+    errors = len(diagnostics) - warnings
+    counted = [(errors, "error"), (warnings, "warning")]
+    counts = " and ".join(f"{n} {word}{'s' * (n != 1)}" for n, word in counted if n)
+    files = " and ".join(dict.fromkeys(one.file for one in diagnostics))
+    return f"{counts} in {files}" + ("; nothing was run" if errors else "")
+
+
+def _shown(one: Diagnostic, source: Source | None) -> Iterator[str]:
+    kind = "warning" if one.is_warning else "error"
+    place = f"{one.file}:{one.line}:{one.column}"
+    yield f"{place}: {kind}[{one.code}]: {printable(one.message)}"
+    if source is not None:
+        yield from _marked_line(source.line_text(one.line), one)
+    elif one.hint:
+        yield f"{'':{GUTTER}} | {printable(one.hint)}"
+    for position, what in one.related:
+        yield f"{'':{GUTTER}} = {position.file}:{position.line}:{position.column}: {what}"
+
+
+def _marked_line(text: str, one: Diagnostic) -> Iterator[str]:
+    """Yield the line, and below it carets under the error with the hint."""
+    start = one.column - 1
+    cut = max(0, start - WIDEST // 2) if len(text) > WIDEST else 0
+    before = printable(text[cut:start])
+    marked = printable(text[start : start + max(one.length, 1)][: WIDEST // 2])
+    shown = printable(text[cut : cut + WIDEST])
+    blank = "".join("\t" if c == "\t" else " " * _width(c) for c in before)
+    carets = "^" * max(1, sum(map(_width, marked)))
+    hint = f" {printable(one.hint)}" if one.hint else ""
+    yield f"{one.line:>{GUTTER}} | {shown}".rstrip()
+    yield f"{'':{GUTTER}} | {blank}{carets}{hint}"
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def printable(text: str) -> str:
+    """Return text for a terminal: what would control it is shown as a replacement character."""
+    return "".join(
+        c
+        if c == "\t" or unicodedata.category(c) not in {"Cc", "Cs", "Cf"}
+        else "\N{REPLACEMENT CHARACTER}"
+        for c in text
+    )
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that was most likely meant.
+
+    Args:
+        word: What stands there.
+        known: What could stand there.
+
+    Returns:
+        The nearest one by edit distance, or None if none is near.
+    """
+    folded = {one.lower().replace("-", "_"): one for one in known}
+    wanted = word.lower().replace("-", "_")
+    found = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """Return the hint `did you mean '...'?`, or None if no known word is near."""
+    found = nearest(word, known)
+    return None if found is None else f"did you mean {found!r}?"

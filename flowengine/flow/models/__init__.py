@@ -1,0 +1,80 @@
+"""The language as pydantic models of its expanded form: every short form is written out.
+
+Field names are the keys of the file; those that are words of Python end in an underscore
+(`with_`, `in_`, `for_`). Expressions stay text. `Part.loc` says where a part stands.
+"""
+
+from flowengine.flow.models.actions import (
+    Alternative,
+    Approval,
+    Cancel,
+    Choice,
+    Escalation,
+    Reminder,
+    Wait,
+)
+from flowengine.flow.models.base import Loc, Part
+from flowengine.flow.models.flow import (
+    Compensation,
+    Defaults,
+    FlowModel,
+    Limits,
+    Output,
+    ParallelStep,
+    Secret,
+    Signal,
+    Step,
+    Tool,
+    Trigger,
+)
+from flowengine.flow.models.modifiers import (
+    Emit,
+    Entry,
+    Every,
+    Fail,
+    FirstEntry,
+    Handler,
+    Join,
+    Lock,
+    Loop,
+    Map,
+    MapJoin,
+    Next,
+    Retry,
+)
+
+__all__ = [
+    "Alternative",
+    "Approval",
+    "Cancel",
+    "Choice",
+    "Compensation",
+    "Defaults",
+    "Emit",
+    "Entry",
+    "Escalation",
+    "Every",
+    "Fail",
+    "FirstEntry",
+    "FlowModel",
+    "Handler",
+    "Join",
+    "Limits",
+    "Loc",
+    "Lock",
+    "Loop",
+    "Map",
+    "MapJoin",
+    "Next",
+    "Output",
+    "ParallelStep",
+    "Part",
+    "Reminder",
+    "Retry",
+    "Secret",
+    "Signal",
+    "Step",
+    "Tool",
+    "Trigger",
+    "Wait",
+]

@@ -1,0 +1,344 @@
+"""The actions that the language itself defines; all others are step kinds that plug in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, WithJsonSchema
+
+from flowengine.flow.models.base import OneOf, Part, Problem
+from flowengine.flow.models.schemas import Schema
+from flowengine.flow.models.types import (
+    AlternativeId,
+    Condition,
+    DurationOrExpression,
+    Outcome,
+    PositiveOrExpression,
+    SignalName,
+    StepName,
+    Template,
+    TimeOrExpression,
+    ToolName,
+    Value,
+    fail,
+    has_expression,
+    is_expression,
+    wrong,
+)
+
+OCCASIONS = ("for", "until", "signal", "when")
+OF_SIGNAL = ("key", "match", "count", "transient")
+"""Keys that say something of a `signal`."""
+
+
+class Occasion(Part):
+    """One thing that a step can wait for."""
+
+    for_: DurationOrExpression | None = Field(
+        default=None, alias="for", description="A duration.", examples=["15m", "3d"]
+    )
+    until: TimeOrExpression | None = Field(
+        default=None, description="A point in time.", examples=["2026-11-25T09:00:00Z"]
+    )
+    signal: SignalName | None = Field(
+        default=None, description="A declared signal.", examples=["payment"]
+    )
+    key: Template | None = Field(
+        default=None,
+        description="Instead of the key declared with the signal.",
+        examples=["${{ inputs.order }}"],
+    )
+    match: Condition | None = Field(
+        default=None,
+        description="A condition on `signal`; other messages are left alone.",
+        examples=["${{ signal.data.amount >= inputs.total }}"],
+    )
+    count: PositiveOrExpression | None = Field(
+        default=None,
+        description="How many messages to collect; the output is then a list.",
+        examples=[3],
+    )
+    transient: bool = Field(
+        default=False,
+        description="Whether only messages count that arrive while waiting.",
+        examples=[True],
+    )
+    when: Condition | None = Field(
+        default=None, description="A condition on `state`.", examples=["${{ state.open }}"]
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(given)
+        for key in OF_SIGNAL:
+            if key in given and "signal" not in given:
+                message = f"{key!r} has no meaning without 'signal'"
+                yield Problem(key, "E103", message, "add 'signal', or leave it out")
+
+
+class Alternative(Occasion):
+    """One of several things that a step waits for; its id is the step's outcome."""
+
+    NOUN = "an alternative"
+    RULES = (OneOf(OCCASIONS),)
+
+    id: AlternativeId = Field(description="The outcome of the step.", examples=["paid"])
+
+
+class Wait(Occasion):
+    """Waits for time, a signal or a condition."""
+
+    NOUN = "'wait'"
+    MAIN = "for"
+    RULES = (OneOf((*OCCASIONS, "first", "all")),)
+
+    first: list[Alternative] | None = Field(
+        default=None,
+        min_length=1,
+        description="The first that occurs wins; the others are withdrawn.",
+        examples=[[{"id": "paid", "signal": "payment"}, {"id": "late", "for": "3d"}]],
+    )
+    all: list[Alternative] | None = Field(
+        default=None,
+        min_length=1,
+        description="All of them have to occur.",
+        examples=[[{"id": "paid", "signal": "payment"}, {"id": "sent", "signal": "parcel"}]],
+    )
+
+
+class Choice(Part):
+    """A choice of an approval; its id is the step's outcome."""
+
+    NOUN = "a choice"
+    MAIN = "id"
+
+    id: Outcome = Field(description="The outcome of the step.", examples=["approve"])
+    label: Template | None = Field(
+        default=None, description="What people see.", examples=["Send back"]
+    )
+    counts_as: Literal["approve", "reject", "other"] | None = Field(
+        default=None,
+        description="What it means; by the ids `approve` and `reject`, else `other`.",
+        examples=["reject"],
+    )
+    comment: Literal["none", "optional", "required"] = Field(
+        default="optional", description="Whether it takes a comment.", examples=["required"]
+    )
+
+
+class Reminder(Part):
+    """How often those asked are reminded."""
+
+    NOUN = "'remind'"
+    MAIN = "every"
+
+    every: DurationOrExpression = Field(description="The time between two.", examples=["8h"])
+
+
+def _people(value: Any) -> list[str] | str:
+    """Check `user:...` and `group:...`; anything with an expression is left for later."""
+    if is_expression(value):
+        return str(value)
+    if not isinstance(value, list):
+        wrong("a list such as ['group:finance'], or one expression", value)
+    for one in value:
+        if has_expression(one):
+            continue
+        if not isinstance(one, str) or not one.startswith(("user:", "group:")):
+            wrong("a name such as 'user:ana' or 'group:finance'", one)
+    return value
+
+
+People = Annotated[
+    list[str] | str,
+    PlainValidator(_people),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "items": {"type": "string", "pattern": r"^(user:|group:)|\$\{\{"},
+                },
+                {"$ref": "#/$defs/Expression"},
+            ]
+        }
+    ),
+]
+
+
+class Escalation(Part):
+    """Who is asked too when nobody has answered."""
+
+    NOUN = "an entry of 'escalate'"
+
+    after: DurationOrExpression = Field(description="How long after the start.", examples=["24h"])
+    to: People = Field(description="Who is asked then.", examples=[["user:cfo"]])
+    replace: bool = Field(
+        default=False, description="Whether they take the others' place.", examples=[True]
+    )
+
+
+def _editable(value: Any) -> bool | list[str] | str:
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if not texts and not isinstance(value, bool) and not is_expression(value):
+        wrong("a list of fields of 'subject', or true for all", value)
+    return value  # type: ignore[no-any-return]
+
+
+class Approval(Part):
+    """Waits for people to decide."""
+
+    NOUN = "an approval"
+    MAIN = "title"
+
+    title: Template = Field(
+        description="The question.", examples=["Expense of ${{ inputs.amount }}"]
+    )
+    body: Template | None = Field(
+        default=None, description="Markdown for people.", examples=["${{ inputs.reason }}"]
+    )
+    subject: Value = Field(
+        default=None,
+        description="The data being decided on; shown, and stored with its digest.",
+        examples=[{"amount": "${{ inputs.amount }}"}],
+    )
+    edit: Annotated[
+        bool | list[str] | str,
+        PlainValidator(_editable),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "boolean"},
+                    {"type": "array", "items": {"type": "string"}},
+                    {"$ref": "#/$defs/Expression"},
+                ]
+            }
+        ),
+    ] = Field(
+        default=False,
+        description="Fields of `subject` the decider may change, or `true` for all.",
+        examples=[["amount"], True],
+    )
+    form: Schema | None = Field(
+        default=None,
+        description="JSON Schema of what to fill in; required for choices that approve.",
+        examples=[{"properties": {"cost_center": {"type": "string"}}}],
+    )
+    choices: list[Choice] = Field(
+        default_factory=lambda: [Choice(id="approve"), Choice(id="reject")],
+        min_length=1,
+        description="What can be chosen; `approve` and `reject`.",
+        examples=[["approve", {"id": "reject", "comment": "required"}]],
+    )
+    assignees: People | None = Field(
+        default=None, description="Who may decide; anyone.", examples=[["group:finance"]]
+    )
+    exclude: People | None = Field(
+        default=None,
+        description="Who may not; wins over `assignees`.",
+        examples=[["${{ execution.started_by }}"]],
+    )
+    need: PositiveOrExpression = Field(
+        default=1, description="How many approving votes are needed.", examples=[2]
+    )
+    claim: bool = Field(
+        default=False, description="Whether it must be claimed before deciding.", examples=[True]
+    )
+    delegate: bool = Field(
+        default=True, description="Whether an assignee may hand it on.", examples=[False]
+    )
+    expires: DurationOrExpression | None = Field(
+        default=None, description="After it the outcome is `expired`; never.", examples=["48h"]
+    )
+    on_expire: Outcome | None = Field(
+        default=None, description="The choice that expiry takes instead.", examples=["reject"]
+    )
+    remind: Reminder | None = Field(
+        default=None, description="How often those asked are reminded.", examples=["8h"]
+    )
+    escalate: list[Escalation] = Field(
+        default_factory=list,
+        description="Who is asked too when nobody has answered.",
+        examples=[[{"after": "24h", "to": ["user:cfo"]}]],
+    )
+    notify: list[ToolName] = Field(
+        default_factory=list,
+        description="Tools that are called when it opens, reminds, escalates.",
+        examples=[["mail"]],
+    )
+    batch: Template | None = Field(
+        default=None,
+        description="Under this key pending ones are listed and decided together; the step's id.",
+        examples=["invoices"],
+    )
+    attachments: Value = Field(
+        default=None,
+        description="Files shown with the question.",
+        examples=[["${{ steps.make.output.files.report }}"]],
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(given)
+        if "on_expire" in given and "expires" not in given:
+            yield Problem("on_expire", "E103", "'on_expire' without 'expires' never happens")
+        yield from _choice_problems(given)
+
+
+def _choice_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
+    choices = given.get("choices", [{"id": "approve"}, {"id": "reject"}])
+    if not isinstance(choices, list):
+        return
+    ids = [one.get("id") for one in choices if isinstance(one, dict)]
+    if len(set(map(str, ids))) < len(ids):
+        yield Problem("choices", "E105", "two choices have the same id")
+    chosen = given.get("on_expire")
+    if isinstance(chosen, str) and chosen not in ids:
+        known = " or ".join(repr(one) for one in ids)
+        yield Problem("on_expire", "E103", f"{chosen!r} is none of the choices", f"use {known}")
+
+
+def _targets(value: Any) -> list[str] | str:
+    if value == "execution":
+        return "execution"
+    if not isinstance(value, list) or not value:
+        wrong("a list of steps, or 'execution'", value)
+    for one in value:
+        if not isinstance(one, str) or has_expression(one):
+            wrong("the id of a step", one)
+    if "execution" in value:
+        fail("E103", "'execution' cannot stand beside steps", "write 'cancel: execution'")
+    return value
+
+
+class Cancel(Part):
+    """Withdraws steps, groups or the execution."""
+
+    NOUN = "'cancel'"
+    MAIN = "targets"
+
+    targets: Annotated[
+        list[StepName] | Literal["execution"],
+        PlainValidator(_targets),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"const": "execution"},
+                    {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                ]
+            }
+        ),
+    ] = Field(
+        description="Steps of this scope or of those around it, or `execution`.",
+        examples=[["watcher"], "execution"],
+    )
+    as_: Literal["cancelled", "succeeded", "failed"] = Field(
+        default="cancelled",
+        alias="as",
+        description="How what is withdrawn ends.",
+        examples=["succeeded"],
+    )
+    reason: Template | None = Field(
+        default=None, description="Why; for people.", examples=["No longer needed"]
+    )

@@ -1,0 +1,81 @@
+"""What all parts of a flow file share: closed mappings with a place, a main key, rules on keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic.fields import FieldInfo
+
+Loc = tuple[str | int, ...]
+"""A path of keys and indexes from the top of the file: `("steps", 3, "retry", "attempts")`."""
+
+
+class Problem(NamedTuple):
+    """What a rule on the keys of a mapping finds; `key` says where, None the mapping itself."""
+
+    key: str | None
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class OneOf(NamedTuple):
+    """A rule: of these keys a mapping has at most one, or exactly one if `required`."""
+
+    keys: tuple[str, ...]
+    required: bool = True
+
+
+class Part(BaseModel):
+    """A mapping of the file, with its short forms written out.
+
+    A field is named as its key in the file; where that is a word of Python, with an underscore
+    behind it (`with_`).
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    NOUN: ClassVar[str]
+    """What the mapping is called in messages, with its article: `a step`."""
+    MAIN: ClassVar[str | None] = None
+    """The key that a bare value stands for."""
+    RULES: ClassVar[tuple[OneOf, ...]] = ()
+
+    _loc: Loc = PrivateAttr(default=())
+
+    @property
+    def loc(self) -> Loc:
+        """Where the part stands in its file; for `Source.position`."""
+        return self._loc
+
+    def has(self, key: str) -> bool:
+        """Return whether the file gives this key (by the field's name), if only as `null`."""
+        return key in self.model_fields_set
+
+    @classmethod
+    def fields_by_key(cls) -> dict[str, tuple[str, FieldInfo]]:
+        """Return each key of the file with the name and description of its field."""
+        return {info.alias or name: (name, info) for name, info in cls.model_fields.items()}
+
+    @classmethod
+    def short_form(cls, value: Any) -> Any:
+        """Return the mapping that a bare value stands for, or the value if it stands for none."""
+        return value if cls.MAIN is None or value is None else {cls.MAIN: value}
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield what is wrong with the keys of a mapping taken together."""
+        for rule in cls.RULES:
+            yield from cls._broken(rule, given)
+
+    @classmethod
+    def _broken(cls, rule: OneOf, given: Mapping[str, Any]) -> Iterator[Problem]:
+        found = [key for key in given if key in rule.keys]
+        names = " or ".join(repr(key) for key in rule.keys)
+        if not found and rule.required:
+            yield Problem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
+        for extra in found[1:]:
+            message = f"{cls.NOUN} has {found[0]!r} and {extra!r}; only one of them can be"
+            yield Problem(extra, "E103", message, f"keep one of {names}")

@@ -1,0 +1,475 @@
+"""The file as a whole: declarations and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr
+
+from flowengine.flow.models.actions import Approval, Cancel, Wait
+from flowengine.flow.models.base import Loc, OneOf, Part, Problem
+from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
+from flowengine.flow.models.schemas import Schema, StateSchema
+from flowengine.flow.models.types import (
+    Condition,
+    Duration,
+    DurationOrExpression,
+    Effect,
+    FlowId,
+    Id,
+    OnCrash,
+    Positive,
+    PositiveOrExpression,
+    SecretName,
+    SignalName,
+    StepId,
+    Template,
+    Text,
+    ToolId,
+    ToolName,
+    Value,
+)
+
+CONTROL = ("call", "wait", "approval", "group", "parallel", "fail", "cancel")
+"""The actions that the language itself defines."""
+
+
+class Pluggable(Part):
+    """A mapping that also takes the keys of step kinds, with their configurations."""
+
+    model_config = {"extra": "allow"}
+
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """The step kinds that are given, with their validated configurations."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Compensation(Pluggable):
+    """How a step is undone: one action with its arguments."""
+
+    NOUN = "'compensate'"
+
+    call: ToolName | None = Field(
+        default=None, description="The tool that undoes it.", examples=["release_hotel"]
+    )
+    with_: dict[str, Value] = Field(
+        default_factory=dict,
+        alias="with",
+        description="Its arguments; sees the step's `output` and the `error`.",
+        examples=[{"id": "${{ output.id }}"}],
+    )
+    in_: Text | None = Field(
+        default=None, alias="in", description="The environment of `run`.", examples=["host"]
+    )
+    retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[5])
+    timeout: DurationOrExpression | None = Field(
+        default=None, description="The bound of one attempt.", examples=["30s"]
+    )
+
+
+class Trigger(Part):
+    """A signal that starts a token here, inside a running execution."""
+
+    NOUN = "'trigger'"
+    MAIN = "signal"
+    RULES = (OneOf(("signal", "all", "state")),)
+
+    signal: SignalName | None = Field(
+        default=None, description="Every matching message starts a token.", examples=["page_ready"]
+    )
+    match: Condition | None = Field(
+        default=None,
+        description="A condition on `signal`.",
+        examples=["${{ signal.data.lang == 'en' }}"],
+    )
+    transient: bool = Field(
+        default=False, description="Whether kept messages are left out.", examples=[True]
+    )
+    all: list[SignalName] | None = Field(
+        default=None, description="Fires when each has a message.", examples=[["a", "b"]]
+    )
+    state: Id | None = Field(
+        default=None, description="Fires after each write to that key.", examples=["score"]
+    )
+
+
+class Step(Pluggable):
+    """A node of the graph: at most one action, and modifiers."""
+
+    NOUN = "a step"
+
+    id: StepId = Field(description="The name of the step, unique in the file.", examples=["fetch"])
+    title: Template | None = Field(
+        default=None, description="A label for lists and graphs.", examples=["Read the page"]
+    )
+    call: ToolName | None = Field(
+        default=None, description="Calls a tool with `with`.", examples=["search", "std.print"]
+    )
+    wait: Wait | None = Field(
+        default=None, description="Waits for time or a signal.", examples=["15m"]
+    )
+    approval: Approval | None = Field(
+        default=None, description="Waits for people to decide.", examples=["Publish this?"]
+    )
+    group: list[Step] | None = Field(
+        default=None,
+        min_length=1,
+        description="A scope with steps of its own.",
+        examples=[[{"id": "inner", "output": 1}]],
+    )
+    parallel: list[ParallelStep] | None = Field(
+        default=None,
+        min_length=1,
+        description="Steps that all start at once; the output is a map by their ids.",
+        examples=[[{"id": "left", "output": 1}, {"id": "right", "output": 2}]],
+    )
+    fail: Fail | None = Field(
+        default=None, description="Raises an error.", examples=["Nothing to do"]
+    )
+    cancel: Cancel | None = Field(
+        default=None, description="Withdraws steps, groups or the execution.", examples=[["b"]]
+    )
+    with_: dict[str, Value] = Field(
+        default_factory=dict,
+        alias="with",
+        description="The arguments of the action.",
+        examples=[{"q": "${{ inputs.q }}"}],
+    )
+    in_: Text | None = Field(
+        default=None,
+        alias="in",
+        description="The environment of `run` and of shell tools.",
+        examples=["host"],
+    )
+    join: Join | None = Field(
+        default=None, description="How incoming tokens meet.", examples=["all", 2]
+    )
+    trigger: Trigger | None = Field(
+        default=None, description="A signal that starts a token here.", examples=["page_ready"]
+    )
+    when: Condition | None = Field(
+        default=None,
+        description="The step runs only if true; else it is skipped.",
+        examples=["${{ inputs.amount > 50 }}"],
+    )
+    map: Map | None = Field(
+        default=None, description="Once per item.", examples=["${{ inputs.files }}"]
+    )
+    loop: Loop | None = Field(
+        default=None,
+        description="Again while or until a condition holds.",
+        examples=[{"until": "${{ output.done }}", "max": 5}],
+    )
+    lock: Lock | None = Field(
+        default=None,
+        description="Never at the same time as another holder of the same key.",
+        examples=["printer"],
+    )
+    retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
+    timeout: DurationOrExpression | None = Field(
+        default=None,
+        description="The bound of one attempt; of a wait: of waiting.",
+        examples=["30s"],
+    )
+    deadline: DurationOrExpression | None = Field(
+        default=None, description="The bound of the whole step.", examples=["2h"]
+    )
+    effect: Effect | None = Field(
+        default=None,
+        description="What a crash in the middle may repeat; by the action.",
+        examples=["idempotent"],
+    )
+    on_crash: OnCrash | None = Field(
+        default=None,
+        description="What happens if a crash leaves the step uncertain; `ask`.",
+        examples=["retry"],
+    )
+    output: Value = Field(
+        default=None,
+        description="Replaces the result; sees `result`.",
+        examples=["${{ result.subject }}"],
+    )
+    set: dict[Id, Value] = Field(
+        default_factory=dict,
+        description="Writes state after success, each key through its reducer.",
+        examples=[{"count": "${{ state.count + 1 }}"}],
+    )
+    emit: list[Emit] = Field(
+        default_factory=list, description="Signals to send after success.", examples=["done"]
+    )
+    on_error: OnError = Field(
+        default="fail",
+        description="What to do when it failed.",
+        examples=["continue", [{"type": "Timeout", "next": "ask"}]],
+    )
+    compensate: Compensation | None = Field(
+        default=None,
+        description="How to undo it.",
+        examples=[{"call": "release", "with": {"id": "${{ output.id }}"}}],
+    )
+    finally_: list[Step] = Field(
+        default_factory=list,
+        alias="finally",
+        description="Steps that run when a group ended in any way.",
+        examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
+    )
+    next: Next | None = Field(
+        default=None, description="Where to go; to the next step in the list.", examples=["end"]
+    )
+
+    @property
+    def action(self) -> tuple[str, Any] | None:
+        """The action's key and its model (of `call`: the tool's name), or None."""
+        for key in CONTROL:
+            if self.has(key):
+                return key, getattr(self, key)
+        return next(iter(self.kinds.items()), None)
+
+
+class ParallelStep(Step):
+    """A step of `parallel`: starts with a token of its own, and ends there."""
+
+    NOUN = "a step of 'parallel'"
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(given)
+        for key in ("join", "trigger"):
+            if key in given:
+                message = f"a step of 'parallel' has no {key!r}: it starts with a token of its own"
+                yield Problem(key, "E102", message, "leave it out")
+
+
+class Output(Part):
+    """A typed result of the execution; keys besides `value` are its JSON Schema."""
+
+    model_config = {"extra": "allow"}
+
+    NOUN = "an output"
+    MAIN = "value"
+
+    value: Value = Field(
+        description="Evaluated when the execution succeeds.",
+        examples=["${{ steps.greet.output }}"],
+    )
+
+    @property
+    def json_schema(self) -> dict[str, Any]:
+        """The JSON Schema that the value has to fit; empty if there is none."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Secret(Part):
+    """Where the value of a secret comes from; never the value."""
+
+    NOUN = "a secret"
+    RULES = (OneOf(("env", "file", "keyring", "vault")),)
+
+    env: Text | None = Field(
+        default=None, description="A variable of the process.", examples=["API_KEY"]
+    )
+    file: Text | None = Field(
+        default=None, description="A file that holds it.", examples=["/run/secrets/cert"]
+    )
+    keyring: Text | None = Field(
+        default=None, description="An entry of the system's keyring.", examples=["app/db"]
+    )
+    vault: Text | None = Field(
+        default=None, description="An entry of a vault.", examples=["kv/app#token"]
+    )
+
+
+class Signal(Part):
+    """A named message that steps wait for."""
+
+    NOUN = "a signal"
+
+    key: Template | None = Field(
+        default=None,
+        description="The text by which this flow's waits are found.",
+        examples=["${{ inputs.order }}"],
+    )
+    data: Schema | None = Field(
+        default=None,
+        description="JSON Schema of the message.",
+        examples=[{"type": "object", "properties": {"amount": {"type": "number"}}}],
+    )
+
+
+class Tool(Pluggable):
+    """Something that steps can call."""
+
+    NOUN = "a tool"
+
+    description: Text | None = Field(
+        default=None, description="What it does; derived where it can be.", examples=["Search"]
+    )
+    args: Schema | None = Field(
+        default=None,
+        description="JSON Schema of the arguments; derived where it can be.",
+        examples=[{"type": "object", "properties": {"q": {"type": "string"}}}],
+    )
+    returns: Schema | None = Field(
+        default=None,
+        description="JSON Schema of the result; derived where it can be.",
+        examples=[{"type": "string"}],
+    )
+    bind: dict[str, Value] = Field(
+        default_factory=dict,
+        description="Arguments the flow fixes, secrets too; no caller sees them.",
+        examples=[{"key": "${{ secrets.KEY }}"}],
+    )
+    effect: Effect | None = Field(
+        default=None, description="What may be repeated.", examples=["idempotent"]
+    )
+    idempotency_key: Template | None = Field(
+        default=None,
+        description="Under which key it is repeated; from execution and address.",
+        examples=["${{ args.order }}"],
+    )
+    in_: Text | None = Field(
+        default=None, alias="in", description="The environment of a shell tool.", examples=["host"]
+    )
+    timeout: Duration | None = Field(
+        default=None, description="The bound of one attempt.", examples=["30s"]
+    )
+    retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
+
+
+class Defaults(Part):
+    """What holds where a step does not say otherwise."""
+
+    NOUN = "'defaults'"
+
+    in_: Text | None = Field(
+        default=None, alias="in", description="The environment of `run`.", examples=["host"]
+    )
+    map_concurrency: PositiveOrExpression | None = Field(
+        default=None, description="How many items of a map run at once; 8.", examples=[4]
+    )
+    effect: Effect | None = Field(
+        default=None, description="Instead of the default by action.", examples=["idempotent"]
+    )
+    on_crash: OnCrash | None = Field(
+        default=None, description="What happens to uncertain steps; `ask`.", examples=["retry"]
+    )
+    retry: Retry | None = Field(
+        default=None,
+        description="For actions that call out, where the effect is not `once`.",
+        examples=[{"attempts": 5}],
+    )
+    timeout: DurationOrExpression | None = Field(
+        default=None, description="For actions that call out.", examples=["1m"]
+    )
+
+
+class Limits(Part):
+    """Bounds of an execution."""
+
+    NOUN = "'limits'"
+
+    activations: Positive = Field(
+        default=1000,
+        description="Tokens at one step of one scope without a wait having ended meanwhile.",
+        examples=[5000],
+    )
+    steps: Positive = Field(
+        default=10000, description="Activations in all, those in map items aside.", examples=[500]
+    )
+    duration: Duration | Literal["none"] = Field(
+        default="none", description="How long it may take.", examples=["30d"]
+    )
+    depth: Positive = Field(default=8, description="How deep subflows may nest.", examples=[3])
+    finally_: Duration = Field(
+        default="5m", alias="finally", description="How long `finally` may take.", examples=["1m"]
+    )
+    idle: Duration = Field(
+        default="0s", description="How long triggers keep it open.", examples=["1h"]
+    )
+
+
+class FlowModel(Part):
+    """A flow file, with its short forms written out."""
+
+    NOUN = "a flow"
+
+    flowengine: Literal[1] = Field(description="The version of the language.", examples=[1])
+    id: FlowId = Field(description="The flow's name.", examples=["expense"])
+    version: Text = Field(
+        default="0", description="The author's version; free text.", examples=["3"]
+    )
+    title: Text | None = Field(
+        default=None, description="What people see.", examples=["Expense reimbursement"]
+    )
+    description: Text | None = Field(
+        default=None, description="What the flow is for.", examples=["Books what people spent."]
+    )
+    inputs: dict[Id, Schema] = Field(
+        default_factory=dict,
+        description="The arguments of an execution, each a JSON Schema.",
+        examples=[{"name": {"type": "string", "default": "world"}}],
+    )
+    outputs: dict[Id, Output] = Field(
+        default_factory=dict,
+        description="The results of an execution.",
+        examples=[{"message": "${{ steps.greet.output }}"}],
+    )
+    state: dict[Id, StateSchema] = Field(
+        default_factory=dict,
+        description="Values that live as long as the execution, each a JSON Schema.",
+        examples=[{"notes": {"type": "array", "default": [], "reducer": "append"}}],
+    )
+    secrets: dict[SecretName, Secret] = Field(
+        default_factory=dict,
+        description="Where secret values come from.",
+        examples=[{"API_KEY": {"env": "API_KEY"}}],
+    )
+    signals: dict[Id, Signal] = Field(
+        default_factory=dict,
+        description="Messages that steps wait for.",
+        examples=[{"payment": {"key": "${{ inputs.order }}"}}],
+    )
+    tools: dict[ToolId, Tool] = Field(
+        default_factory=dict,
+        description="What steps can call.",
+        examples=[{"search": {"python": "research:search"}}],
+    )
+    defaults: Defaults = Field(
+        default_factory=Defaults,
+        description="What holds where a step does not say otherwise.",
+        examples=[{"retry": 5}],
+    )
+    limits: Limits = Field(
+        default_factory=Limits, description="Bounds of an execution.", examples=[{"steps": 500}]
+    )
+    steps: list[Step] = Field(
+        min_length=1, description="The graph.", examples=[[{"id": "greet", "output": "Hello!"}]]
+    )
+    on_error: OnError = Field(
+        default="fail",
+        description="What to do when the flow failed.",
+        examples=["compensate"],
+    )
+    finally_: list[Step] = Field(
+        default_factory=list,
+        alias="finally",
+        description="Steps that run when the flow ended in any way.",
+        examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
+    )
+
+    _unread: frozenset[Loc] = PrivateAttr(default=frozenset())
+
+    @property
+    def unread(self) -> frozenset[Loc]:
+        """Places whose content was left out because it has errors, reported already.
+
+        Empty for a valid file. What is named there exists, but nothing is known of it; checks of
+        the graph make no sense while a step is among them.
+        """
+        return self._unread
+
+
+Step.model_rebuild()
+FlowModel.model_rebuild()

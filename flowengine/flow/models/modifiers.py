@@ -1,0 +1,460 @@
+"""What wraps an action: how tokens meet, map, loop, lock, retry, handlers, and where to go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+
+from flowengine.flow.models.base import OneOf, Part, Problem
+from flowengine.flow.models.types import (
+    BareName,
+    Condition,
+    Duration,
+    DurationOrExpression,
+    Factor,
+    Failures,
+    Jitter,
+    Positive,
+    PositiveOrExpression,
+    SignalName,
+    StepName,
+    Target,
+    Template,
+    Value,
+    constant_text,
+    error_type,
+    is_expression,
+    one_or_many,
+    wrong,
+)
+
+
+def _need(words: tuple[str, ...]) -> Any:
+    def check(value: Any) -> Any:
+        number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not number and value not in words and not is_expression(value):
+            wrong(f"{', '.join(words)}, a whole number of 1 or more, or an expression", value)
+        return value
+
+    return check
+
+
+def _need_schema(words: tuple[str, ...]) -> WithJsonSchema:
+    number = {"type": "integer", "minimum": 1}
+    return WithJsonSchema({"anyOf": [{"enum": words}, number, {"$ref": "#/$defs/Expression"}]})
+
+
+class Join(Part):
+    """How incoming tokens meet."""
+
+    NOUN = "'join'"
+    MAIN = "need"
+
+    need: Annotated[
+        int | str,
+        PlainValidator(_need(("each", "all", "active"))),
+        _need_schema(("each", "all", "active")),
+    ] = Field(
+        description=(
+            "When the step is activated: for `each` arrival, when one came on `all` edges, when no"
+            " other token can still come (`active`), or at the N-th arrival."
+        ),
+        examples=["all", 2],
+    )
+    late: Literal["ignore", "cancel", "queue"] = Field(
+        default="ignore",
+        description="What happens to tokens that come after the N-th; only with a number.",
+        examples=["cancel"],
+    )
+    from_: list[StepName] | None = Field(
+        default=None,
+        alias="from",
+        description="The steps that lead here; changes nothing, the checker verifies it.",
+        examples=[["left", "right"]],
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(given)
+        if "late" in given and given.get("need") in {"each", "all", "active"}:
+            message = f"'late' has no meaning with 'need: {given['need']}'"
+            yield Problem("late", "E103", message, "only a number of arrivals leaves late ones")
+
+
+class MapJoin(Part):
+    """When a map is done."""
+
+    NOUN = "the 'join' of a map"
+    MAIN = "need"
+
+    need: Annotated[
+        int | str, PlainValidator(_need(("all", "none"))), _need_schema(("all", "none"))
+    ] = Field(
+        description="How many items have to be done for the map to go on.",
+        examples=["all", 3],
+    )
+    late: Literal["ignore", "cancel"] = Field(
+        default="ignore",
+        description="What happens to the items that are still running then.",
+        examples=["cancel"],
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(given)
+        if "late" in given and given.get("need") in {"all", "none"}:
+            message = f"'late' has no meaning with 'need: {given['need']}'"
+            yield Problem("late", "E103", message, "only a number of items leaves late ones")
+
+
+def _over(value: Any) -> Any:
+    number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not number and not isinstance(value, list) and not is_expression(value):
+        wrong("a list, a whole number or one expression", value)
+    return value
+
+
+class Map(Part):
+    """Runs the step once per item."""
+
+    NOUN = "'map'"
+    MAIN = "over"
+
+    over: Annotated[
+        list[Any] | int | str,
+        PlainValidator(_over),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "array"},
+                    {"type": "integer", "minimum": 0},
+                    {"$ref": "#/$defs/Expression"},
+                ]
+            }
+        ),
+    ] = Field(
+        description="The items: a list, or a number n for 0 to n-1.",
+        examples=["${{ inputs.files }}", 3],
+    )
+    as_: BareName = Field(
+        default="item",
+        alias="as",
+        description="What an item is called in expressions.",
+        examples=["file"],
+    )
+    key: Template | None = Field(
+        default=None,
+        description="A stable, unique text for each item, shown in lists and addresses.",
+        examples=["${{ item.id }}"],
+    )
+    concurrency: PositiveOrExpression | None = Field(
+        default=None,
+        description="How many items run at once; `defaults.map_concurrency`, else 8.",
+        examples=[4],
+    )
+    on_item_error: Literal["stop", "wait", "continue"] = Field(
+        default="stop",
+        description=(
+            "When an item fails: cancel the others and fail, let them end and then fail, or"
+            " succeed with what there is."
+        ),
+        examples=["continue"],
+    )
+    max_failures: Failures | None = Field(
+        default=None,
+        description="How many failures `wait` and `continue` bear; one more stops the map.",
+        examples=[3, "10%"],
+    )
+    join: MapJoin | None = Field(
+        default=None, description="When the map is done; after all items.", examples=[{"need": 3}]
+    )
+    more: SignalName | None = Field(
+        default=None,
+        description="A signal; each message adds its data as an item while the map runs.",
+        examples=["extra_item"],
+    )
+
+
+class Every(Part):
+    """The pause between two rounds of a loop."""
+
+    NOUN = "'every'"
+    MAIN = "delay"
+
+    delay: DurationOrExpression = Field(
+        description="How long the first pause is.", examples=["10s"]
+    )
+    backoff: Factor = Field(
+        default=1, description="By what each pause is longer than the last.", examples=[2]
+    )
+    max_delay: Duration | None = Field(
+        default=None, description="The longest pause.", examples=["5m"]
+    )
+
+
+class Loop(Part):
+    """Runs the step again while or until a condition holds."""
+
+    NOUN = "'loop'"
+    RULES = (OneOf(("until", "while")),)
+
+    until: Condition | None = Field(
+        default=None,
+        description="Tested after each round: true ends the loop.",
+        examples=["${{ output.done }}"],
+    )
+    while_: Condition | None = Field(
+        default=None,
+        alias="while",
+        description="Tested before each round: false ends the loop.",
+        examples=["${{ state.open > 0 }}"],
+    )
+    max: PositiveOrExpression = Field(
+        description="The most rounds; one more raises LoopLimit.", examples=[5]
+    )
+    every: Every | None = Field(
+        default=None, description="The pause between rounds; none.", examples=["10s"]
+    )
+    keep: Literal["all"] | None = Field(
+        default=None, description="Gives the outputs of all rounds as a list.", examples=["all"]
+    )
+
+
+class Lock(Part):
+    """Never at the same time as another holder of the same key."""
+
+    NOUN = "'lock'"
+    MAIN = "key"
+
+    key: Template = Field(description="What is locked.", examples=["printer"])
+    scope: Literal["execution", "flow", "global"] = Field(
+        default="execution", description="Among which executions.", examples=["flow"]
+    )
+    permits: Positive = Field(default=1, description="How many may hold it at once.", examples=[2])
+    hold: bool = Field(
+        default=False,
+        description="Whether a wait or approval keeps the lock while it waits.",
+        examples=[True],
+    )
+
+
+_ERRORS_SCHEMA = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
+}
+ErrorTypes = Annotated[
+    list[str], PlainValidator(one_or_many(constant_text)), WithJsonSchema(_ERRORS_SCHEMA)
+]
+"""One name of an error type, or a list; `Prefix.*` matches by beginning."""
+
+
+class Retry(Part):
+    """Tries again on errors."""
+
+    NOUN = "'retry'"
+    MAIN = "attempts"
+
+    attempts: Positive = Field(
+        default=1, description="All tries, the first included.", examples=[5]
+    )
+    delay: Duration = Field(
+        default="1s", description="The pause before the second try.", examples=["2s"]
+    )
+    backoff: Factor = Field(
+        default=2, description="By what each pause is longer than the last.", examples=[1.5]
+    )
+    max_delay: Duration = Field(default="1m", description="The longest pause.", examples=["5m"])
+    jitter: Jitter = Field(
+        default="full",
+        description="How much of a pause is left to chance: all, none, or a fraction.",
+        examples=["none"],
+    )
+    only: ErrorTypes | None = Field(
+        default=None,
+        description="The errors that are retried; every retryable one. `*` is every error.",
+        examples=[["Timeout", "HttpError"]],
+    )
+    except_: ErrorTypes | None = Field(
+        default=None,
+        alias="except",
+        description="Errors that are not retried; the non-retryable ones.",
+        examples=[["RateLimited"]],
+    )
+    when: Condition | None = Field(
+        default=None,
+        description="A condition on `error` for another try.",
+        examples=["${{ error.data.status == 503 }}"],
+    )
+
+
+class Emit(Part):
+    """A signal that is sent after success."""
+
+    NOUN = "'emit'"
+    MAIN = "signal"
+
+    signal: SignalName = Field(description="The declared signal.", examples=["page_ready"])
+    key: Template | None = Field(
+        default=None, description="Instead of the declared key.", examples=["${{ inputs.order }}"]
+    )
+    data: Value = Field(default=None, description="The message.", examples=[{"url": "${{ url }}"}])
+    to: Template = Field(
+        default="execution",
+        description="`execution`, `parent`, `all` (by key), or the id of an execution.",
+        examples=["parent"],
+    )
+
+
+class Fail(Part):
+    """Raises an error."""
+
+    NOUN = "'fail'"
+    MAIN = "message"
+
+    type: Annotated[
+        str,
+        PlainValidator(error_type),
+        WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*$"}),
+    ] = Field(default="Failed", description="The name of the error.", examples=["OutOfStock"])
+    message: Template = Field(
+        default="", description="What happened, for people.", examples=["No ${{ item }} left"]
+    )
+    data: Value = Field(
+        default=None, description="What handlers may need to know.", examples=[{"left": 0}]
+    )
+    retryable: bool = Field(
+        default=False, description="Whether trying again may help.", examples=[True]
+    )
+
+
+class Handler(Part):
+    """What to do when a step has failed in a certain way."""
+
+    NOUN = "a handler"
+    RULES = (OneOf(("next", "output", "fail"), required=False),)
+
+    type: ErrorTypes | None = Field(
+        default=None,
+        description="The errors it takes; all but Cancelled.",
+        examples=["Timeout", ["HttpError", "ToolError"]],
+    )
+    when: Condition | None = Field(
+        default=None,
+        description="A condition on `error`.",
+        examples=["${{ error.data.status == 404 }}"],
+    )
+    compensate: bool = Field(
+        default=False, description="Undoes first what completed.", examples=[True]
+    )
+    set: dict[str, Value] = Field(
+        default_factory=dict, description="Writes to state.", examples=[{"failed": True}]
+    )
+    emit: list[Emit] = Field(
+        default_factory=list, description="Signals to send.", examples=["gave_up"]
+    )
+    next: Target | None = Field(
+        default=None, description="Goes there; the step stays failed.", examples=["tell"]
+    )
+    output: Value = Field(
+        default=None, description="Goes on as if the step had returned this.", examples=[{}]
+    )
+    fail: Fail | None = Field(
+        default=None, description="Raises another error instead.", examples=["Not found"]
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(given)
+        if not {"next", "output", "fail"} & given.keys() and given.get("compensate") is not True:
+            hint = "add one; 'output' goes on with a value, 'next' goes elsewhere"
+            message = "a handler needs 'next', 'output', 'fail' or 'compensate: true'"
+            yield Problem(None, "E104", message, hint)
+
+
+OnError = Annotated[
+    Annotated[Literal["fail", "continue", "compensate"], Tag("<word>")]
+    | Annotated[list[Handler], Tag("<list>")],
+    Discriminator(lambda value: "<list>" if isinstance(value, list) else "<word>"),
+]
+"""A word, or handlers of which the first that fits is taken."""
+
+
+class Entry(Part):
+    """One way out of a split."""
+
+    NOUN = "an entry of 'next'"
+    MAIN = "to"
+    RULES = (OneOf(("to", "else")),)
+
+    to: Target | None = Field(default=None, description="Where to.", examples=["approve"])
+    when: Condition | None = Field(
+        default=None, description="Whether this way is taken.", examples=["${{ output.ok }}"]
+    )
+    else_: Target | None = Field(
+        default=None,
+        alias="else",
+        description="Where to if no condition held.",
+        examples=["refuse"],
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(given)
+        if "else" in given and "when" in given:
+            message = "an entry of 'next' has 'else' and 'when'; 'else' has no condition"
+            yield Problem("when", "E103", message, "write 'to' instead of 'else'")
+
+
+class FirstEntry(Entry):
+    """One way out of an exclusive split; an `Entry` with a condition, or the `else`."""
+
+    NOUN = "an entry of 'first'"
+    MAIN = None
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(given)
+        if "to" in given and "when" not in given:
+            yield Problem("to", "E104", "an entry of 'first' needs 'when'", "or write 'else'")
+
+
+class Next(Part):
+    """Where the token goes."""
+
+    NOUN = "'next'"
+    MAIN = "to"
+    RULES = (OneOf(("to", "all", "first", "outcome")),)
+
+    to: Target | None = Field(default=None, description="One way.", examples=["end"])
+    all: list[Entry] | None = Field(
+        default=None,
+        min_length=1,
+        description="A token along every entry that holds.",
+        examples=[["left", "right"]],
+    )
+    first: list[FirstEntry] | None = Field(
+        default=None,
+        min_length=1,
+        description="Along the first entry that holds.",
+        examples=[[{"when": "${{ output.ok }}", "to": "go_on"}, {"else": "end"}]],
+    )
+    outcome: dict[Target, Target] | None = Field(
+        default=None,
+        min_length=1,
+        description="By the outcome of the action; `else` takes every outcome not named.",
+        examples=[{"approve": "book", "reject": "end"}],
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(given)
+        for split in ("all", "first"):
+            yield from _else_problems(split, given.get(split))
+
+
+def _else_problems(split: str, entries: Any) -> Iterator[Problem]:
+    if not isinstance(entries, list):
+        return
+    if sum(isinstance(one, dict) and "else" in one for one in entries) > 1:
+        yield Problem(split, "E103", f"{split!r} has more than one 'else'", "keep one")

@@ -1,0 +1,351 @@
+"""The scalar types of the language: what may stand in one field.
+
+Each type is one check, which raises with the code and the words of the report, and one piece of
+JSON Schema; so the checker and the editor say the same. `X | expression` types take a constant of
+type X or a text that is exactly one expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from flowengine.flow.diagnostics import did_you_mean
+from flowengine.kernel.times import parse_duration, parse_time
+
+ID = r"[a-z][a-z0-9_]{0,62}"
+EXPRESSION = r"^\s*\$\{\{[\s\S]+\}\}\s*$"
+OPEN = re.compile(r"(?<!\$)\$\{\{")
+"""The beginning of an expression: `${{`, not the escaped `$${{`."""
+
+NEVER = frozenset({"true", "false", "null", "in"})
+"""Words that are no name anywhere."""
+TARGETS = frozenset({"end", "end_all"})
+NOT_STEPS = TARGETS | {"execution"}
+NOT_OUTCOMES = frozenset({"skipped", "expired", "timeout", "else"})
+ROOTS = frozenset(
+    "inputs state steps execution now item index key round join signal result output outcome error"
+    " args secrets".split()
+)
+"""The roots of names in expressions."""
+FUNCTIONS = frozenset(
+    "default format_time json parse_json keys values entries merge sum sort unique flatten range"
+    " digest size matches contains startsWith endsWith int uint double string bytes bool dyn type"
+    " duration timestamp".split()
+)
+CEL_WORDS = frozenset(
+    "as break const continue else for function if import let loop package namespace return var void"
+    " while map filter all has exists exists_one".split()
+)
+NOT_BARE = ROOTS | FUNCTIONS | CEL_WORDS | frozenset("std flow this self run action".split())
+"""Names that stand without a prefix are none of these."""
+
+
+def fail(code: str, message: str, hint: str | None = None) -> NoReturn:
+    """Refuse a value.
+
+    Args:
+        code: The code of the diagnostic.
+        message: What is wrong.
+        hint: What to write.
+
+    Raises:
+        PydanticCustomError: Always; the loader makes a diagnostic of it.
+    """
+    context = {"message": message, "hint": hint}
+    raise PydanticCustomError(code, "{message}", context)  # type: ignore[type-var]
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message names it: its type in the file's words, and itself."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    text = str(value)
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def is_expression(value: Any) -> bool:
+    """Return whether a value is a text that is exactly one expression (blanks aside)."""
+    return isinstance(value, str) and re.match(EXPRESSION, value) is not None
+
+
+def has_expression(value: Any) -> bool:
+    """Return whether a value is a text with an expression in it."""
+    return isinstance(value, str) and OPEN.search(value) is not None
+
+
+def wrong(expected: str, value: Any, hint: str | None = None) -> NoReturn:
+    """Refuse a value of the wrong type or form (`E103`)."""
+    fail("E103", f"expected {expected}, got {shown(value)}", hint)
+
+
+def _constant_text(value: Any, expected: str) -> str:
+    if not isinstance(value, str):
+        quoted = isinstance(value, bool | int | float)
+        wrong(expected, value, "put it in quotes to make it text" if quoted else None)
+    if has_expression(value):
+        fail(
+            "E306", f"expected {expected}; an expression cannot stand here", "write the text itself"
+        )
+    return value
+
+
+def name(what: str, reserved: frozenset[str] = frozenset()) -> Callable[[Any], str]:
+    """Return the check of an id.
+
+    Args:
+        what: What is named, for messages: `the id of a step`.
+        reserved: Words it must not be, besides those that are no name anywhere.
+
+    Returns:
+        A function that gives the id back, or raises `E105`.
+    """
+
+    def check(value: Any) -> str:
+        if value is None or isinstance(value, bool):
+            fail("E105", f"{shown(value)} cannot be {what}", "use another word")
+        text = _constant_text(value, what)
+        if not re.fullmatch(ID, text):
+            fail("E105", f"{text!r} cannot be {what}", _better_id(text))
+        if text in NEVER or text in reserved:
+            fail("E105", f"{text!r} is a reserved word and cannot be {what}", "use another word")
+        return text
+
+    return check
+
+
+def _better_id(text: str) -> str:
+    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
+    plain = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:63]
+    rule = "a small letter, then small letters, digits and underscores, at most 63 in all"
+    return f"write {plain!r}" if re.fullmatch(ID, plain) else f"ids are {rule}"
+
+
+def _secret_name(value: Any) -> str:
+    text = _constant_text(value, "the name of a secret")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,62}", text) or text in NEVER:
+        fail("E105", f"{text!r} cannot be the name of a secret", "use letters, digits, underscores")
+    return text
+
+
+def constant_text(value: Any) -> str:
+    """Return the check's value if it is text without expressions."""
+    return _constant_text(value, "text")
+
+
+def error_type(value: Any) -> str:
+    """Return the check's value if it is the name of an error."""
+    text = constant_text(value)
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", text):
+        wrong("the name of an error: letters, digits, '_' and '.'", value)
+    return text
+
+
+def _template(value: Any) -> str:
+    if not isinstance(value, str):
+        quoted = isinstance(value, bool | int | float)
+        wrong("text", value, "put it in quotes to make it text" if quoted else None)
+    return value
+
+
+def _condition(value: Any) -> str:
+    if not is_expression(value):
+        wrong("a condition", value, "write one expression, such as ${{ inputs.amount > 50 }}")
+    return str(value)
+
+
+def _duration(value: Any) -> str:
+    expected = "a duration such as 30s"
+    if isinstance(value, bool | int | float):
+        wrong(expected, value, f"say the unit, for example {value}s")
+    try:
+        parse_duration(_constant_text(value, expected))
+    except ValueError:
+        wrong(expected, value, "whole numbers with w, d, h, m, s, ms in this order: 90s, 1h30m")
+    return str(value)
+
+
+def _time(value: Any) -> str:
+    expected = "a time such as 2026-11-25T09:14:02Z"
+    try:
+        parse_time(_constant_text(value, expected))
+    except ValueError:
+        wrong(expected, value, "RFC 3339, with offset")
+    return str(value)
+
+
+def _size(value: Any) -> str:
+    text = _constant_text(value, "a size such as 512KiB")
+    if not re.fullmatch(SIZE, text):
+        wrong("a size such as 512KiB", value, "a whole number with B, KiB, MiB, GiB or TiB")
+    return text
+
+
+def integer(least: int, expected: str) -> Callable[[Any], int]:
+    """Return the check of a whole number that is at least `least`, called `expected`."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            wrong(expected, value)
+        return value
+
+    return check
+
+
+def _factor(value: Any) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 1 <= value < float("inf")
+    ):
+        wrong("a factor of 1 or more", value)
+    return value
+
+
+def _jitter(value: Any) -> str | float:
+    if value in {"full", "none"} and isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        wrong("'full', 'none' or a fraction from 0 to 1", value)
+    return value
+
+
+def _failures(value: Any) -> int | str:
+    expected = "a count, a percentage such as 10%, or an expression"
+    if isinstance(value, str) and re.fullmatch(PERCENTAGE, value):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        wrong(expected, value)
+    return value
+
+
+def one_or_many(check: Callable[[Any], str]) -> Callable[[Any], list[str]]:
+    """Return the check of one text or a list of them; it always gives a list."""
+
+    def checked(value: Any) -> list[str]:
+        return [check(one) for one in value] if isinstance(value, list) else [check(value)]
+
+    return checked
+
+
+def or_expression(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a check that also takes a text that is exactly one expression."""
+
+    def checked(value: Any) -> Any:
+        return value if is_expression(value) else check(value)
+
+    return checked
+
+
+def schema_or_expression(schema: dict[str, Any]) -> WithJsonSchema:
+    """Return the JSON Schema of a constant or an expression."""
+    return WithJsonSchema({"anyOf": [schema, {"$ref": "#/$defs/Expression"}]})
+
+
+SIZE = r"\d+(B|KiB|MiB|GiB|TiB)"
+PERCENTAGE = r"(100|\d{1,2})%"
+DURATION = r"^(?=\d)(\d+w)?(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?$"
+_ID_SCHEMA = {"type": "string", "pattern": f"^{ID}$"}
+_DURATION_SCHEMA = {"type": "string", "pattern": DURATION}
+_TIME_SCHEMA = {"type": "string", "format": "date-time", "pattern": r"^\d{4}-\d\d-\d\d[Tt ]"}
+_POSITIVE_SCHEMA = {"type": "integer", "minimum": 1}
+
+
+def _id_schema(reserved: frozenset[str] = frozenset()) -> WithJsonSchema:
+    return WithJsonSchema({**_ID_SCHEMA, "not": {"enum": sorted(NEVER | reserved)}})
+
+
+Id = Annotated[str, PlainValidator(name("a name")), _id_schema()]
+FlowId = Annotated[str, PlainValidator(name("the id of a flow")), _id_schema()]
+StepId = Annotated[str, PlainValidator(name("the id of a step", NOT_STEPS)), _id_schema(NOT_STEPS)]
+StepName = Annotated[str, PlainValidator(name("the name of a step")), _id_schema()]
+"""A step that is named, not declared: `cancel`, `join.from`."""
+Target = Annotated[str, PlainValidator(name("a target")), _id_schema()]
+"""The id of a step of the same scope, `end` or `end_all`."""
+Outcome = Annotated[
+    str, PlainValidator(name("the id of a choice", NOT_OUTCOMES)), _id_schema(NOT_OUTCOMES)
+]
+AlternativeId = Annotated[
+    str, PlainValidator(name("the id of an alternative", NOT_OUTCOMES)), _id_schema(NOT_OUTCOMES)
+]
+BareName = Annotated[
+    str, PlainValidator(name("a name that stands alone", NOT_BARE)), _id_schema(NOT_BARE)
+]
+ToolId = Annotated[
+    str,
+    PlainValidator(name("the name of a tool", frozenset({"std"}))),
+    _id_schema(frozenset({"std"})),
+]
+SecretName = Annotated[
+    str,
+    PlainValidator(_secret_name),
+    WithJsonSchema({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,62}$"}),
+]
+SignalName = Annotated[str, PlainValidator(name("the name of a signal")), _id_schema()]
+ToolName = Annotated[
+    str,
+    PlainValidator(constant_text),
+    WithJsonSchema({"type": "string", "pattern": rf"^{ID}(\.[A-Za-z0-9_-]+)*$"}),
+]
+
+Text = Annotated[str, PlainValidator(constant_text), WithJsonSchema({"type": "string"})]
+"""Text without expressions."""
+Template = Annotated[str, PlainValidator(_template), WithJsonSchema({"type": "string"})]
+"""Text, perhaps with expressions in it."""
+Value = Annotated[Any, WithJsonSchema({})]
+"""Any data, with expressions anywhere in it."""
+Condition = Annotated[
+    str, PlainValidator(_condition), WithJsonSchema({"$ref": "#/$defs/Expression"})
+]
+Duration = Annotated[str, PlainValidator(_duration), WithJsonSchema(_DURATION_SCHEMA)]
+DurationOrExpression = Annotated[
+    str, PlainValidator(or_expression(_duration)), schema_or_expression(_DURATION_SCHEMA)
+]
+TimeOrExpression = Annotated[
+    str, PlainValidator(or_expression(_time)), schema_or_expression(_TIME_SCHEMA)
+]
+Size = Annotated[
+    str, PlainValidator(_size), WithJsonSchema({"type": "string", "pattern": f"^{SIZE}$"})
+]
+Positive = Annotated[
+    int, PlainValidator(integer(1, "a whole number of 1 or more")), WithJsonSchema(_POSITIVE_SCHEMA)
+]
+PositiveOrExpression = Annotated[
+    int | str,
+    PlainValidator(or_expression(integer(1, "a whole number of 1 or more, or an expression"))),
+    schema_or_expression(_POSITIVE_SCHEMA),
+]
+Factor = Annotated[float, PlainValidator(_factor), WithJsonSchema({"type": "number", "minimum": 1})]
+Jitter = Annotated[
+    str | float,
+    PlainValidator(_jitter),
+    WithJsonSchema(
+        {"anyOf": [{"enum": ["full", "none"]}, {"type": "number", "minimum": 0, "maximum": 1}]}
+    ),
+]
+Failures = Annotated[
+    int | str,
+    PlainValidator(or_expression(_failures)),
+    schema_or_expression(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": f"^{PERCENTAGE}$"},
+            ]
+        }
+    ),
+]
+Effect = Literal["pure", "idempotent", "once"]
+OnCrash = Literal["ask", "retry", "fail"]

@@ -1,0 +1,210 @@
+"""What people write that YAML does not take, told in their words.
+
+The parser says "did not find expected ',' or '}'"; the person has left an expression unquoted. Here
+the parser's error and the text around it become a message and a hint. A slip that leaves no doubt
+about what was meant brings a patch of the same length, so that the rest of the file can be read and
+every place stays where it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import yaml
+
+QUOTE = "put it in quotes, or use block style (| or >-)"
+
+
+class Slip(NamedTuple):
+    """One place that is not YAML."""
+
+    start: int
+    """Index in the text; of a patch: where the value starts that is put in quotes."""
+    end: int
+    message: str
+    hint: str | None = None
+    patch: str | None = None
+    """Text of the same length that the parser takes."""
+    at: int | None = None
+    """Where to point, if not at `start`."""
+
+
+def find_slip(text: str, error: yaml.YAMLError, last: tuple[int, int] | None) -> Slip:
+    """Return what an error of the parser is about.
+
+    Args:
+        text: What was parsed.
+        error: What the parser raised.
+        last: Start and end of the last plain scalar before it.
+
+    Returns:
+        The slip, in the user's words.
+    """
+    if isinstance(error, yaml.reader.ReaderError):
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        message = f"the character U+{code:04X} is not allowed"
+        return Slip(error.position, error.position + 1, message, "remove it")
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        start = int(error.args[0]) if error.args and isinstance(error.args[0], int) else 0
+        return Slip(start, start + 1, "lists and maps are nested too deep", "at most 100 levels")
+    index = min(mark.index, max(len(text) - 1, 0))
+    problem, context = str(error.problem or ""), str(error.context or "")
+    start = min(error.context_mark.index if error.context_mark else index, index)
+    return (
+        _expression(text, index, last)
+        or _tab(text, index, problem)
+        or _unclosed(text, index, start, context)
+        or _indicator(text, index, start, problem, context)
+        or _colon(text, index, problem, last)
+        or _structure(text, index, start, problem, context)
+    )
+
+
+def cut_short(text: str, start: int, end: int) -> int | None:
+    """Return where an expression ends that a comment cuts short; None if none is.
+
+    Args:
+        text: The file.
+        start: Where a plain scalar starts.
+        end: Where it ends.
+    """
+    line_end = _line_end(text, end)
+    opened = text.rfind("${{", start, end)
+    if opened < 0 or _expression_end(text, opened, line_end) in range(opened, end + 1):
+        return None
+    if not re.match(r"[ \t]+#", text[end:line_end]):
+        return None
+    closed = _expression_end(text, opened, line_end)
+    return closed if closed and closed > end else None
+
+
+def _expression(text: str, index: int, last: tuple[int, int] | None) -> Slip | None:
+    """An expression without quotes inside `{}` or `[]`, or one that `: ` cuts short."""
+    if last is None:
+        return None
+    start, end = last
+    opened = text.find("${{", start)
+    in_flow = text[end - 1 : end + 2] == "${{" and index >= end
+    if in_flow:
+        opened = end - 1
+        message = "an expression inside {...} or [...] has to be quoted"
+    elif 0 <= opened < index and "\n" not in text[opened:index] and text[index : index + 1] == ":":
+        message = "': ' cuts the expression short"
+    else:
+        return None
+    closed = _expression_end(text, opened, _line_end(text, opened))
+    if closed is None:
+        return Slip(start, end, message, QUOTE, at=opened)
+    stop = _value_end(text, closed, in_flow)
+    hint = "\"" + text[start:stop].replace('"', "'") + "\"" if stop - start <= 60 else QUOTE
+    return Slip(start, stop, message, f"write {hint}" if hint != QUOTE else QUOTE, _patch(stop - start), opened)
+
+
+def _expression_end(text: str, opened: int, limit: int) -> int | None:
+    """Return the index behind the `}}` that ends the expression opened at `opened`."""
+    depth, quote, index = 0, "", opened + 3
+    while index < limit:
+        character = text[index]
+        if quote:
+            if character == "\\":
+                index += 1
+            elif character == quote:
+                quote = ""
+        elif character in "'\"":
+            quote = character
+        elif character == "{":
+            depth += 1
+        elif character == "}" and depth:
+            depth -= 1
+        elif text.startswith("}}", index):
+            return index + 2
+        index += 1
+    return None
+
+
+def _value_end(text: str, start: int, in_flow: bool) -> int:
+    """Return where a plain value ends that goes on from `start`."""
+    stop = re.compile(r"[,\]}\r\n]| #" if in_flow else r"[\r\n]| #").search(text, start)
+    end = stop.start() if stop else len(text)
+    return start + len(text[start:end].rstrip())
+
+
+def _patch(length: int) -> str:
+    return '"' + "x" * (length - 2) + '"'
+
+
+def _tab(text: str, index: int, problem: str) -> Slip | None:
+    line_start = text.rfind("\n", 0, index) + 1
+    indentation = re.compile(r"[ \t]*").match(text, line_start)
+    assert indentation
+    tab = text.find("\t", line_start, indentation.end())
+    if tab < 0 or not ("tab character" in problem or text[index] == "\t" or index <= indentation.end()):
+        return None
+    return Slip(tab, indentation.end(), "a tab in the indentation", "indent with spaces")
+
+
+def _unclosed(text: str, index: int, start: int, context: str) -> Slip | None:
+    at_end = not text[index:].strip()
+    if "quoted scalar" in context:
+        return Slip(start, start + 1, "this quote is never closed", "end the text with the same quote")
+    if at_end and "flow" in context:
+        opened = max(text.rfind("{", 0, index), text.rfind("[", 0, index))
+        start = start if text[start] in "{[" else max(opened, 0)
+        return Slip(start, start + 1, f"this {text[start]!r} is never closed", None)
+    return None
+
+
+def _indicator(text: str, index: int, start: int, problem: str, context: str) -> Slip | None:
+    """A text that begins with a character that means something else."""
+    character = text[start if "alias" in context or "anchor" in context else index]
+    begins = "cannot start any token" in problem or "alias" in context or "anchor" in context
+    if not begins or character in "\t\r\n":
+        return None
+    if "cannot start any token" not in problem:
+        index = start
+    message = f"a text cannot begin with {character!r}"
+    line_start = text.rfind("\n", 0, index) + 1
+    if re.fullmatch(r"[^{\[]*(: |- )[ ]*", text[line_start:index]):
+        end = _value_end(text, index, in_flow=False)
+        return Slip(index, end, message, "put it in quotes", _patch(end - index))
+    return Slip(index, index + 1, message, "put the text in quotes")
+
+
+def _colon(text: str, index: int, problem: str, last: tuple[int, int] | None) -> Slip | None:
+    """A text without quotes that has `: ` in it."""
+    if "mapping values are not allowed" not in problem or last is None:
+        return None
+    start = last[0]
+    if "\n" in text[start:index]:
+        message = "this line is indented deeper than the one before, which has a value already"
+        first = text.rfind("\n", 0, index) + 1
+        first += len(text[first:index]) - len(text[first:index].lstrip())
+        return Slip(first, index, message, "line it up with its siblings, or quote the text above")
+    before = text[text.rfind("\n", 0, start) + 1 : start]
+    if not before.strip():
+        return None
+    end = _value_end(text, index, in_flow=False)
+    return Slip(start, end, "': ' inside a text that is not quoted", QUOTE, _patch(end - start))
+
+
+def _structure(text: str, index: int, start: int, problem: str, context: str) -> Slip:
+    line_start = text.rfind("\n", 0, index) + 1
+    first = line_start + len(text[line_start:]) - len(text[line_start:].lstrip(" "))
+    end = max(_line_end(text, first), first + 1)
+    if "block mapping" in context or "block collection" in context or "block sequence" in context:
+        line = text.count("\n", 0, start) + 1
+        message = f"this line does not line up with the block that begins in line {line}"
+        return Slip(first, end, message, "indent it like its siblings")
+    if "simple key" in context:
+        key_end = max(_line_end(text, start), start + 1)
+        return Slip(start, key_end, "expected 'key: value'", "add the colon, or indent the text")
+    if "flow" in context:
+        return Slip(index, index + 1, "expected ',' or the closing bracket", "check commas and quotes")
+    return Slip(index, index + 1, f"not YAML: {problem or context}", None)
+
+
+def _line_end(text: str, index: int) -> int:
+    found = re.compile(r"[\r\n]").search(text, index)
+    return found.start() if found else len(text)
