@@ -271,7 +271,8 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, st
         case "const":
             return f"must be {_shown(kind['expected_value'])}, not {_shown(error.instance)}", None
     message = error.message
-    return (message if len(message) <= 2 * _SHOWN else f"{message[: 2 * _SHOWN]}…"), None
+    short = message if len(message) <= 2 * _SHOWN else f"{message[: 2 * _SHOWN]}…"
+    return f"is wrong: {short}", None
 
 
 def _unexpected(
