@@ -65,7 +65,8 @@ def details(document: Reviewed) -> list[str]:
     assert decision is not None
     lines = ["", f"## {document['file']}", ""]
     lines += [f"- {finding}" for finding in document["findings"]]
-    lines += ["", f"{verdict(document).capitalize()} at {decision['at']}."]
+    told = verdict(document)
+    lines += ["", f"{told[0].upper()}{told[1:]} at {decision['at']}."]
     if decision["comment"]:
         lines += ["", *(f"> {line}" for line in decision["comment"].splitlines())]
     before, after = decision["original"], decision["subject"]
