@@ -117,11 +117,17 @@ class CancelAsked(TypedDict):
 
 
 class RetryAsked(TypedDict):
-    """An operator starts a failed execution again from what failed (`step`: an address)."""
+    """An operator starts a failed execution again from what failed.
+
+    The engine takes the state back to before the event that failed (`back`, its number in the
+    journal) and then applies this one: `unit`, whose result that was, runs again whatever its
+    effect; other attempts that ran then were stopped, and are taken as cut off.
+    """
 
     type: Literal["retry"]
     at: int
-    step: str | None
+    back: int
+    unit: int | None
     by: str
 
 

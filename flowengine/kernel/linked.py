@@ -28,7 +28,7 @@ class Node:
 
     __slots__ = (
         "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "effect",
-        "emit", "id", "index", "input", "join", "key", "kind", "loop", "map", "named", "on_crash",
+        "id", "index", "input", "join", "key", "kind", "loop", "map", "named", "on_crash",
         "on_error", "output", "plain", "raises", "retry", "secret", "set", "sources", "split",
         "timeout", "wait", "when",
     )  # fmt: skip
@@ -58,7 +58,6 @@ class Node:
         self.deadline = get("deadline")
         self.output = get("output")
         self.set = get("set", [])
-        self.emit = get("emit", [])
         self.on_error = get("on_error")
         self.compensate = get("compensate", -1)
         self.raises = get("raises")

@@ -63,13 +63,13 @@ class Scope(TypedDict, total=False):
     path: str
     """Prefix of the addresses inside."""
     past: int
-    """The layer of everything that ended inside, on top of the past at entry."""
+    """The past at entry."""
+    ended: list[list[Any]]
+    """`[line, past]` of the tokens that ended inside and had a past of their own."""
     live: dict[int, int]
     """Activation → step, by birth."""
     held: int
     """Number of arrivals held at joins."""
-    awake: int
-    """Live activations that do something, as against waiting; kept under a map only."""
     at: dict[int, int]
     """Step → number of live positions there; kept in bodies that have counting joins."""
     joins: dict[int, JoinState]
@@ -79,10 +79,12 @@ class Scope(TypedDict, total=False):
     """As `counts`, but starting anew when a wait has ended: for `limits.activations`."""
     mapped: bool
     """Inside a map item: its activations do not count for `limits.steps`."""
-    done: list[Plain]
+    done: list[Done]
     """What can be undone, in order of completion."""
     cut: list[int]
-    """Units that were cut off while running and can be undone."""
+    """Units that were cut off while running and can be undone; see `Cut`."""
+    undo: int
+    """The undo that keeps the scope of the flow open."""
     rescued: bool
     """The flow's own handler has led back into this scope once."""
 
@@ -118,7 +120,11 @@ class Activation(TypedDict, total=False):
     results: list[list[Any] | None]
     """By item: `[status, output, error]` once it has ended."""
     failed: int
+    bears: int
+    """How many failures the map bears, if it says so."""
     succeeded: int
+    need: int
+    """Under `map.join`: how many have to succeed for the map to go on."""
     writes: dict[int, list[list[Any]]]
     """By item: state writes that are made when the map ends."""
     gone: bool
@@ -130,6 +136,9 @@ class Activation(TypedDict, total=False):
     """Set on the activation of a compensation: which undo it is part of."""
     local: dict[str, Plain]
     """On a compensation: the names that its step saw (`item`, `round`, `output`, `error`)."""
+    done: list[Done]
+    cut: list[int]
+    """Of a group: what its attempts and rounds so far leave to be undone, as in a scope."""
 
 
 class Unit(TypedDict, total=False):
@@ -140,7 +149,7 @@ class Unit(TypedDict, total=False):
     item: int
     """Index of the item; -1 without a map."""
     phase: str
-    """`ready`, `run`, `wait`, `scope`, `pause`, `lock`, `cut`, `settle`, `ask`, `undo`."""
+    """`ready`, `run`, `wait`, `scope`, `pause`, `ask` (a crash left it uncertain)."""
     round: int
     last: Plain
     """Output of the round before."""
@@ -158,10 +167,35 @@ class Unit(TypedDict, total=False):
     """Of `timeout`, or of the pause."""
     wait: int
     scope: int
-    error: ErrorData
-    """The error being handled while its scope compensates, or what settling found."""
-    then: list[Any]
-    """What follows when compensation is over."""
+
+
+class Done(TypedDict):
+    """A step that succeeded and says how it is undone."""
+
+    step: int
+    address: str
+    output: Plain
+    local: dict[str, Plain]
+    past: int
+
+
+class Cut(TypedDict, total=False):
+    """An attempt that was cut off while it ran: whether its step acted is open."""
+
+    step: int
+    address: str
+    attempt: int
+    args: Plain
+    input: Plain
+    secrets: list[Plain]
+    key: str | None
+    local: dict[str, Plain]
+    past: int
+    undo: int
+    """The undo that settles it now."""
+    settled: str
+    """`succeeded` or `failed`, once known."""
+    value: Plain
 
 
 class Timer(TypedDict):
@@ -188,27 +222,31 @@ class Wait(TypedDict, total=False):
     """Which event opened it."""
     record: dict[str, Plain]
     """What lists and pages show; see `commands.OpenWait`."""
+    shown: bool
+    """It is known outside: a wait that ends at once never is."""
     timers: list[int]
     alternatives: list[dict[str, Plain]]
     """By alternative of a `wait`: `{left, got, key, due}` as far as they apply."""
-    settles: bool
-    """A question asked before a scope compensates."""
+    escalate: list[Plain]
+    remind: int
+    """Milliseconds between reminders."""
+    cut: int
+    """Of a question asked before a scope compensates: the attempt it is about."""
 
 
 class Undo(TypedDict, total=False):
-    """A scope being compensated."""
+    """A scope being compensated: attempts that were cut off are settled first."""
 
-    unit: int
-    """The group's unit that asked, 0 for the flow."""
     scope: int
     """The scope in which the compensations run."""
-    list: list[Plain]
+    todo: list[Done]
     """What is still to be undone; the last one is next."""
     cut: list[int]
-    """Units still to be settled."""
-    cause: ErrorData
+    """Attempts still to be settled."""
+    cause: ErrorData | None
     failures: list[ErrorData]
     then: list[Any]
+    """What follows: `[what, *arguments]` for the agenda."""
 
 
 class State(TypedDict, total=False):
@@ -229,6 +267,10 @@ class State(TypedDict, total=False):
     waits: dict[int, Wait]
     timers: dict[int, Timer]
     undos: dict[int, Undo]
+    cuts: dict[int, Cut]
+    """By the unit that was cut off."""
+    keys: dict[str, str]
+    """Signal → the key by which this execution is found."""
     layers: dict[int, list[Any]]
     """See `pasts`."""
     listening: dict[str, dict[int, int]]
@@ -263,6 +305,8 @@ def new_state() -> State:
         "waits": {},
         "timers": {},
         "undos": {},
+        "cuts": {},
+        "keys": {},
         "layers": {},
         "listening": {},
         "watching": {},

@@ -1,0 +1,295 @@
+"""Activations: a token enters a step (language reference, §5.2, §9.1, §9.2).
+
+    arrivals ─► merge pasts ─► limits ─► when ─► deadline ─► map: an item each, or one unit
+
+A map begins its items in order and keeps `concurrency` of them busy; an item all of whose tokens
+wait holds no place. Items not begun are a number, ended ones a short row.
+"""
+
+from __future__ import annotations
+
+from flowengine.kernel import pasts, tokens
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.graph import EvaluationError, Plain
+from flowengine.kernel.linked import Node
+from flowengine.kernel.machine import Machine, require
+from flowengine.kernel.names import Names, evaluate, holds
+from flowengine.kernel.state import Activation, Arrival, Scope, Unit
+from flowengine.kernel.waits import duration_of
+
+
+def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:
+    """Activate a step with the tokens that a join has let through.
+
+    Args:
+        m: The advance at work.
+        step: The step.
+        arrivals: The tokens taken; they become one.
+    """
+    node = m.graph.node(step)
+    act = new_activation(m, node, arrivals)
+    try:
+        count(m, m.state["scopes"][arrivals[0]["scope"]], act)
+        if node.plain:
+            begin_unit(m, act, -1)
+        else:
+            _begin(m, node, act)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("act_broken", act["id"], failure))
+
+
+def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activation:
+    """Return a new activation, put into the state."""
+    first = arrivals[0]
+    scope = m.state["scopes"][first["scope"]]
+    number = m.new_id()
+    act: Activation = {
+        "id": number,
+        "scope": scope["id"],
+        "step": node.index,
+        "number": 1,
+        "arrivals": [[a["source"], a["output"]] for a in arrivals],
+        "past": first["past"],
+        "line": first["line"],
+        "marks": first["marks"],
+        "at": m.now,
+        "units": {},
+        "busy": 0,
+    }
+    if len(arrivals) > 1:
+        _merge(m, node, act, arrivals)
+    m.state["acts"][number] = act
+    scope["live"][number] = node.index
+    tokens.place(m, scope, node.index, 1)
+    return act
+
+
+def _merge(m: Machine, node: Node, act: Activation, arrivals: list[Arrival]) -> None:
+    """Merge the tokens of several arrivals into that of the activation."""
+    ordered = sorted(arrivals, key=lambda a: (a["line"], node.sources.index(a["source"])))
+    past = ordered[0]["past"]
+    marks = dict(ordered[0]["marks"])
+    for arrival in ordered[1:]:
+        past = pasts.merge(m.state, past, arrival["past"])
+        for join, number in arrival["marks"].items():
+            marks[join] = max(marks.get(join, 0), number)
+    act["past"] = past
+    act["marks"] = marks
+    assert node.join is not None
+    if node.join["kind"] == "count":
+        act["line"] = ordered[-1]["line"]
+    else:
+        act["arrivals"] = [[a["source"], a["output"]] for a in ordered]
+        act["line"] = _common(ordered[0]["line"], ordered[-1]["line"])
+
+
+def _common(first: list[int], last: list[int]) -> list[int]:
+    length = 0
+    while length < min(len(first), len(last)) and first[length] == last[length]:
+        length += 1
+    return first[:length]
+
+
+def count(m: Machine, scope: Scope, act: Activation) -> None:
+    """Count an activation against the limits.
+
+    Args:
+        m: The advance at work.
+        scope: Its scope.
+        act: The activation; its number is filled in.
+
+    Raises:
+        StepFailure: `LimitExceeded`.
+    """
+    limits = m.graph.limits
+    step = act["step"]
+    m.begun += 1
+    if m.graph.body(scope["body"]).repeats:
+        act["number"] = scope["counts"][step] = scope["counts"].get(step, 0) + 1
+        hits = scope["hits"][step] = scope["hits"].get(step, 0) + 1
+        require(
+            hits <= limits["activations"],
+            "LimitExceeded",
+            f"{m.graph.node(step).id!r} was activated more than {limits['activations']} times "
+            "without a wait in between (limits.activations)",
+            {"limit": "activations"},
+        )
+    if not scope["mapped"]:
+        m.state["steps"] += 1
+    require(
+        m.state["steps"] <= limits["steps"] and m.begun <= limits["steps"],
+        "LimitExceeded",
+        f"more than {limits['steps']} activations (limits.steps)",
+        {"limit": "steps"},
+    )
+
+
+def _begin(m: Machine, node: Node, act: Activation) -> None:
+    names = Names(m, act)
+    if node.when is not None and not holds(names, node.when):
+        m.agenda.append(("act_ended", act["id"], "skipped", "skipped", None))
+        return
+    if node.deadline is not None:
+        delay = duration_of(evaluate(names, node.deadline), "deadline")
+        act["deadline"] = m.set_timer(delay, "deadline", act["id"])
+    if node.map is None:
+        begin_unit(m, act, -1)
+        return
+    _begin_map(m, node, act, names)
+
+
+def _begin_map(m: Machine, node: Node, act: Activation, names: Names) -> None:
+    spec = node.map
+    assert spec is not None
+    over = evaluate(names, spec["over"])
+    if isinstance(over, int) and not isinstance(over, bool) and over >= 0:
+        over = list(range(over))
+    require(
+        isinstance(over, list),
+        "ValidationError",
+        f"'map.over' of {node.id!r} is {_kind(over)}, neither a list nor a whole number",
+    )
+    places = evaluate(names, spec["concurrency"]) if "concurrency" in spec else 8
+    require(
+        isinstance(places, int) and not isinstance(places, bool) and places >= 1,
+        "ValidationError",
+        f"'map.concurrency' of {node.id!r} is {places!r}, not 1 or more",
+    )
+    failures = evaluate(names, spec["max_failures"]) if "max_failures" in spec else None
+    act.update(
+        {
+            "over": over,
+            "keys": [],
+            "next": 0,
+            "places": places,
+            "results": [None] * len(over),
+            "failed": 0,
+            "succeeded": 0,
+            "writes": {},
+        }
+    )
+    if failures is not None:
+        act["bears"] = _bearable(failures, len(over))
+    act["keys"] = _keys(m, node, act)
+    if "need" in spec:
+        need = evaluate(names, spec["need"])
+        require(
+            isinstance(need, int) and not isinstance(need, bool) and need >= 1,
+            "ValidationError",
+            f"'need' of {node.id!r} is {need!r}, not 1 or more",
+        )
+        act["need"] = need
+    m.agenda.append(("fill", act["id"]))
+
+
+def _kind(value: Plain) -> str:
+    return {dict: "a map", str: "a text", float: "a number with a fraction"}.get(
+        type(value), repr(value)
+    )
+
+
+def _bearable(failures: Plain, items: int) -> int:
+    """Return how many failures a map bears: a number, or a percentage of its items."""
+    if isinstance(failures, str) and failures.endswith("%"):
+        try:
+            return int(float(failures[:-1]) * items // 100)
+        except ValueError:
+            pass
+    if isinstance(failures, int) and not isinstance(failures, bool) and failures >= 0:
+        return failures
+    raise StepFailure("ValidationError", f"'max_failures' is {failures!r}, no number and no percent")
+
+
+def _keys(m: Machine, node: Node, act: Activation) -> list[str]:
+    """Return the keys of all items: their index, or what `key` gives; they must be unique."""
+    spec = node.map
+    assert spec is not None
+    if "key" not in spec:
+        return [str(i) for i in range(len(act["over"]))]
+    keys: dict[str, int] = {}
+    item_name, index_name = spec["names"][0], spec["names"][1]
+    for index, item in enumerate(act["over"]):
+        names = Names(m, act, extra={item_name: item, index_name: index})
+        key = evaluate(names, spec["key"])
+        text = key if isinstance(key, str) else str(key)
+        if text in keys:
+            raise StepFailure(
+                "ValidationError",
+                f"items {keys[text]} and {index} of {node.id!r} have the same key {text!r}",
+            )
+        keys[text] = index
+    return list(keys)
+
+
+def fill(m: Machine, act: Activation) -> None:
+    """Begin items of a map while it has free places.
+
+    Args:
+        m: The advance at work.
+        act: The map's activation.
+    """
+    while act["next"] < len(act["over"]) and act["busy"] < act["places"]:
+        index = act["next"]
+        act["next"] += 1
+        begin_unit(m, act, index)
+    if act["next"] >= len(act["over"]) and not act["units"] and not act.get("gone"):
+        m.agenda.append(("map_over", act["id"]))
+
+
+def begin_unit(m: Machine, act: Activation, item: int) -> None:
+    """Begin the unit of a plain step, or that of a map item.
+
+    Args:
+        m: The advance at work.
+        act: The activation.
+        item: Index of the item; -1 without a map.
+    """
+    unit: Unit = {
+        "id": m.new_id(),
+        "act": act["id"],
+        "item": item,
+        "phase": "ready",
+        "round": 0,
+        "attempt": 0,
+        "tries": 0,
+    }
+    m.state["units"][unit["id"]] = unit
+    act["units"][unit["id"]] = True
+    act["busy"] += 1
+    if m.graph.node(act["step"]).loop is None:
+        m.agenda.append(("attempt", unit["id"]))
+    else:
+        m.agenda.append(("round", unit["id"]))
+
+
+def park(m: Machine, unit: Unit) -> None:
+    """Give back the place of a unit that waits; the scopes around it may wait with it."""
+    act = m.act_of(unit)
+    while act["units"].get(unit["id"]):
+        act["units"][unit["id"]] = False
+        act["busy"] -= 1
+        if "over" in act:
+            m.places[act["id"]] = True
+        scope = m.scope_of(act)
+        if act["busy"] or not scope["unit"] or _awake(m, scope):
+            return
+        unit = m.state["units"][scope["unit"]]
+        act = m.act_of(unit)
+
+
+def _awake(m: Machine, scope: Scope) -> bool:
+    return any(m.state["acts"][number]["busy"] for number in scope["live"])
+
+
+def unpark(m: Machine, unit: Unit) -> None:
+    """Let a unit that waited take its place again, and the scopes around it theirs."""
+    while True:
+        act = m.act_of(unit)
+        if act["units"][unit["id"]]:
+            return
+        act["units"][unit["id"]] = True
+        act["busy"] += 1
+        owner = m.scope_of(act)["unit"]
+        if not owner:
+            return
+        unit = m.state["units"][owner]

@@ -1,0 +1,276 @@
+"""Attempts: a unit performs its step's action (language reference, §8, §9.3, §9.5, §9.6).
+
+    round ─► attempt ─► none, fail, cancel   end inside this event
+       ▲         │      task                 runs outside: `Run`, then `succeeded` or `failed`
+       │         │      group                opens a scope
+       │         │      wait, approval       opens a wait
+       └─ pause ◄┘
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from flowengine.kernel.activations import park
+from flowengine.kernel.approvals import ask, open_approval
+from flowengine.kernel.commands import Run
+from flowengine.kernel.errors import StepFailure, may_retry
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import EvaluationError, Plain
+from flowengine.kernel.linked import Node
+from flowengine.kernel.machine import Machine, require
+from flowengine.kernel.names import Names, evaluate, holds, join_secrets, split_secrets
+from flowengine.kernel.scopes import open_scope
+from flowengine.kernel.state import Unit
+from flowengine.kernel.times import parse_duration
+from flowengine.kernel.waits import duration_of, open_wait
+
+
+def begin_round(m: Machine, unit: Unit) -> None:
+    """Begin the next round of a loop, or end the loop if `while` no longer holds.
+
+    Args:
+        m: The advance at work.
+        unit: The unit that loops.
+    """
+    node = m.node(m.act_of(unit))
+    spec = node.loop
+    assert spec is not None
+    act = m.act_of(unit)
+    try:
+        if "max" not in unit:
+            bound = evaluate(Names(m, act, unit), spec["max"])
+            require(
+                isinstance(bound, int) and not isinstance(bound, bool) and bound >= 0,
+                "ValidationError",
+                f"'loop.max' of {node.id!r} is {bound!r}, not a whole number",
+            )
+            unit["max"] = bound
+        last = unit.get("last")
+        if "before" in spec:
+            seen = {"output": last, "outcome": "ok" if unit["round"] else None}
+            # Before the first round there is no `round` yet: the condition sees the first one.
+            unit["round"] += 1
+            again = holds(Names(m, act, unit, extra=seen), spec["before"])
+            unit["round"] -= 1
+            if not again:
+                m.agenda.append(("unit_ended", unit["id"], last))
+                return
+        require(
+            unit["round"] < unit["max"],
+            "LoopLimit",
+            f"{node.id!r} was not done after {unit['max']} rounds (loop.max)",
+            {"last": last, "rounds": unit["round"]},
+        )
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("unit_broken", unit["id"], failure))
+        return
+    unit["round"] += 1
+    unit["tries"] = 0
+    attempt(m, unit)
+
+
+def attempt(m: Machine, unit: Unit) -> None:
+    """Begin an attempt of a unit's action.
+
+    Args:
+        m: The advance at work.
+        unit: The unit, in phase `ready` or `pause`.
+    """
+    act = m.act_of(unit)
+    node = m.node(act)
+    unit["attempt"] += 1
+    unit["tries"] += 1
+    try:
+        if node.timeout is not None:
+            delay = duration_of(evaluate(Names(m, act, unit), node.timeout), "timeout")
+            unit["timer"] = m.set_timer(delay, "timeout", unit["id"])
+        _act(m, node, unit)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+
+
+def _act(m: Machine, node: Node, unit: Unit) -> None:
+    action = node.action
+    if action == "task":
+        _prepare(m, node, unit)
+        run(m, unit)
+    elif action == "none":
+        m.agenda.append(("ended", unit["id"], None, "ok"))
+    elif action == "group":
+        m.note(m.act_of(unit), "running", unit=unit)
+        open_scope(m, node.child, unit)
+    elif action == "wait":
+        open_wait(m, unit)
+        park(m, unit)
+    elif action == "approval":
+        open_approval(m, unit)
+        park(m, unit)
+    elif action == "fail":
+        _fail(m, node, unit)
+    else:
+        m.agenda.append(("cancel", unit["id"]))
+
+
+def _prepare(m: Machine, node: Node, unit: Unit) -> None:
+    """Evaluate what a task is given; texts that name secrets are kept as references."""
+    names = Names(m, m.act_of(unit), unit)
+    if node.args is not None:
+        unit["args"] = evaluate(names, node.args)
+        names.extra = {"args": unit["args"]}
+    if node.input is not None:
+        given = evaluate(names, node.input)
+        if node.secret:
+            unit["secrets"] = []
+            given = split_secrets(given, [], unit["secrets"])
+        unit["input"] = given
+    if node.key is not None:
+        unit["key"] = str(evaluate(names, node.key))
+
+
+def run(m: Machine, unit: Unit) -> None:
+    """Run the prepared attempt of a unit."""
+    unit["phase"] = "run"
+    m.state["running"] += 1
+    act = m.act_of(unit)
+    if m.observe is not None:
+        m.note(act, "running", unit=unit)
+    given = unit.get("input")
+    if "secrets" in unit:
+        given = join_secrets(given, unit["secrets"])
+    m.commands.append(
+        Run(
+            unit["id"],
+            unit["attempt"],
+            act["step"],
+            m.address(unit),
+            unit.get("args"),
+            given,
+            unit.get("key"),
+        )
+    )
+
+
+def _fail(m: Machine, node: Node, unit: Unit) -> None:
+    assert node.input is not None
+    given = evaluate(Names(m, m.act_of(unit), unit), node.input)
+    raise raised(given)
+
+
+def raised(given: Plain) -> StepFailure:
+    """Return the error that a `fail` describes as `{type, message, data, retryable}`."""
+    return StepFailure(
+        given.get("type") or "Failed",
+        given.get("message") or "",
+        given.get("data"),
+        bool(given.get("retryable", False)),
+    )
+
+
+def resume_cut(m: Machine, unit: Unit) -> None:
+    """Go on with a unit whose process died while its attempt ran (§9.12).
+
+    Args:
+        m: The advance at work.
+        unit: The unit, in phase `run`.
+    """
+    node = m.node(m.act_of(unit))
+    m.state["running"] -= 1
+    if node.effect != "once" or node.on_crash == "retry":
+        run_again(m, unit)
+    elif node.on_crash == "ask":
+        ask(m, unit)
+        park(m, unit)
+    else:
+        unit["phase"] = "ready"
+        m.agenda.append(("attempt_failed", unit["id"], uncertain(m, unit)))
+
+
+def uncertain(m: Machine, unit: Unit) -> StepFailure:
+    """Return the failure of an attempt of which it stays open whether it acted."""
+    return StepFailure(
+        "Uncertain",
+        f"{m.address(unit)} was cut off while it ran; it may have acted or not",
+        retryable=False,
+    )
+
+
+def run_again(m: Machine, unit: Unit) -> None:
+    """Run an attempt that was cut off once more, with the same input and the same key."""
+    unit["attempt"] += 1
+    run(m, unit)
+
+
+def retried(m: Machine, unit: Unit, error: ErrorData) -> bool:
+    """Set the pause before another attempt, if `retry` allows one.
+
+    Args:
+        m: The advance at work.
+        unit: The unit whose attempt failed.
+        error: What it failed with.
+
+    Returns:
+        Whether another attempt follows.
+    """
+    act = m.act_of(unit)
+    spec = m.node(act).retry
+    if spec is None or unit["tries"] >= spec.get("attempts", 1):
+        return False
+    if not may_retry(error, spec.get("only"), spec.get("exclude")):
+        return False
+    if "when" in spec:
+        try:
+            if not holds(Names(m, act, unit, extra={"error": error}), spec["when"]):
+                return False
+        except EvaluationError:
+            return False
+    pause = max(_pause(m, unit), error.get("retry_after") or 0)
+    unit["phase"] = "pause"
+    unit["timer"] = m.set_timer(pause, "pause", unit["id"])
+    m.note(act, "retrying", unit=unit, error=error)
+    return True
+
+
+def _pause(m: Machine, unit: Unit) -> int:
+    """Return the pause before the next attempt (ms): exponential, with jitter (§9.5).
+
+    The jitter is drawn from the execution, the unit and the attempt, so that replay draws the same.
+    """
+    spec = m.node(m.act_of(unit)).retry
+    assert spec is not None
+    full = spaced(
+        parse_duration(spec.get("delay", "1s")),
+        spec.get("backoff", 2),
+        parse_duration(spec.get("max_delay", "1m")),
+        unit["tries"],
+    )
+    jitter = spec.get("jitter", "full")
+    share = {"full": 1.0, "none": 0.0}.get(jitter) if isinstance(jitter, str) else float(jitter)
+    seed = f"{m.state['execution'].get('id')}/{unit['id']}/{unit['attempt']}"
+    drawn = crc32(seed.encode()) / 0xFFFFFFFF
+    return int(full * (1 - (share or 0.0) * drawn))
+
+
+def spaced(delay: int, backoff: float, longest: int, number: int) -> int:
+    """Return the `number`-th pause (ms) of a series that grows by `backoff` up to `longest`."""
+    grown = delay * backoff ** min(number - 1, 64)
+    return int(min(grown, longest))
+
+
+def pause_before_round(m: Machine, unit: Unit) -> None:
+    """Wait for `loop.every`, then begin the next round; begin it now if nothing is said."""
+    act = m.act_of(unit)
+    spec = m.node(act).loop
+    assert spec is not None
+    if "every" not in spec:
+        m.agenda.append(("round", unit["id"]))
+        return
+    try:
+        delay = duration_of(evaluate(Names(m, act, unit), spec["every"]), "every")
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("unit_broken", unit["id"], failure))
+        return
+    longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
+    unit["phase"] = "pause"
+    pause = spaced(delay, spec.get("backoff", 1), longest, unit["round"])
+    unit["timer"] = m.set_timer(pause, "pause", unit["id"], 1)

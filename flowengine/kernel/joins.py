@@ -1,0 +1,241 @@
+"""Joins: how tokens that come to one step meet (language reference, §6.3; patterns 3, 7-9, 28-33,
+37, 38, 41).
+
+| kind     | holds                        | activates the step                                  |
+|----------|------------------------------|-----------------------------------------------------|
+| (none)   | nothing                      | at each arrival; the checker proved that one comes  |
+| `each`   | nothing                      | at each arrival                                     |
+| `all`    | arrivals, by source          | when every source has one; takes one from each      |
+| `active` | arrivals                     | when no other live token can still arrive           |
+| `count`  | a round of arrivals          | at the `need`-th arrival of the round               |
+
+A round of a counting join is open from its first arrival until every source has arrived or nobody
+can arrive any more; `late` says what becomes of arrivals after the `need`-th. A token that left
+through the join carries the number of its round as a mark: if it comes back while that round is
+open it is kept, and comes again when the round has ended.
+
+Whether somebody can still arrive is a counter, `hot`, kept for each join that holds a token or has
+an open round: the number of live positions of the scope from which a way leads to it.
+"""
+
+from __future__ import annotations
+
+from flowengine.kernel import tokens
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.linked import Body, Node
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.state import Arrival, JoinState, Scope
+
+
+def arrive(m: Machine, arrival: Arrival) -> None:
+    """Let a token arrive at a step.
+
+    Args:
+        m: The advance at work.
+        arrival: The token.
+    """
+    node = m.graph.node(arrival["step"])
+    join = node.join
+    if join is None or join["kind"] == "each":
+        m.agenda.append(("activate", node.index, [arrival]))
+        return
+    scope = m.state["scopes"][arrival["scope"]]
+    if join["kind"] == "all":
+        _arrive_all(m, scope, node, arrival)
+    elif join["kind"] == "active":
+        held = _armed(m, scope, node)
+        held["held"].setdefault(arrival["source"], []).append(arrival)
+        _hold(m, scope, node, 1)
+    else:
+        _arrive_count(m, scope, node, arrival)
+
+
+def _hold(m: Machine, scope: Scope, node: Node, change: int) -> None:
+    scope["held"] += change
+    tokens.place(m, scope, node.index, change, node.index)
+    m.dirty[scope["id"]] = True
+
+
+def _armed(m: Machine, scope: Scope, node: Node) -> JoinState:
+    """Return the state of a join that watches who can still reach it, watching from now on."""
+    held = scope["joins"].setdefault(node.index, {"held": {}, "round": 0})
+    if "hot" not in held:
+        reachers = m.graph.body(scope["body"]).reachers[node.index]
+        held["hot"] = sum(n for step, n in scope["at"].items() if step in reachers)
+    return held
+
+
+def _arrive_all(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
+    join = scope["joins"].setdefault(node.index, {"held": {}})
+    held = join["held"]
+    held.setdefault(arrival["source"], []).append(arrival)
+    _hold(m, scope, node, 1)
+    if len(held) == len(node.sources):
+        taken = [held[source].pop(0) for source in node.sources]
+        join["held"] = {source: left for source, left in held.items() if left}
+        for _ in taken:
+            _hold(m, scope, node, -1)
+        m.agenda.append(("activate", node.index, taken))
+
+
+def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
+    round_ = _armed(m, scope, node)
+    if round_.get("open") and arrival["marks"].get(node.index) == round_["round"]:
+        _keep(m, scope, node, round_, arrival)
+        return
+    if not round_.get("open"):
+        _open_round(m, scope, node, round_, arrival)
+    source = arrival["source"]
+    if round_["fired"]:
+        assert node.join is not None
+        if node.join.get("late") == "queue" and source in round_["heard"]:
+            _keep(m, scope, node, round_, arrival)
+        else:
+            round_["heard"][source] = True
+            tokens.absorb(m, scope, arrival)
+    else:
+        round_["heard"][source] = True
+        round_["got"].append(arrival)
+        _hold(m, scope, node, 1)
+        if len(round_["got"]) >= round_["need"]:
+            _fire(m, scope, node, round_)
+    if round_["fired"] and len(round_["heard"]) == len(node.sources):
+        _end_round(m, scope, node, round_)
+    m.dirty[scope["id"]] = True
+
+
+def _keep(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
+    round_["kept"].append(arrival)
+    _hold(m, scope, node, 1)
+
+
+def _open_round(
+    m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival
+) -> None:
+    """Begin a round; what `need` is, is evaluated now, with the past of the first arrival."""
+    assert node.join is not None
+    owner = m.state["units"].get(scope["unit"])
+    act = m.act_of(owner) if owner else None
+    names = Names(m, act, owner, arrival["past"])
+    try:
+        need = evaluate(names, node.join["need"])
+        if isinstance(need, bool) or not isinstance(need, int) or need < 1:
+            raise StepFailure("ValidationError", f"'need' of {node.id!r} is {need!r}, not 1 or more")
+    except (StepFailure, EvaluationError) as failure:
+        need = 1
+        m.agenda.append(("broken", node.index, scope["id"], failure))
+    round_.update(
+        {"round": round_["round"] + 1, "open": True, "fired": False, "need": need}
+    )
+    round_.update({"got": [], "heard": {}, "kept": []})
+
+
+def _fire(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+    assert node.join is not None
+    taken = _take(m, scope, node, round_)
+    round_["fired"] = True
+    if node.join.get("late") == "cancel":
+        m.agenda.appendleft(("cancel_late", scope["id"], node.index))
+        round_["heard"] = dict.fromkeys(node.sources, True)
+    m.agenda.append(("activate", node.index, taken))
+
+
+def _take(m: Machine, scope: Scope, node: Node, round_: JoinState) -> list[Arrival]:
+    """Take the arrivals of a round; on a cycle each carries from now on which round it was."""
+    taken = round_["got"]
+    round_["got"] = []
+    cyclic = node.index in m.graph.body(scope["body"]).reachers[node.index]
+    for arrival in taken:
+        _hold(m, scope, node, -1)
+        if cyclic:
+            arrival["marks"] = {**arrival["marks"], node.index: round_["round"]}
+    return taken
+
+
+def _end_round(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+    """End a round: what was kept comes again, in order of arrival."""
+    kept = round_["kept"]
+    scope["joins"][node.index] = {"held": {}, "round": round_["round"]}
+    for arrival in kept:
+        _hold(m, scope, node, -1)
+        m.agenda.append(("arrive", arrival))
+
+
+def settle(m: Machine, scope: Scope) -> bool:
+    """Let the first join of a scope act that nobody else can reach any more.
+
+    Args:
+        m: The advance at work.
+        scope: A scope in which a token has moved.
+
+    Returns:
+        Whether a join acted.
+    """
+    for join in m.graph.body(scope["body"]).watched:
+        held = scope["joins"].get(join)
+        if held is not None and held.get("hot") == 0:
+            _act(m, scope, join, held)
+            return True
+    return False
+
+
+def settle_stuck(m: Machine, scope: Scope) -> bool:
+    """Let the first stuck join of a scope act: all who can still reach it are held at joins too.
+
+    Args:
+        m: The advance at work.
+        scope: A scope in which nothing else is left to do.
+
+    Returns:
+        Whether a join acted.
+    """
+    body = m.graph.body(scope["body"])
+    for join in body.watched:
+        held = scope["joins"].get(join)
+        if held is not None and "hot" in held and held["hot"] == _waiting(scope, body, join):
+            _act(m, scope, join, held)
+            return True
+    return False
+
+
+def _waiting(scope: Scope, body: Body, join: int) -> int:
+    """Return how many tokens held at other joins can reach a join."""
+    return sum(
+        number_held(held)
+        for other, held in scope["joins"].items()
+        if other != join and other in body.reachers[join]
+    )
+
+
+def number_held(held: JoinState) -> int:
+    """Return how many tokens a join holds."""
+    waiting = sum(len(arrivals) for arrivals in held["held"].values())
+    return waiting + len(held.get("got", ())) + len(held.get("kept", ()))
+
+
+def held_arrivals(held: JoinState) -> list[Arrival]:
+    """Return the tokens that a join holds."""
+    waiting = [arrival for arrivals in held["held"].values() for arrival in arrivals]
+    return [*waiting, *held.get("got", ()), *held.get("kept", ())]
+
+
+def _act(m: Machine, scope: Scope, index: int, held: JoinState) -> None:
+    """Fire an `active` join; end a round that has fired; fail one that is short."""
+    node = m.graph.node(index)
+    m.dirty[scope["id"]] = True
+    assert node.join is not None
+    if node.join["kind"] == "active":
+        taken = [a for source in node.sources for a in held["held"].get(source, ())]
+        del scope["joins"][index]
+        for _ in taken:
+            _hold(m, scope, node, -1)
+        m.agenda.append(("activate", index, taken))
+    elif held["fired"]:
+        _end_round(m, scope, node, held)
+    else:
+        got = _take(m, scope, node, held)
+        came = list(dict.fromkeys(m.graph.node(a["source"]).id for a in got if a["source"] >= 0))
+        m.agenda.append(("too_few", index, got, held["need"], came))
+        _end_round(m, scope, node, held)

@@ -1,0 +1,121 @@
+"""Scopes: a body at work, from its first tokens to its end (language reference, §6.2, §6.4).
+
+    open ─► tokens ─► none left ─► ended: the group's unit goes on with its output
+                 └─► an unhandled error, `end_all`: the rest is withdrawn
+"""
+
+from __future__ import annotations
+
+from flowengine.kernel import pasts, tokens
+from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.closing import empty_scope, remove_scope
+from flowengine.kernel.state import Scope, Unit
+
+
+def open_scope(m: Machine, body: int, unit: Unit | None) -> Scope:
+    """Open a scope and put its first tokens into it.
+
+    Args:
+        m: The advance at work.
+        body: Which body.
+        unit: The group's unit; None for the flow.
+
+    Returns:
+        The scope.
+    """
+    act = m.act_of(unit) if unit is not None else None
+    outer = m.scope_of(act) if act is not None else None
+    scope: Scope = {
+        "id": m.new_id(),
+        "body": body,
+        "unit": unit["id"] if unit is not None else 0,
+        "path": f"{m.address(unit)}/" if unit is not None else "",
+        "past": pasts.share(m.state, act["past"]) if act is not None else 0,
+        "ended": [],
+        "live": {},
+        "held": 0,
+        "at": {},
+        "joins": {},
+        "counts": {},
+        "hits": {},
+        "mapped": outer is not None and (outer["mapped"] or "over" in (act or {})),
+        "done": [],
+        "cut": [],
+    }
+    m.state["scopes"][scope["id"]] = scope
+    if unit is not None:
+        unit["phase"] = "scope"
+        unit["scope"] = scope["id"]
+    line = act["line"] if act is not None else []
+    tokens.start(m, scope, m.graph.body(body).start, line)
+    m.dirty[scope["id"]] = True
+    return scope
+
+
+def end_if_over(m: Machine, scope: Scope) -> bool:
+    """End a scope in which no token is left.
+
+    Args:
+        m: The advance at work.
+        scope: The scope.
+
+    Returns:
+        Whether it has ended.
+    """
+    if scope["live"] or scope["held"] or "undo" in scope:
+        return False
+    succeed_scope(m, scope)
+    return True
+
+
+def end_all(m: Machine, scope: Scope, line: list[int], past: int) -> None:
+    """End a scope because one of its tokens says so: its other tokens are withdrawn (pattern 43).
+
+    Args:
+        m: The advance at work.
+        scope: The scope.
+        line: Line of descent of the token.
+        past: What lies behind it.
+    """
+    empty_scope(m, scope)
+    scope["ended"].append([line, past])
+    succeed_scope(m, scope)
+
+
+def succeed_scope(m: Machine, scope: Scope) -> None:
+    """End an empty scope: the flow has succeeded, or the group's unit goes on."""
+    past = tokens.merged_past(m, scope)
+    if not scope["unit"]:
+        m.agenda.append(("flow_over", scope["id"], past))
+        m.dirty.pop(scope["id"], None)
+        scope["undo"] = -1
+        return
+    unit = m.state["units"][scope["unit"]]
+    act = m.act_of(unit)
+    body = m.graph.body(scope["body"])
+    failure: EvaluationError | None = None
+    output = None
+    if body.output is not None:
+        try:
+            output = evaluate(Names(m, act, unit, past), body.output)
+        except EvaluationError as error:
+            failure = error
+    _pass_on_writes(m, scope, past)
+    remove_scope(m, scope)
+    if failure is not None:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+    else:
+        m.agenda.append(("group_over", unit["id"], output, past))
+
+
+def _pass_on_writes(m: Machine, scope: Scope, past: int) -> None:
+    """Let the token of the group know which state keys were replaced inside."""
+    state = m.state
+    act = m.act_of(state["units"][scope["unit"]])
+    _, above, _ = pasts.branches(state, past, scope["past"])
+    for layer in reversed(above):
+        for step, record in list(state["layers"][layer][pasts.RECORDS].items()):
+            if step < 0:
+                act["past"] = pasts.remember(state, act["past"], step, dict(record))

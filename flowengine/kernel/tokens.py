@@ -1,0 +1,195 @@
+"""Tokens: where they go when a step has ended, and what they carry (language reference, §6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.kernel import pasts
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.graph import END, END_ALL, START, Plain, SplitSpec
+from flowengine.kernel.linked import Node
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.names import Names, holds
+from flowengine.kernel.state import Activation, Arrival, Scope
+
+
+def routes(node: Node, outcome: str) -> bool:
+    """Return whether a step's `next` takes an outcome that otherwise would raise."""
+    split = node.split
+    if split is None or split["kind"] != "outcome":
+        return False
+    return outcome in split["outcomes"] or "otherwise" in split
+
+
+def choose(node: Node, names: Names, outcome: str) -> list[int]:
+    """Return where the token of a step goes: one target each for the tokens that leave.
+
+    Args:
+        node: The step that ended.
+        names: What the conditions see.
+        outcome: How the step ended.
+
+    Returns:
+        Targets, in the order of the entries.
+
+    Raises:
+        StepFailure: `NoBranch`: nothing holds and there is no `else`.
+        EvaluationError: A condition has no value.
+    """
+    split = node.split
+    if split is None:
+        return [END]
+    kind = split["kind"]
+    if kind == "one":
+        return [split["to"]]
+    if kind == "outcome":
+        return [_by_outcome(split, outcome)]
+    targets = _first(split, names) if kind == "first" else _all(split, names)
+    if not targets:
+        raise StepFailure("NoBranch", f"no condition of 'next' of {node.id!r} holds")
+    return targets
+
+
+def _by_outcome(split: SplitSpec, outcome: str) -> int:
+    if outcome in split["outcomes"]:
+        return split["outcomes"][outcome]
+    if "otherwise" in split:
+        return split["otherwise"]
+    raise StepFailure("NoBranch", f"'next' names no way for the outcome {outcome!r}")
+
+
+def _first(split: SplitSpec, names: Names) -> list[int]:
+    for entry in split["entries"]:
+        if "when" not in entry or holds(names, entry["when"]):
+            return [entry["to"]]
+    return []
+
+
+def _all(split: SplitSpec, names: Names) -> list[int]:
+    targets = []
+    conditional = False
+    for entry in split["entries"]:
+        if entry.get("otherwise"):
+            continue
+        if "when" not in entry:
+            targets.append(entry["to"])
+        elif holds(names, entry["when"]):
+            conditional = True
+            targets.append(entry["to"])
+    if not conditional:
+        targets += [entry["to"] for entry in split["entries"] if entry.get("otherwise")]
+    return targets
+
+
+def leave(m: Machine, act: Activation, targets: list[int], output: Plain) -> None:
+    """Let the token of an activation go on along `targets`; the activation is over.
+
+    Args:
+        m: The advance at work.
+        act: The activation; it is removed from the state.
+        targets: Where tokens go.
+        output: What the step gave.
+    """
+    scope = m.scope_of(act)
+    node = m.node(act)
+    forget(m, act)
+    carried = output if node.carries else None
+    several = len(targets) > 1
+    past = act["past"]
+    for entry, target in enumerate(targets):
+        line = [*act["line"], entry] if several else act["line"]
+        pasts.share(m.state, past)
+        if target == END:
+            end_token(m, scope, line, past)
+        elif target == END_ALL:
+            m.agenda.append(("end_all", scope["id"], line, past))
+        else:
+            arrival: Arrival = {
+                "scope": scope["id"],
+                "step": target,
+                "source": act["step"],
+                "output": carried,
+                "past": past,
+                "line": line,
+                "marks": act["marks"],
+            }
+            m.agenda.append(("arrive", arrival))
+    pasts.drop(m.state, past)
+
+
+def start(m: Machine, scope: Scope, targets: list[int], line: list[int]) -> None:
+    """Put the first tokens into a scope, each with the scope's past at entry."""
+    several = len(targets) > 1
+    for entry, target in enumerate(targets):
+        arrival: Arrival = {
+            "scope": scope["id"],
+            "step": target,
+            "source": START,
+            "output": None,
+            "past": pasts.share(m.state, scope["past"]),
+            "line": [*line, entry] if several else line,
+            "marks": {},
+        }
+        m.agenda.append(("arrive", arrival))
+
+
+def end_token(m: Machine, scope: Scope, line: list[int], past: int) -> None:
+    """End a token in its scope: what lay behind it joins the past of the scope."""
+    if past == scope["past"]:
+        pasts.drop(m.state, past)
+    else:
+        scope["ended"].append([line, past])
+    m.dirty[scope["id"]] = True
+
+
+def forget(m: Machine, act: Activation) -> None:
+    """Take an activation out of the state; its reference to its past stays with the caller."""
+    del m.state["acts"][act["id"]]
+    scope = m.scope_of(act)
+    del scope["live"][act["id"]]
+    if not act.get("gone"):
+        place(m, scope, act["step"], -1)
+    m.dirty[scope["id"]] = True
+
+
+def place(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) -> None:
+    """Count a token in or out at a step, for the joins that depend on who can still reach them.
+
+    Args:
+        m: The advance at work.
+        scope: Its scope.
+        step: The step at which the token is.
+        change: 1 or -1.
+        holder: The join that holds the token, which is not asked about its own.
+    """
+    body = m.graph.body(scope["body"])
+    if not body.watched:
+        return
+    at = scope["at"]
+    count = at.get(step, 0) + change
+    if count:
+        at[step] = count
+    else:
+        del at[step]
+    for join, held in scope["joins"].items():
+        if join != holder and "hot" in held and step in body.reachers[join]:
+            held["hot"] += change
+
+
+def merged_past(m: Machine, scope: Scope) -> int:
+    """Return the pasts of all tokens that ended in a scope as one; the caller gets a reference."""
+    past = pasts.share(m.state, scope["past"])
+    for _line, ended in sorted(scope["ended"], key=_line_of):
+        past = pasts.merge(m.state, past, ended)
+    scope["ended"] = []
+    return past
+
+
+def _line_of(entry: list[Any]) -> list[int]:
+    line: list[int] = entry[0]
+    return line
+
+
+def absorb(m: Machine, scope: Scope, arrival: Arrival) -> None:
+    """End a token that came too late to a join."""
+    end_token(m, scope, arrival["line"], arrival["past"])

@@ -1,0 +1,147 @@
+"""State of a flow: typed values that live as long as the execution, written through reducers.
+
+Values are never changed in place: an expression may have handed one on.
+
+Two parallel tokens must not replace the same key. Each replacing write is remembered in the past of
+its token, under a negative number; a token may replace what lies behind it, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flowengine.kernel import pasts
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.graph import Plain
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.state import Activation
+
+KEPT_BACK = frozenset({"append", "union", "merge", "add", "max", "min"})
+"""Reducers whose writes by map items are made when the map ends, in the order of the items."""
+
+
+def append(old: Plain, new: Plain) -> Plain:
+    """Add an item, or the items of a list, at the end."""
+    return [*old, *new] if isinstance(new, list) else [*old, new]
+
+
+def union(old: Plain, new: Plain) -> Plain:
+    """Add what is not there yet."""
+    merged = list(old)
+    for item in new if isinstance(new, list) else [new]:
+        if item not in merged:
+            merged.append(item)
+    return merged
+
+
+REDUCERS: dict[str, Callable[[Plain, Plain], Plain]] = {
+    "replace": lambda _old, new: new,
+    "append": append,
+    "union": union,
+    "merge": lambda old, new: {**old, **new},
+    "add": lambda old, new: old + new,
+    "max": max,
+    "min": min,
+}
+
+
+def initial(m: Machine) -> None:
+    """Give every state key its default."""
+    for key, spec in m.graph.state_keys.items():
+        m.state["vars"][key] = [spec.get("default"), 0]
+
+
+def write(
+    m: Machine, names: Names, pairs: list[list[Any]], act: Activation
+) -> list[list[Any]]:
+    """Write state as a step's `set` says; all values see the state before.
+
+    Args:
+        m: The advance at work.
+        names: What the values see.
+        pairs: `[key, value]` in the order of the file.
+        act: The activation that writes.
+
+    Returns:
+        `[key, data]` of those writes that are made later, because items of a map make them.
+
+    Raises:
+        StepFailure: A value does not fit, or a parallel token has replaced the key.
+    """
+    values = [[key, evaluate(names, value)] for key, value in pairs]
+    later = []
+    mapped = names.unit is not None and names.unit["item"] >= 0
+    for key, value in values:
+        reducer = m.graph.state_keys[key].get("reducer", "replace")
+        if mapped and reducer in KEPT_BACK:
+            later.append([key, value])
+            continue
+        if reducer == "replace":
+            _refuse_conflict(m, key, act)
+        reduce(m, key, value, act["id"])
+        if reducer == "replace":
+            act["past"] = pasts.remember(
+                m.state, act["past"], mark(m, key), {"writer": act["id"]}
+            )
+    return later
+
+
+def mark(m: Machine, key: str) -> int:
+    """Return the number under which a past remembers who replaced a key."""
+    return -1 - list(m.graph.state_keys).index(key)
+
+
+def _refuse_conflict(m: Machine, key: str, act: Activation) -> None:
+    """Raise `StateConflict` if the last write to a key is not behind the token."""
+    writer = m.state["vars"][key][1]
+    if not writer or writer == act["id"]:
+        return
+    record = pasts.find(m.state, act["past"], mark(m, key))
+    if record is None or record["writer"] != writer:
+        raise StepFailure(
+            "StateConflict",
+            f"state.{key} was replaced by a parallel branch; give it a reducer, or join first",
+            {"key": key},
+        )
+
+
+def reduce(m: Machine, key: str, value: Plain, writer: int) -> None:
+    """Write one state key through its reducer.
+
+    Args:
+        m: The advance at work.
+        key: The state key.
+        value: What is written.
+        writer: The activation that writes.
+
+    Raises:
+        StepFailure: The value does not fit the reducer or the key's schema.
+    """
+    spec = m.graph.state_keys[key]
+    schema = spec.get("schema") or {}
+    reducer = spec.get("reducer", "replace")
+    try:
+        new = _function(m, reducer)(m.state["vars"][key][0], value)
+    except (TypeError, ValueError) as error:
+        raise StepFailure("ValidationError", f"state.{key}: {reducer}: {error}") from None
+    if reducer == "append":
+        # What is there already has been looked at when it came.
+        added = value if isinstance(value, list) else [value]
+        fault = m.graph.validate({"type": "array", "items": schema.get("items", True)}, added)
+    else:
+        fault = m.graph.validate(schema, new)
+    if fault is not None:
+        raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
+    m.state["vars"][key] = [new, writer]
+    m.changed.add(key)
+
+
+def _function(m: Machine, reducer: Plain) -> Callable[[Plain, Plain], Plain]:
+    """Return the function of a reducer: a built-in word, or a Python function."""
+    if isinstance(reducer, str):
+        return REDUCERS[reducer]
+    if m.graph.function is None:
+        raise StepFailure("ValidationError", "reducers in Python are not available here")
+    return m.graph.function(reducer["python"])
