@@ -1,0 +1,128 @@
+"""The expense approval with its stand-in ledger, as Ana and Ben use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.examples.conftest import EXAMPLES, Shell
+
+EXPENSE = EXAMPLES / "expense" / "expense.yaml"
+SECRETS = {"ERP_TOKEN": "t0ken-of-the-ledger", "MAIL_PASSWORD": "pa55word-of-the-mail"}
+
+
+@pytest.fixture
+def office(
+    flowengine: Shell, group: Callable[[str, list[str]], None]
+) -> Iterator[Callable[..., list[str]]]:
+    """A folder with a receipt, managers and a ledger; gives the command that starts a flow."""
+    group("managers", ["ana", "ben"])
+    (flowengine.folder / "receipt.txt").write_text("1,250.00")
+    flowengine.env |= SECRETS
+    ledger = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "expense" / "ledger.py"), "0"],
+        cwd=flowengine.folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert ledger.stdout is not None
+    address = ledger.stdout.readline().split()[-1]
+
+    def command(amount: float) -> list[str]:
+        inputs = {
+            "employee": "ana@example.com",
+            "amount": amount,
+            "purpose": "Train to the client",
+            "receipt": "receipt.txt",
+            "erp": address,
+        }
+        (flowengine.folder / "expense.json").write_text(json.dumps(inputs))
+        return ["run", str(EXPENSE), "-i", "@expense.json"]
+
+    with ledger:
+        yield command
+        ledger.terminate()
+
+
+def written(folder: Path, name: str) -> list[dict[str, Any]]:
+    file = folder / name
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_small_amounts_are_booked_without_asking(
+    flowengine: Shell, office: Callable[..., list[str]]
+) -> None:
+    done = flowengine(*office(49.5))
+
+    assert done.out == "booked: true\n"
+    [entry] = written(flowengine.folder, "ledger.jsonl")
+    assert (entry["amount"], entry["cost_center"]) == (49.5, "4711")
+
+
+def test_a_manager_lowers_the_amount_and_it_is_booked_so(
+    flowengine: Shell, office: Callable[..., list[str]]
+) -> None:
+    flowengine(*office(1250), code=4)
+    [wait] = flowengine.waits().values()
+
+    flowengine("approve", wait["id"], "--form", "cost_center=4711", code=8)  # Ana asked for it
+    ben = ["--as", "user:ben", "--edit", "amount=1200"]
+    wrong = flowengine("approve", wait["id"], *ben, "--form", "cost_center=47", code=3)
+    done = flowengine("approve", wait["id"], *ben, "--form", "cost_center=0815")
+
+    assert "cost_center" in wrong.err
+    assert done.out.endswith("booked: true\n")
+    [entry] = written(flowengine.folder, "ledger.jsonl")
+    assert (entry["amount"], entry["cost_center"]) == (1200, "0815")
+    [mail] = written(flowengine.folder, "outbox.jsonl")
+    assert mail == {"to": "ana@example.com", "text": "Your expense was booked."}
+
+
+def test_the_first_decision_stands(flowengine: Shell, office: Callable[..., list[str]]) -> None:
+    flowengine(*office(1250), code=4)
+    [wait] = flowengine.waits().values()
+    answer = ["approve", wait["id"], "--as", "user:ben", "--form", "cost_center=4711"]
+    flowengine(*answer)
+
+    again = flowengine(*answer)
+    other = flowengine("reject", wait["id"], "--as", "user:ben", "--comment", "late", code=7)
+
+    for done in (again, other):
+        assert "already approved by user:ben" in done.out + done.err
+    assert len(written(flowengine.folder, "ledger.jsonl")) == 1
+
+
+def test_a_rejection_needs_a_comment_and_is_told(
+    flowengine: Shell, office: Callable[..., list[str]]
+) -> None:
+    flowengine(*office(1250), code=4)
+    [wait] = flowengine.waits().values()
+
+    flowengine("reject", wait["id"], "--as", "user:ben", code=3)
+    done = flowengine("reject", wait["id"], "--as", "user:ben", "--comment", "Not this year.")
+
+    assert done.out.endswith("booked: false\n")
+    assert written(flowengine.folder, "ledger.jsonl") == []
+    [mail] = written(flowengine.folder, "outbox.jsonl")
+    assert mail["text"] == "Your expense was not approved."
+
+
+def test_no_secret_is_kept_or_told(flowengine: Shell, office: Callable[..., list[str]]) -> None:
+    run = flowengine("--json", *office(20)).json()
+    told = [flowengine(command, run["execution"]).out for command in ("show", "events")]
+    kept = [
+        file.read_bytes()
+        for file in (flowengine.folder / ".flowengine").rglob("*")
+        if file.is_file()
+    ]
+
+    assert len(written(flowengine.folder, "ledger.jsonl")) == 1
+    for secret in SECRETS.values():
+        assert not any(secret in text for text in told)
+        assert not any(secret.encode() in data for data in kept)

@@ -1,0 +1,120 @@
+"""The document review, as its user runs it: one process after the other."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.examples.conftest import EXAMPLES, Shell
+
+REVIEW = EXAMPLES / "document_review" / "review.yaml"
+DOUBTFUL = [
+    "board_workshop.pptx",
+    "invoice_nordlicht.pdf",
+    "invoice_scan.pdf",
+    "service_contract.docx",
+    "travel_quote.html",
+]
+SOUND = [
+    "expenses_october.csv",
+    "invoice_cafe_zoe.pdf",
+    "lease_lindström.docx",
+    "order_confirmation.html",
+    "price_list.csv",
+]
+
+
+@pytest.fixture
+def inbox(flowengine: Shell) -> Path:
+    """A user's folder, inbox, with the samples and a file of another kind."""
+    folder = flowengine.folder / "inbox"
+    shutil.copytree(EXAMPLES / "document_review" / "samples", folder)
+    (folder / "notes.txt").write_text("buy milk")
+    return folder
+
+
+def wait_for(waits: dict[str, dict[str, Any]], name: str) -> str:
+    [found] = [wait["id"] for title, wait in waits.items() if title.startswith(name)]
+    assert isinstance(found, str)
+    return found
+
+
+@pytest.mark.usefixtures("inbox")
+def test_only_doubtful_documents_wait_and_each_moves_by_its_own_answer(flowengine: Shell) -> None:
+    run = flowengine("--json", "run", REVIEW, "-i", "folder=inbox", code=4).json()
+    waits = flowengine.waits()
+
+    assert run["status"] == "waiting"
+    assert sorted(title.split(": ")[0] for title in waits) == DOUBTFUL
+    assert not (flowengine.folder / "review.md").exists()
+
+    quote = wait_for(waits, "travel_quote")
+    edit = ["--edit", "date=2026-11-03", "--comment", "They told me on the phone."]
+    flowengine("approve", quote, *edit, "--as", "user:ben", code=4)
+    flowengine("reject", wait_for(waits, "invoice_scan"), code=3)
+    flowengine("reject", wait_for(waits, "invoice_scan"), "--comment", "Unreadable.", code=4)
+
+    assert len(flowengine.waits()) == 3
+
+    flowengine("approve", "--all", "--batch", "documents", "--no-resume")
+    done = flowengine("--json", "resume", run["execution"]).json()
+
+    assert done["status"] == "succeeded"
+    assert done["outputs"] == {
+        "report": "review.md",
+        "sound": SOUND,
+        "approved": [name for name in DOUBTFUL if name != "invoice_scan.pdf"],
+        "rejected": ["invoice_scan.pdf"],
+    }
+    page = (flowengine.folder / "review.md").read_text()
+    assert "| travel_quote.html | 2026-11-03 | 9,060.00 SEK | approved by user:ben |" in page
+    assert "| date | (none) | 2026-11-03 |" in page
+    assert "> They told me on the phone." in page
+    assert "Rejected by user:ana at" in page
+    assert "Not read: inbox/notes.txt." in page
+
+
+@pytest.mark.usefixtures("inbox")
+def test_an_edit_must_keep_the_type_of_its_field_and_leaves_the_question_open(
+    flowengine: Shell,
+) -> None:
+    flowengine("run", REVIEW, "-i", "folder=inbox", code=4)
+    invoice = wait_for(flowengine.waits(), "invoice_nordlicht")
+
+    refused = flowengine("approve", invoice, "--edit", "total=much", code=3)
+
+    assert "total" in refused.err
+    assert invoice in {wait["id"] for wait in flowengine.waits().values()}
+
+
+def test_a_damaged_file_is_a_question_too_and_not_the_end(flowengine: Shell, inbox: Path) -> None:
+    torn = inbox / "torn.docx"
+    torn.write_bytes((inbox / "service_contract.docx").read_bytes()[:20_000])
+
+    flowengine("run", REVIEW, "-i", "folder=inbox", code=4)
+
+    [title] = [title for title in flowengine.waits() if "torn" in title]
+    assert "It cannot be read" in title
+
+
+def test_a_folder_of_sound_documents_asks_nobody(flowengine: Shell, inbox: Path) -> None:
+    for name in DOUBTFUL:
+        (inbox / name).unlink()
+
+    done = flowengine("--json", "run", REVIEW, "-i", "folder=inbox", "-i", "report=out.md").json()
+
+    assert done["outputs"]["sound"] == SOUND
+    assert (flowengine.folder / "out.md").read_text().startswith("# Documents in inbox")
+
+
+@pytest.mark.usefixtures("inbox")
+def test_the_threshold_is_the_readers_own(flowengine: Shell) -> None:
+    own = ["-i", "threshold=100000", "-i", "today=2025-01-01"]
+    flowengine("run", REVIEW, "-i", "folder=inbox", *own, code=4)
+
+    names = sorted(title.split(": ")[0] for title in flowengine.waits())
+
+    assert names == ["invoice_nordlicht.pdf", "invoice_scan.pdf", "travel_quote.html"]
