@@ -54,7 +54,7 @@ def main(port: int) -> None:
         port: Where to listen; 0 picks a free one.
     """
     with HTTPServer(("127.0.0.1", port), Ledger) as server:
-        print(f"ledger on http://127.0.0.1:{server.server_port}", flush=True)  # noqa: T201
+        print(f"ledger on http://127.0.0.1:{server.server_port}", flush=True)
         server.serve_forever()
 
 
