@@ -1,0 +1,137 @@
+"""The graph analyses against an exhaustive token game over random graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowengine.flow.check import ends, game, net, pairs, promises
+from flowengine.flow.compile.edges import link_sources
+from flowengine.kernel.graph import END, END_ALL, CompiledFlow, StepSpec
+
+Drawn = dict[str, Any]
+"""What a graph is drawn from: `{"a": (split, join), ...}` with splits as in a flow file."""
+
+
+def flow_of(drawn: Drawn, start: tuple[str, ...] = ()) -> CompiledFlow:
+    """Compile a scope from splits and joins in short form."""
+    numbers = {name: number for number, name in enumerate(drawn)}
+    numbers |= {"end": END, "end_all": END_ALL}
+    steps: list[StepSpec] = []
+    for name, (split, join) in drawn.items():
+        spec: StepSpec = {"id": name, "body": 0, "action": "none"}
+        if split is not None:
+            spec["split"] = split_of(split, numbers)
+        if join is not None:
+            spec["join"] = join
+        steps.append(spec)
+    flow: CompiledFlow = {
+        "steps": steps,
+        "bodies": [
+            {
+                "owner": -1,
+                "kind": "flow",
+                "start": [numbers[name] for name in start or list(drawn)[:1]],
+                "steps": list(range(len(steps))),
+            }
+        ],
+    }
+    link_sources(flow)
+    return flow
+
+
+def split_of(split: Any, numbers: dict[str, int]) -> Any:
+    if isinstance(split, str):
+        return {"kind": "one", "to": numbers[split]}
+    kind, entries = split
+    written: list[dict[str, Any]] = []
+    for entry in entries:
+        if entry.endswith("?"):
+            written.append({"to": numbers[entry[:-1]], "when": 0})
+        elif entry.endswith(":"):
+            written.append({"to": numbers[entry[:-1]], "otherwise": True})
+        else:
+            written.append({"to": numbers[entry]})
+    return {"kind": kind, "entries": written}
+
+
+def net_of(drawn: Drawn, start: tuple[str, ...] = ()) -> net.Net:
+    flow = flow_of(drawn, start)
+    return net.build(flow, 0, net.cancellations(flow))
+
+
+ALL: Any = {"kind": "all"}
+ACTIVE: Any = {"kind": "active"}
+
+
+def counting(need: int, late: str = "ignore") -> Any:
+    return {"kind": "count", "need": ["const", need], "late": late}
+
+
+JOINS = [
+    *([None] * 4),
+    {"kind": "each"},
+    ALL,
+    ALL,
+    ACTIVE,
+    counting(1),
+    counting(2),
+    counting(1, "cancel"),
+    counting(1, "queue"),
+]
+NAMES = "abcdefg"
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Drawn:
+    """Random scopes of 3 to 7 steps."""
+    names = list(NAMES[: draw(st.integers(3, 7))])
+    target = st.sampled_from([*names, "end"])
+
+    def split() -> Any:
+        kind = draw(st.sampled_from(["one", "first", "all", "or", "mixed"]))
+        if kind == "one":
+            return draw(target)
+        to = draw(st.lists(target, min_size=2, max_size=3, unique=True))
+        if kind == "first":
+            return ("first", [*(f"{t}?" for t in to[:-1]), f"{to[-1]}:"])
+        if kind == "all":
+            return ("all", to)
+        if kind == "or":
+            return ("all", [*(f"{t}?" for t in to[:-1]), f"{to[-1]}:"])
+        return ("all", [to[0], *(f"{t}?" for t in to[1:])])
+
+    return {name: (split(), draw(st.sampled_from(JOINS))) for name in names}
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_what_the_analyses_accept_neither_stalls_nor_meets(drawn: Drawn) -> None:
+    """No accepted graph has a play in which a join waits for ever, or two tokens at one merge."""
+    full = net.compress(net_of(drawn))
+    found = pairs.Pairs(full)
+    if found.surplus or found.crowded or ends.endless(full):
+        return
+    stalls = game.play(full, limit=1_000)
+    if not promises.broken_promises(full) and not found.clashes and stalls.complete:
+        assert not stalls.stalls
+    meets = game.play(full, full=True, limit=400)
+    if meets.complete and not pairs.outrun(full):
+        assert meets.clashes <= found.clashes.keys()
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs())
+def test_leaving_out_chains_changes_no_verdict(drawn: Drawn) -> None:
+    whole = net_of(drawn)
+    short = net.compress(whole)
+    long_play, short_play = game.play(whole, limit=400), game.play(short, limit=400)
+    if long_play.complete and short_play.complete:
+        assert _steps(whole, long_play.stalls) == _steps(short, short_play.stalls)
+    assert _steps(whole, pairs.Pairs(whole).clashes) == _steps(short, pairs.Pairs(short).clashes)
+
+
+def _steps(of: net.Net, places: Any) -> set[int]:
+    return {of.nodes[place].step for place in places}
