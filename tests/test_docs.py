@@ -1,0 +1,98 @@
+"""The flow files and programs in the documentation work as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.flow.compile import compile_text
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(#[^)\s]+)?\)")
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """Every block of a language, with its place."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            line = text[: match.start()].count("\n") + 2
+            yield f"{page.relative_to(ROOT)}:{line}", match[1]
+
+
+PLUGIN = "    sql:\n"
+"""What is in the one flow that needs the package of `docs/extending.md`."""
+FLOWS = [
+    (place, text)
+    for place, text in blocks("yaml")
+    if text.startswith("flowengine: 1\n") and PLUGIN not in text
+]
+
+
+@pytest.mark.parametrize(("place", "text"), FLOWS, ids=[place for place, _ in FLOWS])
+def test_every_flow_in_the_docs_passes_the_check_without_a_warning(place: str, text: str) -> None:
+    compiled = compile_text(text, place)
+
+    assert [str(diagnostic) for diagnostic in compiled.diagnostics] == []
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(ROOT)}: {match[1]}"
+        for page in PAGES
+        for match in LINK.finditer(page.read_text(encoding="utf-8"))
+        if not (page.parent / match[1]).exists()
+    ]
+
+    assert broken == []
+
+
+def test_the_step_kind_of_the_docs_works_once_it_is_installed(tmp_path: Path) -> None:
+    [module] = [text for _, text in blocks("python") if "class Sql(StepKind)" in text]
+    [project] = [tomllib.loads(text) for _, text in blocks("toml") if "flowengine-sql" in text]
+    [flow] = [text for _, text in blocks("yaml") if PLUGIN in text]
+    site = install(tmp_path / "site", module, project["project"])
+    (tmp_path / "customers.yaml").write_text(flow)
+    with sqlite3.connect(tmp_path / "customers.db") as database:
+        database.execute("create table customers (name, city)")
+        rows = [("Zoé", "Lyon"), ("Ana", "Lyon"), ("Ben", "Oslo")]
+        database.executemany("insert into customers values (?, ?)", rows)
+    database.close()
+
+    done = subprocess.run(
+        [Path(sys.executable).with_name("flowengine"), "run", "customers.yaml", "-i", "city=Lyon"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "names: [Ana, Zoé]\n"), done.stderr
+
+
+def install(site: Path, module: str, project: dict[str, Any]) -> Path:
+    """Lay a package out as an installer does: its module, its name and its entry points."""
+    info = site / "flowengine_sql-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "flowengine_sql.py").write_text(module)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    (info / "entry_points.txt").write_text(
+        "".join(
+            f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+            for group, entries in project["entry-points"].items()
+        )
+    )
+    return site
