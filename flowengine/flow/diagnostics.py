@@ -140,12 +140,11 @@ def render(
     Returns:
         Lines without a line end after the last; empty if there is nothing to show.
     """
-    if not isinstance(sources, Mapping):
-        sources = {source.name: source for source in sources}
+    by_name = sources if isinstance(sources, Mapping) else {one.name: one for one in sources}
     found = list(diagnostics)
     if not found:
         return ""
-    shown = [line for one in found for line in _shown(one, sources.get(one.file))]
+    shown = [line for one in found for line in _shown(one, by_name.get(one.file))]
     return "\n".join([*shown, summary(found)])
 
 

@@ -45,17 +45,16 @@ def find_slip(text: str, error: yaml.YAMLError, last: tuple[int, int] | None) ->
         code = error.character if isinstance(error.character, int) else ord(error.character)
         message = f"the character U+{code:04X} is not allowed"
         return Slip(error.position, error.position + 1, message, "remove it")
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         start = int(error.args[0]) if error.args and isinstance(error.args[0], int) else 0
         return Slip(start, start + 1, "lists and maps are nested too deep", "at most 100 levels")
-    index = min(mark.index, max(len(text) - 1, 0))
+    index = min(error.problem_mark.index, max(len(text) - 1, 0))
     problem, context = str(error.problem or ""), str(error.context or "")
     start = min(error.context_mark.index if error.context_mark else index, index)
     return (
         _expression(text, index, last)
         or _tab(text, index, problem)
-        or _unclosed(text, index, start, context)
+        or _quoted(text, index, start, problem, context)
         or _indicator(text, index, start, problem, context)
         or _colon(text, index, problem, last)
         or _structure(text, index, start, problem, context)
@@ -98,8 +97,15 @@ def _expression(text: str, index: int, last: tuple[int, int] | None) -> Slip | N
     if closed is None:
         return Slip(start, end, message, QUOTE, at=opened)
     stop = _value_end(text, closed, in_flow)
-    hint = "\"" + text[start:stop].replace('"', "'") + "\"" if stop - start <= 60 else QUOTE
-    return Slip(start, stop, message, f"write {hint}" if hint != QUOTE else QUOTE, _patch(stop - start), opened)
+    hint = '"' + text[start:stop].replace('"', "'") + '"' if stop - start <= 60 else QUOTE
+    return Slip(
+        start,
+        stop,
+        message,
+        f"write {hint}" if hint != QUOTE else QUOTE,
+        _patch(stop - start),
+        opened,
+    )
 
 
 def _expression_end(text: str, opened: int, limit: int) -> int | None:
@@ -140,15 +146,22 @@ def _tab(text: str, index: int, problem: str) -> Slip | None:
     indentation = re.compile(r"[ \t]*").match(text, line_start)
     assert indentation
     tab = text.find("\t", line_start, indentation.end())
-    if tab < 0 or not ("tab character" in problem or text[index] == "\t" or index <= indentation.end()):
+    if tab < 0 or not (
+        "tab character" in problem or text[index] == "\t" or index <= indentation.end()
+    ):
         return None
     return Slip(tab, indentation.end(), "a tab in the indentation", "indent with spaces")
 
 
-def _unclosed(text: str, index: int, start: int, context: str) -> Slip | None:
+def _quoted(text: str, index: int, start: int, problem: str, context: str) -> Slip | None:
     at_end = not text[index:].strip()
+    if "escape character" in problem:
+        hint = "write \\\\ for a backslash, or use single quotes"
+        return Slip(index, index + 1, f"there is no escape '\\{text[index]}'", hint)
     if "quoted scalar" in context:
-        return Slip(start, start + 1, "this quote is never closed", "end the text with the same quote")
+        return Slip(
+            start, start + 1, "this quote is never closed", "end the text with the same quote"
+        )
     if at_end and "flow" in context:
         opened = max(text.rfind("{", 0, index), text.rfind("[", 0, index))
         start = start if text[start] in "{[" else max(opened, 0)
@@ -193,6 +206,8 @@ def _structure(text: str, index: int, start: int, problem: str, context: str) ->
     line_start = text.rfind("\n", 0, index) + 1
     first = line_start + len(text[line_start:]) - len(text[line_start:].lstrip(" "))
     end = max(_line_end(text, first), first + 1)
+    if text[line_start:index].strip() and "block" in context:
+        return Slip(index, end, "unexpected text behind a value", "quote the text as a whole")
     if "block mapping" in context or "block collection" in context or "block sequence" in context:
         line = text.count("\n", 0, start) + 1
         message = f"this line does not line up with the block that begins in line {line}"
@@ -201,7 +216,9 @@ def _structure(text: str, index: int, start: int, problem: str, context: str) ->
         key_end = max(_line_end(text, start), start + 1)
         return Slip(start, key_end, "expected 'key: value'", "add the colon, or indent the text")
     if "flow" in context:
-        return Slip(index, index + 1, "expected ',' or the closing bracket", "check commas and quotes")
+        return Slip(
+            index, index + 1, "expected ',' or the closing bracket", "check commas and quotes"
+        )
     return Slip(index, index + 1, f"not YAML: {problem or context}", None)
 
 

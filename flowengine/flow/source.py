@@ -241,7 +241,12 @@ def read_bytes(content: bytes, name: str) -> Source:
     """Read a flow file from bytes; see `read`."""
     if len(content) > MAX_BYTES:
         source = Source(name, "")
-        _report(source, Position(1, 1, 1, name), "the file is larger than 1 MiB", "pass data as an input")
+        _report(
+            source,
+            Position(1, 1, 1, name),
+            "the file is larger than 1 MiB",
+            "pass data as an input",
+        )
         return source
     try:
         text = content.decode("utf-8-sig")
@@ -249,7 +254,12 @@ def read_bytes(content: bytes, name: str) -> Source:
         source = Source(name, content.decode("utf-8", errors="replace"))
         start = len(content[: error.start].decode("utf-8", errors="replace"))
         place = source.span(start, start + 1)
-        _report(source, place, f"the file is not UTF-8: byte 0x{content[error.start]:02x}", "save it as UTF-8")
+        _report(
+            source,
+            place,
+            f"the file is not UTF-8: byte 0x{content[error.start]:02x}",
+            "save it as UTF-8",
+        )
         return source
     return read_text(text, name)
 
@@ -269,7 +279,9 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
     for match in FOREIGN_BREAK.finditer(text):
         code = f"U+{ord(match.group()):04X}"
         hint = f'write "\\u{ord(match.group()):04x}" in double quotes'
-        _report(source, source.span(*match.span()), f"the character {code} stands in the text", hint)
+        _report(
+            source, source.span(*match.span()), f"the character {code} stands in the text", hint
+        )
         mended = mended[: match.start()] + " " + mended[match.end() :]
     slips: list[Slip] = []
     while len(slips) < MAX_SLIPS:
@@ -285,10 +297,7 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
                 break
             slips.append(slip)
             mended = mended[: slip.start] + slip.patch + mended[slip.end :]
-    else:
-        source.root = None
-    if source.root is not None:
-        source.problems += composer.problems
+    source.problems += composer.problems
     return source
 
 
@@ -335,7 +344,9 @@ class _Composer:
         self._advance()
         if not isinstance(self._event, yaml.StreamEndEvent):
             start = self._event.start_mark.index
-            self._refuse(start, start + 3, "a file holds one document", "put the other in its own file")
+            self._refuse(
+                start, start + 3, "a file holds one document", "put the other in its own file"
+            )
         return root
 
     def _advance(self) -> None:
@@ -345,12 +356,15 @@ class _Composer:
         self._advance()
         assert isinstance(self._event, kind), self._event
 
+    def _end(self) -> int:
+        return int(self._event.end_mark.index)
+
     def _refuse(self, start: int, end: int, message: str, hint: str | None = None) -> None:
         self.problems.append(_diagnostic(self.source.span(start, end), message, hint))
 
     def _node(self, depth: int) -> Node:
         """Return the node that begins with the current event."""
-        event = self._event
+        event: Any = self._event
         start, end = event.start_mark.index, event.end_mark.index
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor, start, end)
@@ -359,7 +373,9 @@ class _Composer:
         if event.anchor:
             self._anchors[event.anchor] = None
         if event.tag is not None:
-            self._refuse(start, start + 1, "tags are not part of a flow file", f"remove {event.tag!r}")
+            self._refuse(
+                start, start + 1, "tags are not part of a flow file", f"remove {event.tag!r}"
+            )
         if isinstance(event, yaml.ScalarEvent):
             node = self._scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -370,9 +386,11 @@ class _Composer:
             self._anchors[event.anchor] = node
         return node
 
-    def _alias(self, anchor: str, start: int, end: int) -> Node:
+    def _alias(self, anchor: Any, start: int, end: int) -> Node:
         if anchor not in self._anchors:
-            hint = did_you_mean(anchor, self._anchors) or "put a text that begins with '*' in quotes"
+            hint = (
+                did_you_mean(anchor, self._anchors) or "put a text that begins with '*' in quotes"
+            )
             self._refuse(start, end, f"there is no anchor '&{anchor}' before this", hint)
             return Node(start, end, None, "")
         origin = self._anchors[anchor]
@@ -395,7 +413,7 @@ class _Composer:
             node.data.append(item.data)
             node.weight += item.weight
             self._advance()
-        node.end = self._event.end_mark.index
+        node.end = self._end()
         return node
 
     def _mapping(self, start: int, depth: int) -> Node:
@@ -410,7 +428,7 @@ class _Composer:
             if self._good_key(node, key):
                 node.entries[key.data] = (key, value)
                 node.data[key.data] = value.data
-        node.end = self._event.end_mark.index
+        node.end = self._end()
         return node
 
     def _good_key(self, node: Node, key: Node) -> bool:
@@ -430,7 +448,7 @@ class _Composer:
             return True
         return False
 
-    def _scalar(self, event: yaml.ScalarEvent) -> Node:
+    def _scalar(self, event: Any) -> Node:
         start, end = event.start_mark.index, event.end_mark.index
         start = min(PROPERTIES.match(self.text, start).end(), end)  # type: ignore[union-attr]
         slip = self.mended.get(start)
@@ -445,10 +463,13 @@ class _Composer:
 
     def _plain(self, node: Node) -> None:
         """Give a plain scalar its type, and note an expression that a comment cuts short."""
-        self.last = (node.start, node.end)
+        if node.end > node.start:
+            self.last = (node.start, node.end)
         cut = cut_short(self.text, node.start, node.end)
         if cut is not None:
-            self._refuse(node.start, cut, "' #' begins a comment and cuts the expression short", QUOTE)
+            self._refuse(
+                node.start, cut, "' #' begins a comment and cuts the expression short", QUOTE
+            )
             node.data, node.end = self.text[node.start : cut], cut
             return
         try:

@@ -70,6 +70,7 @@ class Occasion(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that keys about a signal need one."""
         yield from super().problems(given)
         for key in OF_SIGNAL:
             if key in given and "signal" not in given:
@@ -280,6 +281,7 @@ class Approval(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add rules about choices and expiry."""
         yield from super().problems(given)
         if "on_expire" in given and "expires" not in given:
             yield Problem("on_expire", "E103", "'on_expire' without 'expires' never happens")
@@ -290,9 +292,10 @@ def _choice_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
     choices = given.get("choices", [{"id": "approve"}, {"id": "reject"}])
     if not isinstance(choices, list):
         return
-    ids = [one.get("id") for one in choices if isinstance(one, dict)]
-    if len(set(map(str, ids))) < len(ids):
-        yield Problem("choices", "E105", "two choices have the same id")
+    ids = [str(one.get("id")) if isinstance(one, dict) else str(one) for one in choices]
+    twice = next((one for one in ids if ids.count(one) > 1), None)
+    if twice is not None:
+        yield Problem("choices", "E105", f"two choices have the id {twice!r}", "rename one")
     chosen = given.get("on_expire")
     if isinstance(chosen, str) and chosen not in ids:
         known = " or ".join(repr(one) for one in ids)

@@ -41,6 +41,8 @@ class Part(BaseModel):
     """What the mapping is called in messages, with its article: `a step`."""
     MAIN: ClassVar[str | None] = None
     """The key that a bare value stands for."""
+    SINGLE: ClassVar[bool] = False
+    """Where a list of these is expected, one alone may stand."""
     RULES: ClassVar[tuple[OneOf, ...]] = ()
 
     _loc: Loc = PrivateAttr(default=())

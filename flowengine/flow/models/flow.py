@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from flowengine.flow.models.actions import Approval, Cancel, Wait
 from flowengine.flow.models.base import Loc, OneOf, Part, Problem
+from flowengine.flow.models.kinds import kind_names
 from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
 from flowengine.flow.models.schemas import Schema, StateSchema
 from flowengine.flow.models.types import (
     Condition,
     Duration,
     DurationOrExpression,
+    DurationOrNone,
     Effect,
     FlowId,
     Id,
@@ -33,12 +35,14 @@ from flowengine.flow.models.types import (
 
 CONTROL = ("call", "wait", "approval", "group", "parallel", "fail", "cancel")
 """The actions that the language itself defines."""
+WITH = ("call", "python", "agent", "flow")
+"""Actions that take arguments by `with`."""
 
 
 class Pluggable(Part):
     """A mapping that also takes the keys of step kinds, with their configurations."""
 
-    model_config = {"extra": "allow"}
+    model_config = ConfigDict(extra="allow")
 
     @property
     def kinds(self) -> dict[str, Any]:
@@ -67,6 +71,13 @@ class Compensation(Pluggable):
     timeout: DurationOrExpression | None = Field(
         default=None, description="The bound of one attempt.", examples=["30s"]
     )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that there is one action."""
+        yield from super().problems(given)
+        keys = ("call", *kind_names("step"), "agent", "flow")
+        yield from cls._broken(OneOf(keys), given)
 
 
 class Trigger(Part):
@@ -219,6 +230,25 @@ class Step(Pluggable):
         default=None, description="Where to go; to the next step in the list.", examples=["end"]
     )
 
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that there is one action at most, and what only some actions have."""
+        yield from super().problems(given)
+        keys = {*CONTROL, *kind_names("step"), "agent", "flow"}
+        first, *others = [key for key in given if key in keys] or [""]
+        for key in others:
+            hint = "make a step of each, or put them into a 'group'"
+            message = f"a step has one action; this one has {first!r} and {key!r}"
+            yield Problem(key, "E106", message, hint)
+        if "timeout" in given and "approval" in given:
+            message = "an approval has no 'timeout'"
+            yield Problem("timeout", "E103", message, "write 'expires' in the approval")
+        if "with" in given and first not in WITH:
+            message = "'with' has no meaning without " + " or ".join(repr(one) for one in WITH)
+            yield Problem("with", "E103", message, "leave it out")
+        if "finally" in given and first not in {"group", "parallel"}:
+            yield Problem("finally", "E103", "only a group has 'finally'", "leave it out")
+
     @property
     def action(self) -> tuple[str, Any] | None:
         """The action's key and its model (of `call`: the tool's name), or None."""
@@ -235,6 +265,7 @@ class ParallelStep(Step):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that nothing leads here but the start."""
         yield from super().problems(given)
         for key in ("join", "trigger"):
             if key in given:
@@ -245,7 +276,7 @@ class ParallelStep(Step):
 class Output(Part):
     """A typed result of the execution; keys besides `value` are its JSON Schema."""
 
-    model_config = {"extra": "allow"}
+    model_config = ConfigDict(extra="allow")
 
     NOUN = "an output"
     MAIN = "value"
@@ -337,6 +368,13 @@ class Tool(Pluggable):
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
 
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that a tool is of one kind."""
+        yield from super().problems(given)
+        keys = (*kind_names("tool"), "mcp", "flow", "agent")
+        yield from cls._broken(OneOf(keys), given)
+
 
 class Defaults(Part):
     """What holds where a step does not say otherwise."""
@@ -378,7 +416,7 @@ class Limits(Part):
     steps: Positive = Field(
         default=10000, description="Activations in all, those in map items aside.", examples=[500]
     )
-    duration: Duration | Literal["none"] = Field(
+    duration: DurationOrNone = Field(
         default="none", description="How long it may take.", examples=["30d"]
     )
     depth: Positive = Field(default=8, description="How deep subflows may nest.", examples=[3])

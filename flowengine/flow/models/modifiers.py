@@ -35,7 +35,8 @@ def _need(words: tuple[str, ...]) -> Any:
     def check(value: Any) -> Any:
         number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if not number and value not in words and not is_expression(value):
-            wrong(f"{', '.join(words)}, a whole number of 1 or more, or an expression", value)
+            named = ", ".join(repr(word) for word in words)
+            wrong(f"{named}, a whole number of 1 or more, or an expression", value)
         return value
 
     return check
@@ -77,6 +78,7 @@ class Join(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that `late` needs a number."""
         yield from super().problems(given)
         if "late" in given and given.get("need") in {"each", "all", "active"}:
             message = f"'late' has no meaning with 'need: {given['need']}'"
@@ -103,6 +105,7 @@ class MapJoin(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that `late` needs a number."""
         yield from super().problems(given)
         if "late" in given and given.get("need") in {"all", "none"}:
             message = f"'late' has no meaning with 'need: {given['need']}'"
@@ -293,6 +296,7 @@ class Emit(Part):
 
     NOUN = "'emit'"
     MAIN = "signal"
+    SINGLE = True
 
     signal: SignalName = Field(description="The declared signal.", examples=["page_ready"])
     key: Template | None = Field(
@@ -365,6 +369,7 @@ class Handler(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that a handler says what follows."""
         yield from super().problems(given)
         if not {"next", "output", "fail"} & given.keys() and given.get("compensate") is not True:
             hint = "add one; 'output' goes on with a value, 'next' goes elsewhere"
@@ -383,8 +388,8 @@ OnError = Annotated[
 class Entry(Part):
     """One way out of a split."""
 
-    NOUN = "an entry of 'next'"
-    MAIN = "to"
+    NOUN: ClassVar[str] = "an entry of 'next'"
+    MAIN: ClassVar[str | None] = "to"
     RULES = (OneOf(("to", "else")),)
 
     to: Target | None = Field(default=None, description="Where to.", examples=["approve"])
@@ -400,6 +405,7 @@ class Entry(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that `else` has no condition."""
         yield from super().problems(given)
         if "else" in given and "when" in given:
             message = "an entry of 'next' has 'else' and 'when'; 'else' has no condition"
@@ -410,10 +416,11 @@ class FirstEntry(Entry):
     """One way out of an exclusive split; an `Entry` with a condition, or the `else`."""
 
     NOUN = "an entry of 'first'"
-    MAIN = None
+    MAIN: ClassVar[str | None] = None
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that each way has a condition."""
         yield from super().problems(given)
         if "to" in given and "when" not in given:
             yield Problem("to", "E104", "an entry of 'first' needs 'when'", "or write 'else'")
@@ -448,6 +455,7 @@ class Next(Part):
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that there is one `else` at most."""
         yield from super().problems(given)
         for split in ("all", "first"):
             yield from _else_problems(split, given.get(split))

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import PlainValidator, WithJsonSchema
 
 from flowengine.flow.models.types import wrong
 
-KEYWORDS = frozenset(
-    "$schema $id $anchor $ref $dynamicRef $dynamicAnchor $defs $comment $vocabulary"
-    " allOf anyOf oneOf not if then else dependentSchemas prefixItems items contains properties"
-    " patternProperties additionalProperties propertyNames unevaluatedItems unevaluatedProperties"
-    " type enum const multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength"
-    " minLength pattern maxItems minItems uniqueItems maxContains minContains maxProperties"
-    " minProperties required dependentRequired format contentEncoding contentMediaType"
-    " contentSchema title description default deprecated readOnly writeOnly examples ui".split()
-)
-"""The keywords of draft 2020-12, and `ui` for forms."""
+
+class IsSchema(NamedTuple):
+    """Marks a field that holds a JSON Schema, which the loader then looks into."""
+
+    more: frozenset[str] = frozenset()
+    """Keys beside those of JSON Schema."""
 
 
 def _schema(value: Any) -> dict[str, Any]:
@@ -27,10 +23,16 @@ def _schema(value: Any) -> dict[str, Any]:
 
 
 Schema = Annotated[
-    dict[str, Any], PlainValidator(_schema), WithJsonSchema({"$ref": "#/$defs/Schema"})
+    dict[str, Any],
+    PlainValidator(_schema),
+    WithJsonSchema({"$ref": "#/$defs/Schema"}),
+    IsSchema(),
 ]
-"""A JSON Schema, draft 2020-12, as plain data; the loader checks what is in it."""
+"""A JSON Schema, draft 2020-12, as plain data."""
 StateSchema = Annotated[
-    dict[str, Any], PlainValidator(_schema), WithJsonSchema({"$ref": "#/$defs/StateSchema"})
+    dict[str, Any],
+    PlainValidator(_schema),
+    WithJsonSchema({"$ref": "#/$defs/StateSchema"}),
+    IsSchema(frozenset({"reducer"})),
 ]
-"""The same with `reducer`."""
+"""The same of a state key, with `reducer`."""

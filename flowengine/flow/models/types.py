@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from flowengine.flow.diagnostics import did_you_mean
 from flowengine.kernel.times import parse_duration, parse_time
 
 ID = r"[a-z][a-z0-9_]{0,62}"
@@ -22,26 +21,32 @@ EXPRESSION = r"^\s*\$\{\{[\s\S]+\}\}\s*$"
 OPEN = re.compile(r"(?<!\$)\$\{\{")
 """The beginning of an expression: `${{`, not the escaped `$${{`."""
 
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
 NEVER = frozenset({"true", "false", "null", "in"})
 """Words that are no name anywhere."""
 TARGETS = frozenset({"end", "end_all"})
 NOT_STEPS = TARGETS | {"execution"}
 NOT_OUTCOMES = frozenset({"skipped", "expired", "timeout", "else"})
-ROOTS = frozenset(
+ROOTS = words(
     "inputs state steps execution now item index key round join signal result output outcome error"
-    " args secrets".split()
+    " args secrets"
 )
 """The roots of names in expressions."""
-FUNCTIONS = frozenset(
+FUNCTIONS = words(
     "default format_time json parse_json keys values entries merge sum sort unique flatten range"
     " digest size matches contains startsWith endsWith int uint double string bytes bool dyn type"
-    " duration timestamp".split()
+    " duration timestamp"
 )
-CEL_WORDS = frozenset(
+CEL_WORDS = words(
     "as break const continue else for function if import let loop package namespace return var void"
-    " while map filter all has exists exists_one".split()
+    " while map filter all has exists exists_one"
 )
-NOT_BARE = ROOTS | FUNCTIONS | CEL_WORDS | frozenset("std flow this self run action".split())
+NOT_BARE = ROOTS | FUNCTIONS | CEL_WORDS | words("std flow this self run action")
 """Names that stand without a prefix are none of these."""
 
 
@@ -57,7 +62,7 @@ def fail(code: str, message: str, hint: str | None = None) -> NoReturn:
         PydanticCustomError: Always; the loader makes a diagnostic of it.
     """
     context = {"message": message, "hint": hint}
-    raise PydanticCustomError(code, "{message}", context)  # type: ignore[type-var]
+    raise PydanticCustomError(code, "{message}", context)
 
 
 def shown(value: Any) -> str:
@@ -175,6 +180,10 @@ def _duration(value: Any) -> str:
     except ValueError:
         wrong(expected, value, "whole numbers with w, d, h, m, s, ms in this order: 90s, 1h30m")
     return str(value)
+
+
+def _duration_or_none(value: Any) -> str:
+    return "none" if value == "none" else _duration(value)
 
 
 def _time(value: Any) -> str:
@@ -310,6 +319,11 @@ Condition = Annotated[
     str, PlainValidator(_condition), WithJsonSchema({"$ref": "#/$defs/Expression"})
 ]
 Duration = Annotated[str, PlainValidator(_duration), WithJsonSchema(_DURATION_SCHEMA)]
+DurationOrNone = Annotated[
+    str,
+    PlainValidator(_duration_or_none),
+    WithJsonSchema({"anyOf": [{"const": "none"}, _DURATION_SCHEMA]}),
+]
 DurationOrExpression = Annotated[
     str, PlainValidator(or_expression(_duration)), schema_or_expression(_DURATION_SCHEMA)
 ]

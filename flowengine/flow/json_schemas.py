@@ -1,0 +1,206 @@
+"""What is wrong in a JSON Schema that stands in a flow file.
+
+The dialect is draft 2020-12 with a closed set of keywords, so that a misspelt one is an error and
+not ignored, as JSON Schema would have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from flowengine.flow.diagnostics import did_you_mean
+from flowengine.flow.models.base import Loc
+from flowengine.flow.models.types import shown, words
+
+TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
+REDUCERS = ("replace", "append", "union", "merge", "add", "max", "min")
+
+SCHEMAS = words(
+    "not if then else items contains additionalProperties propertyNames unevaluatedItems"
+    " unevaluatedProperties contentSchema"
+)
+"""Keywords whose value is a schema."""
+LISTS = words("allOf anyOf oneOf prefixItems")
+"""... a list of schemas."""
+MAPS = words("$defs properties patternProperties dependentSchemas")
+"""... a map of schemas."""
+NUMBERS = words("multipleOf maximum exclusiveMaximum minimum exclusiveMinimum")
+COUNTS = words(
+    "maxLength minLength maxItems minItems maxContains minContains maxProperties minProperties"
+)
+TEXTS = words(
+    "$schema $id $anchor $ref $dynamicRef $dynamicAnchor $comment title description format"
+    " contentEncoding contentMediaType pattern"
+)
+BOOLEANS = words("uniqueItems deprecated readOnly writeOnly")
+ANYTHING = words("const default enum examples required type dependentRequired $vocabulary ui")
+KEYWORDS = SCHEMAS | LISTS | MAPS | NUMBERS | COUNTS | TEXTS | BOOLEANS | ANYTHING
+
+
+class SchemaProblem(NamedTuple):
+    """One thing that is wrong, with its place in the file."""
+
+    loc: Loc
+    code: str
+    message: str
+    hint: str | None = None
+    key: bool = False
+    """Whether it is about the key at `loc`, not its value."""
+
+
+def schema_problems(
+    schema: Any, loc: Loc, more: frozenset[str] = frozenset()
+) -> Iterator[SchemaProblem]:
+    """Yield what is wrong in a schema.
+
+    Args:
+        schema: The schema, as it stands in the file.
+        loc: Where it stands.
+        more: Keys that are allowed beside the keywords, at the top only.
+
+    Yields:
+        What is wrong, in no order.
+    """
+    if isinstance(schema, bool) and loc and loc[-1] in SCHEMAS:
+        return
+    if not isinstance(schema, dict):
+        message = f"expected a JSON Schema such as {{type: string}}, got {shown(schema)}"
+        yield SchemaProblem(loc, "E103", message, _as_type(schema))
+        return
+    found = False
+    for key, value in schema.items():
+        if key.startswith("x-"):
+            continue
+        for problem in _keyword(key, value, (*loc, key), more):
+            found = True
+            yield problem
+    if not found:
+        yield from _default(schema, loc)
+
+
+def _as_type(schema: Any) -> str | None:
+    return f"write {{type: {schema}}}" if schema in TYPES else None
+
+
+def _keyword(key: str, value: Any, loc: Loc, more: frozenset[str]) -> Iterator[SchemaProblem]:
+    if key in more:
+        yield from _reducer(value, loc)
+    elif key not in KEYWORDS:
+        hint = did_you_mean(key, KEYWORDS | more)
+        yield SchemaProblem(loc, "E102", f"unknown key {key!r} in a JSON Schema", hint, key=True)
+    elif key in SCHEMAS:
+        yield from schema_problems(value, loc)
+    elif key in LISTS or key in MAPS:
+        yield from _nested(key, value, loc)
+    elif key in SIMPLE:
+        yield from SIMPLE[key](value, loc)
+    else:
+        yield from _simple(key, value, loc)
+
+
+def _nested(key: str, value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    if key in LISTS and isinstance(value, list) and value:
+        for index, one in enumerate(value):
+            yield from schema_problems(one, (*loc, index))
+    elif key in MAPS and isinstance(value, dict):
+        for name, one in value.items():
+            yield from schema_problems(one, (*loc, name))
+    else:
+        what = "a list of JSON Schemas" if key in LISTS else "a mapping of JSON Schemas"
+        yield SchemaProblem(loc, "E103", f"expected {what}, got {shown(value)}")
+
+
+def _simple(key: str, value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    rules = (
+        (NUMBERS, number, "a number"),
+        (COUNTS, whole, "a whole number of 0 or more"),
+        (TEXTS, isinstance(value, str), "text"),
+        (BOOLEANS, isinstance(value, bool), "true or false"),
+    )
+    for keys, fits, expected in rules:
+        if key in keys and not fits:
+            yield SchemaProblem(loc, "E103", f"expected {expected}, got {shown(value)}")
+
+
+def _type(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    many = isinstance(value, list)
+    for index, one in enumerate(value if many else [value]):
+        if isinstance(one, str) and one in TYPES:
+            continue
+        place = (*loc, index) if many else loc
+        hint = 'write "null" in quotes' if one is None else None
+        if isinstance(one, str):
+            hint = did_you_mean(one, TYPES) or f"types are {', '.join(TYPES)}"
+        yield SchemaProblem(place, "E103", f"expected a type, got {shown(one)}", hint)
+
+
+def _required(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        message = f"expected a list of names, got {shown(value)}"
+        hint = (
+            "an input without 'default' is required by itself" if isinstance(value, bool) else None
+        )
+        yield SchemaProblem(loc, "E103", message, hint)
+
+
+def _enum(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    if not isinstance(value, list) or not value:
+        yield SchemaProblem(loc, "E103", f"expected a list of values, got {shown(value)}")
+
+
+def _pattern(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    yield from _simple("pattern", value, loc)
+    if isinstance(value, str):
+        try:
+            re.compile(value)
+        except re.error as error:
+            yield SchemaProblem(loc, "E103", f"expected a regular expression: {error}")
+
+
+def _reference(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    yield from _simple("$ref", value, loc)
+    if isinstance(value, str) and not value.startswith("#"):
+        message = f"expected a reference inside the schema, got {shown(value)}"
+        yield SchemaProblem(loc, "E103", message, "write '#/$defs/NAME'")
+
+
+SIMPLE: dict[str, Callable[[Any, Loc], Iterator[SchemaProblem]]] = {
+    "type": _type,
+    "required": _required,
+    "enum": _enum,
+    "pattern": _pattern,
+    "$ref": _reference,
+}
+
+
+def _reducer(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
+    if isinstance(value, dict) and set(value) == {"python"} and isinstance(value["python"], str):
+        return
+    if not isinstance(value, str) or value not in REDUCERS:
+        hint = did_you_mean(value, REDUCERS) if isinstance(value, str) else None
+        message = f"expected a reducer, got {shown(value)}"
+        yield SchemaProblem(loc, "E103", message, hint or f"reducers are {', '.join(REDUCERS)}")
+
+
+def _default(schema: dict[str, Any], loc: Loc) -> Iterator[SchemaProblem]:
+    """Check that a constant default fits its own schema."""
+    if "default" not in schema or "${{" in repr(schema["default"]):
+        return
+    import jsonschema_rs
+
+    known = {key: one for key, one in schema.items() if key != "reducer"}
+    try:
+        validator = jsonschema_rs.Draft202012Validator(known)
+        error = next(iter(validator.iter_errors(schema["default"])), None)
+    except (ValueError, jsonschema_rs.ValidationError) as wrong:
+        yield SchemaProblem(loc, "E103", f"this JSON Schema cannot be used: {wrong}", key=True)
+        return
+    if error is not None:
+        place = (*loc, "default", *error.instance_path)
+        yield SchemaProblem(
+            place, "E103", f"the default does not fit its own schema: {error.message}"
+        )

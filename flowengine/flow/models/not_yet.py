@@ -1,0 +1,96 @@
+"""Words of the language that this release does not run: refused (`E502`), never ignored.
+
+To build one, remove its entry here; the JSON Schema and the checker follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class NotYet(NamedTuple):
+    """A key that is refused, or some values of it."""
+
+    what: str
+    """In words, for the message: `agents`."""
+    refuses: Callable[[Any], bool] | None = None
+    """Which values are refused; None: all."""
+
+
+def _is_none(value: Any) -> bool:
+    return bool((value.get("need") if isinstance(value, dict) else value) == "none")
+
+
+def _is_no_host(value: Any) -> bool:
+    return bool(value != "host")
+
+
+ENVIRONMENTS = NotYet("environments other than 'host'", _is_no_host)
+AGENTS = NotYet("agents")
+SUBFLOWS = NotYet("subflows")
+LOCKS = NotYet("locks")
+EMITTING = NotYet("sending signals from a step")
+FINALLY = NotYet("'finally'")
+STATE_WAITS = NotYet("waiting for a condition on state")
+
+NOT_YET: dict[tuple[str, str], NotYet] = {
+    ("FlowModel", "imports"): NotYet("imports"),
+    ("FlowModel", "policies"): NotYet("policies"),
+    ("FlowModel", "budget"): NotYet("budgets"),
+    ("FlowModel", "agents"): AGENTS,
+    ("FlowModel", "environments"): NotYet("declared environments"),
+    ("FlowModel", "flows"): SUBFLOWS,
+    ("FlowModel", "finally"): FINALLY,
+    ("FlowModel", "concurrency"): NotYet("bounding the executions of a flow"),
+    ("FlowModel", "start"): NotYet("starting on a schedule or a signal"),
+    ("Defaults", "model"): AGENTS,
+    ("Defaults", "in"): ENVIRONMENTS,
+    ("Limits", "idle"): NotYet("triggers"),
+    ("Step", "agent"): AGENTS,
+    ("Step", "flow"): SUBFLOWS,
+    ("Step", "detach"): SUBFLOWS,
+    ("Step", "in"): ENVIRONMENTS,
+    ("Step", "environments"): NotYet("declared environments"),
+    ("Step", "trigger"): NotYet("triggers"),
+    ("Step", "lock"): LOCKS,
+    ("Step", "emit"): EMITTING,
+    ("Step", "finally"): FINALLY,
+    ("Compensation", "agent"): AGENTS,
+    ("Compensation", "flow"): SUBFLOWS,
+    ("Compensation", "in"): ENVIRONMENTS,
+    ("Handler", "emit"): EMITTING,
+    ("Map", "more"): NotYet("adding items to a running map"),
+    ("Map", "join"): NotYet("'join: none' of a map", _is_none),
+    ("Loop", "keep"): NotYet("keeping the outputs of all rounds"),
+    ("Wait", "when"): STATE_WAITS,
+    ("Alternative", "when"): STATE_WAITS,
+    ("Approval", "notify"): NotYet("calling tools when an approval opens"),
+    ("Secret", "keyring"): NotYet("secrets from a keyring"),
+    ("Secret", "vault"): NotYet("secrets from a vault"),
+    ("Tool", "mcp"): NotYet("MCP servers"),
+    ("Tool", "flow"): SUBFLOWS,
+    ("Tool", "agent"): AGENTS,
+    ("Tool", "in"): ENVIRONMENTS,
+    ("Tool", "approval"): NotYet("approvals of tool calls"),
+    ("Tool", "parallel"): AGENTS,
+    ("Tool", "environments"): NotYet("declared environments"),
+    ("Tool", "limits"): NotYet("limits of a tool"),
+}
+"""By the model's name and the key; `ParallelStep` is a `Step` here."""
+
+
+def not_yet(model: str, key: str, value: Any) -> NotYet | None:
+    """Return why a key with this value is refused, or None."""
+    entry = NOT_YET.get(("Step" if model == "ParallelStep" else model, key))
+    if entry is None or (entry.refuses is not None and not entry.refuses(value)):
+        return None
+    return entry
+
+
+def keys_refused(model: str) -> list[str]:
+    """Return the keys of a model that are refused whatever their value."""
+    model = "Step" if model == "ParallelStep" else model
+    return [
+        key for (owner, key), entry in NOT_YET.items() if owner == model and entry.refuses is None
+    ]
