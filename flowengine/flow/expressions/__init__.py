@@ -1,0 +1,55 @@
+"""Expressions: `${{ }}` in texts, checked against declared types, evaluated without side effects.
+
+Two sides. *Checking* (`split_text`, `check`) belongs to compiling a flow and needs the CEL library.
+*Evaluating* (`CelEvaluator`) belongs to running one: it works on the records that `check` made and
+imports the CEL library only when an expression has an operator in it, so that a flow which merely
+hands values on starts without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine.flow.expressions.check import check
+    from flowengine.flow.expressions.evaluator import CelEvaluator
+    from flowengine.flow.expressions.interface import Checked, Names, Note, Problem, Want
+    from flowengine.flow.expressions.template import Piece, TemplateError, split_text
+
+__all__ = [
+    "EVALUATOR",
+    "CelEvaluator",
+    "Checked",
+    "Names",
+    "Note",
+    "Piece",
+    "Problem",
+    "TemplateError",
+    "Want",
+    "check",
+    "split_text",
+]
+
+EVALUATOR = "cel-1"
+"""Version of the evaluator; an execution goes on under the one it was compiled for."""
+
+_HOMES = {
+    "CelEvaluator": "evaluator",
+    "Checked": "interface",
+    "Names": "interface",
+    "Note": "interface",
+    "Piece": "template",
+    "Problem": "interface",
+    "TemplateError": "template",
+    "Want": "interface",
+    "check": "check",
+    "split_text": "template",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(name)
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
