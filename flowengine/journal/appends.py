@@ -1,0 +1,210 @@
+"""What one append does to the tables, inside the transaction of a commit.
+
+Every row that is written hangs on the fence: first the epoch is looked up, under the right to write
+that the transaction holds from its start, so that nobody can take the lease in between.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+
+from flowengine.errors import Conflict, LeaseLost, NotFound
+from flowengine.journal import sql
+from flowengine.journal.format import checksum, pack
+from flowengine.journal.ids import wait_id
+from flowengine.journal.rows import event_id, read_execution, read_wait
+from flowengine.journal.store import ENDED, Append, ClosedWait, Head, NewExecution, Plain
+
+ANYONE = ""
+"""Stands in the table of assignees for waits that anyone may answer."""
+WHOLE_LIFE = -1
+"""Stands in the table of keys for the wait of keys that hold to an execution's end."""
+
+
+def write(connection: sqlite3.Connection, append: Append) -> Conflict | None:
+    """Write one append, or nothing of it.
+
+    Args:
+        connection: In a transaction that may write.
+        append: What to write.
+
+    Returns:
+        Why it was left out, or None.
+    """
+    if append.new is not None:
+        taken = _create(connection, append.execution, append.new)
+        if taken is not None:
+            return taken
+    row = connection.execute(sql.NUMBER, (append.execution,)).fetchone()
+    if row is None:
+        return lease_lost(connection, append.execution, None)
+    number: int = row[0]
+    if connection.execute(sql.FENCE, (number, append.epoch)).fetchone() is None:
+        return lease_lost(connection, append.execution, number)
+    late = _expired_too_late(connection, append)
+    if late is not None:
+        return late
+    connection.executemany(
+        sql.APPEND,
+        [
+            (event_id(number, seq), at, checksum(payload, seq), payload)
+            for seq, (at, payload) in enumerate(append.events, append.seq)
+        ],
+    )
+    _write_index(connection, number, append)
+    return None
+
+
+def lease_lost(connection: sqlite3.Connection, execution: str, number: int | None) -> LeaseLost:
+    """Return the error that tells a writer who took its place.
+
+    Args:
+        connection: To look up who holds the lease.
+        execution: Id, for the message.
+        number: Number of the execution, if it still exists.
+    """
+    row = connection.execute(sql.HOLDER, (number,)).fetchone()
+    if row is None:
+        who = "it is no longer in the store"
+    elif row[1] is None:
+        who = "its lease was given back"
+    else:
+        who = f"process {row[2]} on {row[4]} has it now"
+    return LeaseLost(
+        f"this process no longer owns execution {execution}: {who}; what it did last is not kept",
+        hint=f"see what became of it with: flowengine show {execution}",
+    )
+
+
+def _create(connection: sqlite3.Connection, execution: str, new: NewExecution) -> Conflict | None:
+    """Insert a new execution with its labels and its first lease."""
+    if connection.execute(sql.HAS_FLOW, (new.hash,)).fetchone() is None:
+        return Conflict(
+            f"execution {execution} cannot begin: its flow {new.hash} is not in the store",
+            hint="store the flow first; if `prune` has just removed it, try again",
+        )
+    cursor = connection.execute(
+        sql.CREATE,
+        (
+            execution,
+            new.flow,
+            new.version,
+            new.hash,
+            new.created_at,
+            pack(dict(new.labels)),
+            new.started_by,
+            new.parent,
+            new.forked_from,
+            new.created_at,
+        ),
+    )
+    if cursor.rowcount == 0:
+        row = connection.execute(sql.EXECUTION, (execution,)).fetchone()
+        return Conflict(
+            f"there is an execution {execution} already", standing=read_execution(row[1:])
+        )
+    number = cursor.lastrowid
+    epoch = 0 if new.owner is None else 1
+    connection.execute(sql.CREATE_LEASE, (number, epoch, new.owner))
+    for name, value in new.labels.items():
+        connection.execute(sql.CREATE_LABEL, (name, value, new.created_at, number))
+    return None
+
+
+def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflict | None:
+    """Return a conflict if a wait expires for which a decision has been recorded."""
+    for closed in append.closed:
+        if closed.how != "expired":
+            continue
+        wait = wait_id(append.execution, closed.number)
+        if connection.execute(sql.EXPIRES_TOO_LATE, (wait,)).fetchone():
+            return Conflict(
+                f"wait {wait} was decided before it expired",
+                standing=read_wait(connection.execute(sql.WAIT, (wait,)).fetchone(), []),
+            )
+    return None
+
+
+def _write_index(connection: sqlite3.Connection, number: int, append: Append) -> None:
+    """Write what lists show, after the events are written."""
+    for record in append.opened:
+        _open_wait(connection, append.execution, number, record)
+    for closed in append.closed:
+        _close_wait(connection, append.execution, number, closed)
+    for signal, key in append.keys:
+        connection.execute(sql.ADD_KEY, (signal, key, number, WHOLE_LIFE))
+    for message in append.taken:
+        connection.execute(sql.TAKE, (append.seq, message, number))
+    if append.head is not None:
+        _set_head(connection, number, append.head)
+    if append.snapshot is not None:
+        seq, state = append.snapshot
+        connection.execute(sql.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
+    if append.release:
+        connection.execute(sql.RELEASE, (number, append.epoch))
+
+
+def _open_wait(
+    connection: sqlite3.Connection, execution: str, number: int, record: Mapping[str, Plain]
+) -> None:
+    """Insert or change a wait, with those who may answer it and the keys it listens for."""
+    wait = wait_id(execution, record["id"])
+    packed = pack(dict(record))
+    connection.execute(
+        sql.OPEN_WAIT,
+        (wait, record["id"], record["kind"], record.get("batch"), record["since"], packed, number),
+    )
+    connection.execute(sql.CLOSE_WAIT_FOR, (wait,))
+    for assignee in record.get("assignees") or (ANYONE,):
+        connection.execute(sql.OPEN_WAIT_FOR, (assignee, wait))
+    for signal in record.get("signals") or ():
+        if signal.get("key") is not None:
+            connection.execute(sql.ADD_KEY, (signal["signal"], signal["key"], number, record["id"]))
+
+
+def _close_wait(
+    connection: sqlite3.Connection, execution: str, number: int, closed: ClosedWait
+) -> None:
+    wait = wait_id(execution, closed.number)
+    connection.execute(sql.CLOSE_WAIT, (closed.how, closed.at, closed.result, wait))
+    connection.execute(sql.CLOSE_WAIT_FOR, (wait,))
+    connection.execute(sql.DROP_WAIT_KEYS, (number, closed.number))
+
+
+def _set_head(connection: sqlite3.Connection, number: int, head: Head) -> None:
+    ended = head.status in ENDED
+    connection.execute(
+        sql.SET_HEAD,
+        (
+            head.status,
+            head.at,
+            None if ended else head.due,
+            head.at if ended else None,
+            head.outputs,
+            head.error,
+            number,
+        ),
+    )
+    if ended:
+        connection.execute(sql.DROP_KEYS, (number,))
+
+
+def find_number(connection: sqlite3.Connection, execution: str) -> int:
+    """Return the number of an execution.
+
+    Args:
+        connection: To look it up.
+        execution: Full id.
+
+    Returns:
+        Its number.
+
+    Raises:
+        NotFound: There is none.
+    """
+    row = connection.execute(sql.NUMBER, (execution,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no execution {execution}", hint="list them: flowengine list")
+    number: int = row[0]
+    return number

@@ -1,0 +1,199 @@
+"""Files kept by their content, in a folder beside the database.
+
+A file is named after the SHA-256 of its bytes, `artifacts/ab/cdef…`, and never changes. Which
+executions refer to it is in the database. The order of things makes it safe against a crash and
+against `prune` at any moment:
+
+1. The bytes are written to `artifacts/new/` and synced.
+2. The reference is committed.
+3. The file is moved to its name, over a file of the same bytes if there is one.
+
+`prune` removes files without a reference, and holds the right to write to the database while it
+looks and removes. Whoever commits a reference before that is seen; whoever does so after it moves
+the file after it. A crash between 2 and 3 leaves a reference that no event mentions.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+
+from flowengine.errors import InputError, NotFound, StoreError
+from flowengine.journal.store import Artifact
+
+_CHUNK = 1 << 20
+_LONGEST_NAME = 255
+"""Bytes that common file systems take for one name."""
+_ABANDONED_AFTER = 24 * 3600
+"""Seconds after which a file in `new/` is what a crash left."""
+
+
+class Artifacts:
+    """The folder.
+
+    Args:
+        folder: Made when the first file comes.
+        synced: Whether a file must survive a power cut when it has been kept.
+    """
+
+    def __init__(self, folder: str, *, synced: bool) -> None:
+        self._folder = Path(folder)
+        self._synced = synced
+
+    @contextmanager
+    def incoming(
+        self, content: bytes | PathLike[str], name: str
+    ) -> Iterator[tuple[Artifact, Callable[[], None]]]:
+        """Write a file under a temporary name; it is gone at the end unless it was kept.
+
+        Args:
+            content: The bytes, or the path of a file to copy.
+            name: What people call it.
+
+        Yields:
+            What it is, and a function that keeps it; call that after its reference is committed.
+
+        Raises:
+            StoreError: The folder cannot be written.
+        """
+        new = self._folder / "new"
+        temporary = new / os.urandom(8).hex()
+        try:
+            try:
+                new.mkdir(parents=True, exist_ok=True)
+                size, digest = self._write(temporary, content)
+            except OSError as error:
+                raise StoreError(
+                    f"an artifact could not be written to {self._folder}: {error.strerror}",
+                    hint="free some space or allow writing there; nothing refers to it yet",
+                ) from error
+            yield (
+                Artifact(clean_name(name), size, digest),
+                lambda: self._keep(temporary, digest),
+            )
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def find(self, digest: str) -> Path:
+        """Return where an artifact is.
+
+        Args:
+            digest: SHA-256 as 64 hex digits in lower case.
+
+        Returns:
+            The path of an existing file.
+
+        Raises:
+            NotFound: It is not there.
+        """
+        if len(digest) == 64 and not digest.strip("0123456789abcdef"):
+            path = self._path(digest)
+            if path.is_file():
+                return path
+        raise NotFound(f"there is no artifact {digest!r} in {self._folder}")
+
+    def sweep(self, is_referred: Callable[[str], bool]) -> Iterator[int]:
+        """Remove files that nothing refers to, from one subfolder at each step.
+
+        Args:
+            is_referred: Whether an execution refers to a digest. Between two steps the caller may
+                let others write; during a step nobody may commit a reference.
+
+        Yields:
+            The size of each file removed; 0 at the end of each subfolder.
+        """
+        for folder in sorted(self._folder.glob("[0-9a-f][0-9a-f]")):
+            for path in folder.iterdir():
+                if not is_referred(folder.name + path.name):
+                    size = path.stat().st_size
+                    path.unlink()
+                    yield size
+            yield 0
+        self._remove_abandoned()
+
+    def _write(self, path: Path, content: bytes | PathLike[str]) -> tuple[int, str]:
+        """Write the content to a new file and return its size and digest."""
+        hasher = sha256()
+        with open(path, "xb") as file:
+            for chunk in _chunks(content):
+                hasher.update(chunk)
+                file.write(chunk)
+            size = file.tell()
+            if self._synced:
+                file.flush()
+                os.fsync(file.fileno())
+        path.chmod(0o444)
+        return size, hasher.hexdigest()
+
+    def _keep(self, temporary: Path, digest: str) -> None:
+        """Move a file to its name."""
+        path = self._path(digest)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            temporary.replace(path)
+            if self._synced:
+                for folder in (path.parent, self._folder):
+                    _sync_folder(folder)
+        except OSError as error:
+            raise StoreError(
+                f"an artifact could not be moved to {path}: {error.strerror}",
+                hint="free some space or allow writing there, then try again",
+            ) from error
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / digest[:2] / digest[2:]
+
+    def _remove_abandoned(self) -> None:
+        """Remove what processes that died were writing."""
+        oldest = time.time() - _ABANDONED_AFTER
+        for path in self._folder.glob("new/*"):
+            if path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
+
+
+def clean_name(name: str) -> str:
+    """Return a name that is safe as a file's name in any folder.
+
+    Args:
+        name: From anywhere.
+
+    Returns:
+        The part after the last slash or backslash, without control characters, spaces or dots at
+        its ends, and at most 255 bytes long with its suffix kept; `file` if nothing is left.
+    """
+    last = name.replace("\\", "/").rpartition("/")[2]
+    printable = "".join(
+        character
+        for character in unicodedata.normalize("NFC", last)
+        if unicodedata.category(character)[0] != "C"
+    ).strip(" .")
+    stem, dot, suffix = printable.rpartition(".")
+    tail = (dot + suffix).encode() if stem and len(suffix) < 20 else b""
+    head = (stem if tail else printable).encode()[: _LONGEST_NAME - len(tail)]
+    return head.decode(errors="ignore") + tail.decode() or "file"
+
+
+def _chunks(content: bytes | PathLike[str]) -> Iterator[bytes]:
+    """Yield the content, a file's in parts."""
+    if isinstance(content, bytes):
+        yield content
+        return
+    try:
+        file = open(content, "rb")  # noqa: SIM115 - errors of opening are the caller's, others not
+    except OSError as error:
+        raise InputError(f"cannot read {os.fspath(content)}: {error.strerror}") from error
+    with file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _sync_folder(path: Path) -> None:
+    from flowengine.journal.database import sync_folder
+
+    sync_folder(os.fspath(path))

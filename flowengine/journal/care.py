@@ -1,0 +1,89 @@
+"""Removing what is no longer wanted, a little at a time, so that others can write in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowengine.errors import UsageError
+from flowengine.journal import sql
+from flowengine.journal.artifacts import Artifacts
+from flowengine.journal.database import Database
+from flowengine.journal.leases import this_process
+from flowengine.journal.store import ENDED, Pruned
+
+_BATCH = 200
+"""Executions removed in one transaction."""
+
+
+def check_statuses(statuses: Sequence[str]) -> None:
+    """Refuse to prune what is still open.
+
+    Args:
+        statuses: Given to `prune`.
+
+    Raises:
+        UsageError: One of them is not the status of an execution that has ended.
+    """
+    for status in statuses:
+        if status not in ENDED:
+            raise UsageError(
+                f"executions that are {status} cannot be pruned",
+                hint=f"cancel them first; {', '.join(ENDED)} can be pruned",
+            )
+
+
+def prune(database: Database, artifacts: Artifacts, before: int, statuses: Sequence[str]) -> Pruned:
+    """Remove executions that have ended, then what only they referred to.
+
+    Args:
+        database: Where they are.
+        artifacts: Where their files are.
+        before: Only those that ended at this time or earlier.
+        statuses: Only those with one of these statuses.
+
+    Returns:
+        How much was removed.
+    """
+    check_statuses(statuses)
+    executions = sum(_prune_status(database, before, status) for status in statuses)
+    with database.writing() as connection:
+        connection.execute(sql.PRUNE_FLOWS)
+        connection.execute(sql.FORGET_OWNERS, (this_process().boot,))
+    files, size = _sweep(database, artifacts)
+    return Pruned(executions, files, size)
+
+
+def _prune_status(database: Database, before: int, status: str) -> int:
+    """Remove the executions of one status and return how many there were."""
+    removed = last = 0
+    while True:
+        with database.writing() as connection:
+            batch = connection.execute(sql.PRUNABLE, (status, before, last, _BATCH)).fetchall()
+            for number, _ in batch:
+                for statement in sql.PRUNE:
+                    connection.execute(statement, {"number": number})
+        removed += len(batch)
+        if len(batch) < _BATCH:
+            return removed
+        last = batch[-1][0]
+
+
+def _sweep(database: Database, artifacts: Artifacts) -> tuple[int, int]:
+    """Remove artifacts without references; return how many, and their bytes."""
+    files = size = 0
+    connection = database.connection()
+
+    def is_referred(digest: str) -> bool:
+        return connection.execute(sql.IS_REFERRED, (digest,)).fetchone() is not None
+
+    steps = artifacts.sweep(is_referred)
+    done = False
+    while not done:
+        with database.writing():
+            while removed := next(steps, -1):
+                if removed < 0:
+                    done = True
+                    break
+                files += 1
+                size += removed
+    return files, size

@@ -1,0 +1,335 @@
+"""Connections to the one SQLite file, its settings, and its errors in words.
+
+Each thread that uses a store has its own connection, which stays open. The file is in write-ahead
+log mode; what a commit survives is the pragma `synchronous` (https://sqlite.org/pragma.html):
+
+| durability | synchronous | a commit |
+|---|---|---|
+| power   | FULL   | is on the disk when it returns: the log is synced at every commit |
+| process | NORMAL | is with the operating system: a power cut may lose the last ones, no parts |
+| none    | OFF    | the same, and a power cut may damage the file |
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from _thread import _local, allocate_lock
+from typing import TYPE_CHECKING, Literal
+
+from flowengine.errors import StoreError, UsageError
+from flowengine.journal import schema
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from flowengine.journal.store import Durability
+
+_LEVELS: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
+_HEADER_SIZE = 100
+_MAGIC = b"SQLite format 3\x00"
+
+
+class Database:
+    """The file and its connections.
+
+    Args:
+        path: The file; it and its folder are made if absent.
+        durability: What a finished commit survives.
+        patience: Seconds to wait for another process that writes.
+    """
+
+    def __init__(self, path: str, durability: Durability, patience: float) -> None:
+        if durability not in _LEVELS:
+            raise UsageError(
+                f"there is no durability {durability!r}", hint="it is power, process or none"
+            )
+        self.path = path
+        self._level = _LEVELS[durability]
+        self._patience = patience
+        self._own = _local()
+        self._all: list[sqlite3.Connection] = []
+        self._lock = allocate_lock()
+        self._closed = False
+        self._prepare()
+
+    def connection(self) -> sqlite3.Connection:
+        """Return this thread's connection, outside of any transaction."""
+        try:
+            connection: sqlite3.Connection = self._own.connection
+        except AttributeError:
+            connection = self._open()
+        if connection.in_transaction:  # an interrupt came between BEGIN and what follows
+            connection.execute("ROLLBACK")
+        return connection
+
+    def reading(self) -> Transaction:
+        """Return a transaction that sees one state of the file throughout."""
+        return Transaction(self, "BEGIN")
+
+    def writing(self) -> Transaction:
+        """Return a transaction that holds the right to write from its start."""
+        return Transaction(self, "BEGIN IMMEDIATE")
+
+    def close(self) -> None:
+        """Close all connections; the store cannot be used any more."""
+        with self._lock:
+            self._closed = True
+            connections, self._all = self._all, []
+        for connection in connections:
+            connection.close()
+        self._own = _local()
+
+    def durability(self) -> Durability:
+        """Return what a finished commit survives, from the settings that are in force."""
+        (level,) = self.connection().execute("PRAGMA synchronous").fetchone()
+        (mode,) = self.connection().execute("PRAGMA journal_mode").fetchone()
+        return next((name for name in _LEVELS if _LEVELS[name] == level and mode == "wal"), "none")
+
+    def explain(self, error: sqlite3.Error) -> StoreError:
+        """Return an error that says what happened, where, and what to do.
+
+        Args:
+            error: What SQLite said.
+        """
+        code = getattr(error, "sqlite_errorname", None) or type(error).__name__
+        kind = next((name for name in _EXPLANATIONS if code.startswith(name)), None)
+        if kind is None:
+            return StoreError(f"the store {self.path} failed: {error} ({code})")
+        message, hint = _EXPLANATIONS[kind]
+        values = {"path": self.path, "error": error, "code": code, "patience": self._patience}
+        return StoreError(message.format(**values), hint=hint.format(**values))
+
+    def _prepare(self) -> None:
+        """Make the file if it is absent, look whether it is sound, and bring it up to date."""
+        try:
+            self._make_folder()
+            check_header(self.path)
+        except OSError as error:
+            raise StoreError(
+                f"the store {self.path} cannot be opened: {error.strerror or error}",
+                hint="check the permissions of the folder, or name another with --store",
+            ) from None
+        connection = self._open()
+        try:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > len(schema.MIGRATIONS):
+                raise StoreError(
+                    f"the store {self.path} is of version {version}; this program knows versions "
+                    f"up to {len(schema.MIGRATIONS)}",
+                    hint=f"use a release of flowengine that knows store version {version}",
+                )
+            if version < len(schema.MIGRATIONS):
+                self._migrate(connection)
+        except sqlite3.Error as error:
+            self.close()
+            raise self.explain(error) from error
+        except StoreError:
+            self.close()
+            raise
+
+    def _make_folder(self) -> None:
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if os.path.isdir(folder):
+            return
+        os.makedirs(folder, exist_ok=True)
+        if self._level == _LEVELS["power"]:
+            sync_folder(os.path.dirname(folder))
+
+    def _open(self) -> sqlite3.Connection:
+        """Open this thread's connection."""
+        if self._closed:
+            raise StoreError(f"the store {self.path} has been closed")
+        try:
+            connection = sqlite3.connect(
+                self.path,
+                timeout=self._patience,
+                isolation_level=None,  # transactions are begun and ended in words
+                check_same_thread=False,  # so that `close` can close those of other threads
+                cached_statements=128,
+            )
+        except sqlite3.Error as error:
+            raise self.explain(error) from error
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA cell_size_check = ON")
+            self._use_log(connection)
+            connection.execute(f"PRAGMA synchronous = {self._level}")
+        except sqlite3.Error as error:
+            connection.close()
+            raise self.explain(error) from error
+        except StoreError:
+            connection.close()
+            raise
+        with self._lock:
+            self._all.append(connection)
+        self._own.connection = connection
+        return connection
+
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        """Switch the file to a write-ahead log; SQLite itself does not wait for others here."""
+        give_up = time.monotonic() + self._patience
+        while True:
+            try:
+                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                    raise
+                time.sleep(0.01)
+        if mode != "wal":
+            raise StoreError(
+                f"the store {self.path} cannot have a write-ahead log",
+                hint="put it on a local disk; network file systems cannot share one",
+            )
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if tables and application != schema.APPLICATION_ID:
+            raise StoreError(f"{self.path} is the database of another program", hint=_ELSEWHERE)
+        schema.migrate(connection)
+
+
+class Transaction:
+    """A transaction of this thread's connection; `with` gives the connection.
+
+    It is committed at the end, rolled back on any exception; errors of SQLite leave it as
+    `StoreError`.
+
+    Args:
+        database: Whose.
+        begin: The statement that starts it.
+    """
+
+    __slots__ = ("_begin", "_connection", "_database")
+
+    def __init__(self, database: Database, begin: str) -> None:
+        self._database = database
+        self._begin = begin
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._connection = self._database.connection()
+        try:
+            self._connection.execute(self._begin)
+        except sqlite3.Error as error:
+            raise self._database.explain(error) from error
+        return self._connection
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        try:
+            if error is None:
+                self._connection.execute("COMMIT")
+        except sqlite3.Error as refused:
+            self._roll_back()
+            raise self._database.explain(refused) from refused
+        if error is not None:
+            self._roll_back()
+        if isinstance(error, sqlite3.Error):
+            raise self._database.explain(error) from error
+        return False
+
+    def _roll_back(self) -> None:
+        """Undo it; some errors of SQLite have done so already."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def sync_folder(path: str) -> None:
+    """Make sure that the names in a folder are on disk.
+
+    Args:
+        path: The folder.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def check_header(path: str) -> None:
+    """Refuse a file that is no store, or of which a part is missing. Costs one small read.
+
+    Args:
+        path: The file; it may be absent.
+
+    Raises:
+        StoreError: It is not SQLite's, another program's, or shorter than it says.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = file.read(_HEADER_SIZE)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return
+    if size == 0:
+        return
+    if len(header) < _HEADER_SIZE or not header.startswith(_MAGIC):
+        raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_RESTORE)
+    page_size, pages, version, application = (
+        int.from_bytes(header[at : at + length], "big")
+        for at, length in ((16, 2), (28, 4), (60, 4), (68, 4))
+    )
+    if version and application != schema.APPLICATION_ID:
+        raise StoreError(f"{path} is the database of another program", hint=_ELSEWHERE)
+    # https://sqlite.org/fileformat.html#in_header_database_size: it counts only if these agree;
+    # and what the file lacks may still be in the log.
+    counted = header[24:28] == header[92:96]
+    whole = pages * (65536 if page_size == 1 else page_size)
+    if counted and size < whole and not _has_log(path):
+        raise StoreError(
+            f"the store {path} is cut off: it has {size} bytes of {whole}", hint=_RESTORE
+        )
+
+
+def _has_log(path: str) -> bool:
+    """Return whether there is a log that may hold what the file lacks."""
+    try:
+        return os.path.getsize(f"{path}-wal") > 0
+    except FileNotFoundError:
+        return False
+
+
+_RESTORE = (
+    "keep a copy of it and of the files beside it; then restore a backup, or save what is readable "
+    "with `sqlite3 FILE .recover`"
+)
+_ELSEWHERE = "name another place with --store"
+_SAFE = "what was committed before is kept; "
+
+_EXPLANATIONS: dict[str, tuple[str, str]] = {
+    "SQLITE_FULL": (
+        "the disk that holds the store {path} is full",
+        _SAFE + "free some space, then resume",
+    ),
+    "SQLITE_IOERR": (
+        "the store {path} could not be read or written: {error} ({code})",
+        _SAFE + "check the disk, its quota and the limit of file sizes, then resume",
+    ),
+    "SQLITE_READONLY": (
+        "the store {path} may only be read: {error}",
+        _SAFE + "allow writing to the file and its folder, or name another with --store",
+    ),
+    "SQLITE_CANTOPEN": (
+        "the store {path} cannot be opened: {error}",
+        "check the permissions of the file and its folder, or name another with --store",
+    ),
+    "SQLITE_PERM": (
+        "the store {path} may not be opened: {error}",
+        "check the permissions of the file and its folder, or name another with --store",
+    ),
+    "SQLITE_BUSY": (
+        "another process has locked the store {path} for more than {patience:g} s",
+        _SAFE + "end the process that holds it (`fuser -v {path}` names it), then try again",
+    ),
+    "SQLITE_NOTADB": ("{path} is not a store: it does not hold an SQLite database", _RESTORE),
+    "SQLITE_CORRUPT": ("the store {path} is damaged: {error}", _RESTORE),
+}
+"""Code of SQLite, or its beginning → (what happened, what to do)."""

@@ -1,0 +1,274 @@
+"""Pages of executions and waits.
+
+A page is read, in order, from indexes that begin with what the filter asks for, from where the last
+page ended; so it costs the same however long the list is. What no index holds is checked row by row
+on the way.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from flowengine.errors import UsageError
+from flowengine.journal import sql
+from flowengine.journal.appends import ANYONE
+from flowengine.journal.rows import read_execution, read_wait
+from flowengine.journal.store import ExecutionFilter, ExecutionPage, Wait, WaitFilter, WaitPage
+
+_PENDING = "waits.how IS NULL AND waits.decision IS NULL"
+"""As the partial indexes have it, or SQLite would not use them."""
+
+
+class _Lead(NamedTuple):
+    """The table and index that a list is read along."""
+
+    table: str
+    age: str
+    """Its column that orders the list first."""
+    key: str
+    """Its column that orders what is of one age."""
+    conditions: tuple[tuple[str, Any], ...] = ()
+    """What its index begins with, and what else must hold; those with None do not count."""
+
+
+# -- executions
+
+
+def executions(
+    connection: sqlite3.Connection, filter: ExecutionFilter, after: str | None, limit: int
+) -> ExecutionPage:
+    """Return a page of executions, newest first.
+
+    Args:
+        connection: Where to read.
+        filter: Which.
+        after: `next` of the page before.
+        limit: Most on a page.
+
+    Returns:
+        The page.
+    """
+    lead = _lead_of_executions(filter)
+    where, values = _where(
+        *lead.conditions,
+        ("executions.flow = ?", filter.flow),
+        ("executions.status = ?", filter.status),
+        ("executions.due <= ?", filter.due),
+        (f"{lead.age} >= ?", filter.since),
+        *(
+            (
+                "EXISTS (SELECT 1 FROM labels AS more WHERE more.execution = executions.number "
+                "AND (more.name, more.value) = (?, ?))",
+                label,
+            )
+            for label in filter.labels.items()
+        ),
+        (f"({lead.age}, {lead.key}) < (?, ?)", _read_cursor(after)),
+    )
+    rows = connection.execute(
+        f"SELECT {sql.EXECUTION_COLUMNS}, executions.number FROM {lead.table} WHERE {where} "
+        f"ORDER BY {lead.age} DESC, {lead.key} DESC LIMIT ?",
+        (*values, limit + 1),
+    ).fetchall()
+    page = rows[:limit]
+    cursor = _cursor(page[-1][4], page[-1][-1]) if page and len(rows) > limit else None
+    return ExecutionPage([read_execution(row[:-1]) for row in page], cursor)
+
+
+def _lead_of_executions(filter: ExecutionFilter) -> _Lead:
+    """Return the index that fits best."""
+    if filter.due is not None:
+        index = "executions_by_due"  # few are due at a time; these are sorted
+    elif filter.labels:
+        label = next(iter(filter.labels.items()))
+        return _Lead(
+            "labels CROSS JOIN executions ON executions.number = labels.execution",
+            "labels.created_at",
+            "labels.execution",
+            (("(labels.name, labels.value) = (?, ?)", label),),
+        )
+    elif filter.flow is not None and filter.status is not None:
+        index = "executions_by_flow_and_status"
+    elif filter.flow is not None:
+        index = "executions_by_flow"
+    elif filter.status is not None:
+        index = "executions_by_status"
+    else:
+        index = "executions_by_age"
+    table = f"executions INDEXED BY {index}"
+    return _Lead(table, "executions.created_at", "executions.number")
+
+
+# -- waits
+
+
+def waits(
+    connection: sqlite3.Connection, filter: WaitFilter, after: str | None, limit: int
+) -> WaitPage:
+    """Return a page of waits, oldest first.
+
+    Args:
+        connection: Where to read.
+        filter: Which.
+        after: `next` of the page before.
+        limit: Most on a page.
+
+    Returns:
+        The page.
+    """
+    streams = [
+        _read_along(connection, lead, filter, after) for lead in _leads_of_waits(connection, filter)
+    ]
+    found = list(islice(_merged(streams, filter.assignees), limit + 1))
+    page = found[:limit]
+    cursor = _cursor(*page[-1][0]) if page and len(found) > limit else None
+    return WaitPage([wait for _, wait in page], cursor)
+
+
+def _leads_of_waits(connection: sqlite3.Connection, filter: WaitFilter) -> list[_Lead]:
+    """Return the indexes to read along; together they hold every wait that the filter asks for."""
+    if filter.execution is not None:
+        own = (
+            ("waits.execution = (SELECT number FROM executions WHERE id = ?)", filter.execution),
+        )
+        return [_Lead("waits INDEXED BY waits_by_execution", "waits.since", "waits.number", own)]
+    leads = []
+    for kind in filter.kinds or _all_kinds(connection):
+        if filter.state != "pending":
+            leads.append(_lead_along("waits_closed", kind, f"NOT ({_PENDING})"))
+        if filter.state == "closed":
+            continue
+        if filter.batch is not None:
+            leads.append(_lead_along("waits_pending_by_batch", kind, _PENDING))
+        elif filter.assignees is not None:
+            leads += [_lead_to(assignee, kind) for assignee in {*filter.assignees, ANYONE}]
+        elif filter.flow is not None:
+            leads.append(_lead_along("waits_pending_by_flow", kind, _PENDING))
+        else:
+            leads.append(_lead_along("waits_pending", kind, _PENDING))
+    return leads
+
+
+def _lead_along(index: str, kind: str, state: str) -> _Lead:
+    """Return an index of the waits of one kind."""
+    return _Lead(
+        f"waits INDEXED BY {index}",
+        "waits.since",
+        "waits.number",
+        ((f"{state} AND waits.kind = ?", kind),),
+    )
+
+
+def _lead_to(assignee: str, kind: str) -> _Lead:
+    """Return the index of the pending waits that somebody may answer."""
+    return _Lead(
+        "assignees CROSS JOIN waits ON waits.number = assignees.wait",
+        "assignees.since",
+        "assignees.wait",
+        (("(assignees.assignee, assignees.kind) = (?, ?)", (assignee, kind)),),
+    )
+
+
+def _all_kinds(connection: sqlite3.Connection) -> list[str]:
+    """Return the kinds of waits that there are, by a jump in the indexes for each."""
+    kinds: set[str] = set()
+    for index, state in (("waits_pending", _PENDING), ("waits_closed", f"NOT ({_PENDING})")):
+        kind = ""
+        query = f"SELECT min(kind) FROM waits INDEXED BY {index} WHERE {state} AND kind > ?"
+        while kind := connection.execute(query, (kind,)).fetchone()[0]:
+            kinds.add(kind)
+    return sorted(kinds)
+
+
+_Placed = tuple[tuple[int, int], Wait]
+"""A wait after its place in the order of lists: (since, row number)."""
+
+
+def _read_along(
+    connection: sqlite3.Connection, lead: _Lead, filter: WaitFilter, after: str | None
+) -> Iterator[_Placed]:
+    """Yield the waits along one index, in order, read as they are asked for."""
+    where, values = _where(
+        *lead.conditions,
+        ("waits.flow = ?", filter.flow),
+        ("waits.batch = ?", filter.batch),
+        (f"{lead.age} >= ?", filter.since),
+        (f"{lead.age} <= ?", filter.before),
+        (f"({lead.age}, {lead.key}) > (?, ?)", _read_cursor(after)),
+    )
+    if filter.execution is not None:
+        where += {
+            "pending": f" AND {_PENDING}",
+            "closed": f" AND NOT ({_PENDING})",
+            "all": "",
+        }[filter.state]
+        if filter.kinds:
+            where += f" AND waits.kind IN ({', '.join('?' * len(filter.kinds))})"
+            values += filter.kinds
+    rows = connection.execute(
+        f"SELECT {sql.WAIT_COLUMNS} FROM {lead.table} "
+        f"CROSS JOIN executions ON executions.number = waits.execution "
+        f"WHERE {where} ORDER BY {lead.age}, {lead.key}",
+        values,
+    )
+    for row in rows:
+        *columns, number, since = row
+        yield (since, number), read_wait(columns, [])
+
+
+def _merged(
+    streams: Sequence[Iterator[_Placed]], assignees: Sequence[str] | None
+) -> Iterator[_Placed]:
+    """Yield the waits of all streams in order, each once, if one of the assignees may answer."""
+    last = None
+    for place, wait in heapq.merge(*streams, key=lambda placed: placed[0]):
+        if place != last and may_answer(wait, assignees):
+            yield place, wait
+        last = place
+
+
+def may_answer(wait: Wait, assignees: Sequence[str] | None) -> bool:
+    """Return whether a wait is for one of the assignees, or for anyone.
+
+    Args:
+        wait: The wait.
+        assignees: None stands for everybody.
+    """
+    wanted = wait.record.get("assignees")
+    return assignees is None or not wanted or not set(wanted).isdisjoint(assignees)
+
+
+# -- what both need
+
+
+def _where(*conditions: tuple[str, Any]) -> tuple[str, list[Any]]:
+    """Return a WHERE clause and its values, without the conditions whose value is None."""
+    texts = ["1"]
+    values: list[Any] = []
+    for text, value in conditions:
+        if value is not None:
+            texts.append(text)
+            values += value if isinstance(value, tuple) else (value,)
+    return " AND ".join(texts), values
+
+
+def _cursor(age: int, number: int) -> str:
+    """Return where a page ended, as text that callers hand back."""
+    return f"{age}.{number}"
+
+
+def _read_cursor(after: str | None) -> tuple[int, int] | None:
+    """Return the place of the last row of the page before."""
+    if after is None:
+        return None
+    age, _, number = after.partition(".")
+    try:
+        return int(age), int(number)
+    except ValueError:
+        raise UsageError(
+            f"{after!r} is not the end of a page", hint="give `next` of the page before"
+        ) from None

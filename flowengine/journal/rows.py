@@ -1,0 +1,81 @@
+"""From rows of the SQLite store to the records of the port, and back to row numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from flowengine.errors import StoreError
+from flowengine.journal.format import checksum, unpack
+from flowengine.journal.store import Entry, Execution, Owner, Wait
+
+
+def event_id(number: int, seq: int) -> int:
+    """Return the row number of an event.
+
+    Args:
+        number: Of the execution.
+        seq: Of the event.
+    """
+    return number << 32 | seq
+
+
+def read_execution(row: Sequence[Any]) -> Execution:
+    """Return a record from `sql.EXECUTION_COLUMNS` and, if they were asked for, outputs and error.
+
+    Args:
+        row: The columns in that order.
+    """
+    labels = unpack(row[5])
+    outputs, error = row[13:] or (None, None)
+    return Execution._make((*row[:5], labels, *row[6:13], outputs, error))
+
+
+def read_wait(row: Sequence[Any], votes: list[bytes]) -> Wait:
+    """Return a record from `sql.WAIT_COLUMNS`.
+
+    Args:
+        row: The columns in that order; the last two are not part of the record.
+        votes: All answers, if they are wanted.
+    """
+    id, execution, flow, number, record, decision, how, closed_at, result = row[:9]
+    return Wait(
+        id, execution, flow, number, unpack(record), decision, votes, how, closed_at, result
+    )
+
+
+def read_holder(row: Sequence[Any]) -> Owner | None:
+    """Return the owner from `sql.HOLDER`, or None if nobody holds the lease.
+
+    Args:
+        row: The columns in that order.
+    """
+    return None if row[1] is None else Owner(*row[1:6])
+
+
+def read_events(rows: Iterable[Sequence[Any]], first: int, where: str) -> list[Entry]:
+    """Return the events of a journal and check that they are whole and in their places.
+
+    Args:
+        rows: (seq, at, checksum, payload) in order.
+        first: The seq that the first must have.
+        where: Names the journal in errors.
+
+    Returns:
+        The events.
+
+    Raises:
+        StoreError: One is missing or damaged.
+    """
+    entries = []
+    for expected, (seq, at, expected_sum, payload) in enumerate(rows, first):
+        if seq != expected:
+            raise StoreError(f"entry {expected} of {where} is missing", hint=DAMAGE_HINT)
+        if checksum(payload, seq) != expected_sum:
+            raise StoreError(f"entry {seq} of {where} is damaged", hint=DAMAGE_HINT)
+        entries.append(Entry(seq, at, payload))
+    return entries
+
+
+DAMAGE_HINT = "the disk or another program has changed it; restore a backup of the store"
+"""What to do about a damaged journal."""

@@ -1,0 +1,111 @@
+"""The tables of the SQLite store, and the way from each version to the next.
+
+`PRAGMA user_version` holds the version of a file; a version is never changed once it is released,
+only followed by another. A file of a later version than this program knows is left alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+APPLICATION_ID = 0x666C6F77
+"""`flow` in ASCII: tells a store from other SQLite files."""
+
+_VERSION_1 = (
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    # Compiled flows by structural hash, and which files compiled to them.
+    "CREATE TABLE flows (hash TEXT NOT NULL UNIQUE, compiled BLOB NOT NULL)",
+    """CREATE TABLE sources (
+        key TEXT NOT NULL UNIQUE, hash TEXT NOT NULL, files BLOB NOT NULL, extra BLOB NOT NULL)""",
+    # Executions. Their numbers are never used again: a late writer must not meet a new one.
+    """CREATE TABLE executions (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+        flow TEXT NOT NULL, version TEXT, hash TEXT NOT NULL, created_at INTEGER NOT NULL,
+        labels BLOB NOT NULL, started_by TEXT NOT NULL, parent TEXT, forked_from TEXT,
+        status TEXT NOT NULL, changed_at INTEGER NOT NULL, due INTEGER, ended_at INTEGER,
+        outputs BLOB, error BLOB)""",
+    "CREATE INDEX executions_by_age ON executions (created_at)",
+    "CREATE INDEX executions_by_flow ON executions (flow, created_at)",
+    "CREATE INDEX executions_by_status ON executions (status, created_at)",
+    "CREATE INDEX executions_by_flow_and_status ON executions (flow, status, created_at)",
+    "CREATE INDEX executions_by_due ON executions (due) WHERE due IS NOT NULL",
+    """CREATE TABLE labels (
+        name TEXT, value TEXT, created_at INTEGER, execution INTEGER,
+        PRIMARY KEY (name, value, created_at, execution)) WITHOUT ROWID""",
+    "CREATE INDEX labels_by_execution ON labels (execution)",
+    # Journals: id is the execution's number << 32 | the event's number.
+    """CREATE TABLE events (
+        id INTEGER PRIMARY KEY, at INTEGER NOT NULL, sum INTEGER NOT NULL,
+        payload BLOB NOT NULL)""",
+    """CREATE TABLE snapshots (
+        execution INTEGER PRIMARY KEY, seq INTEGER NOT NULL, sum INTEGER NOT NULL,
+        state BLOB NOT NULL)""",
+    # Who may write.
+    """CREATE TABLE owners (
+        id TEXT PRIMARY KEY, pid INTEGER NOT NULL, started INTEGER NOT NULL, host TEXT NOT NULL,
+        boot TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID""",
+    "CREATE TABLE leases (execution INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, owner TEXT)",
+    "CREATE INDEX leases_by_owner ON leases (owner) WHERE owner IS NOT NULL",
+    # Waits. Pending is one that is neither closed nor settled by a decision.
+    """CREATE TABLE waits (
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, execution INTEGER NOT NULL,
+        wait INTEGER NOT NULL, flow TEXT NOT NULL, kind TEXT NOT NULL, batch TEXT,
+        since INTEGER NOT NULL, record BLOB NOT NULL,
+        decision BLOB, how TEXT, closed_at INTEGER, result BLOB)""",
+    "CREATE INDEX waits_by_execution ON waits (execution, since)",
+    """CREATE INDEX waits_pending ON waits (kind, since)
+        WHERE how IS NULL AND decision IS NULL""",
+    """CREATE INDEX waits_pending_by_flow ON waits (flow, kind, since)
+        WHERE how IS NULL AND decision IS NULL""",
+    """CREATE INDEX waits_pending_by_batch ON waits (batch, kind, since)
+        WHERE how IS NULL AND decision IS NULL""",
+    """CREATE INDEX waits_closed ON waits (kind, since)
+        WHERE NOT (how IS NULL AND decision IS NULL)""",
+    # Who may answer the pending ones; the empty text stands for anyone.
+    """CREATE TABLE assignees (
+        assignee TEXT, kind TEXT, since INTEGER, wait INTEGER,
+        PRIMARY KEY (assignee, kind, since, wait)) WITHOUT ROWID""",
+    "CREATE INDEX assignees_by_wait ON assignees (wait)",
+    """CREATE TABLE votes (
+        number INTEGER PRIMARY KEY, wait INTEGER NOT NULL, voter TEXT NOT NULL, at INTEGER NOT NULL,
+        approves INTEGER NOT NULL, event BLOB NOT NULL, UNIQUE (wait, voter))""",
+    # Messages stay after they are taken, so that a second one of the same id is known.
+    """CREATE TABLE messages (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, execution INTEGER NOT NULL,
+        address TEXT NOT NULL, message_id TEXT NOT NULL, at INTEGER NOT NULL, event BLOB NOT NULL,
+        taken INTEGER, UNIQUE (address, message_id))""",
+    "CREATE INDEX messages_by_execution ON messages (execution, taken)",
+    """CREATE TABLE keys (
+        signal TEXT, key TEXT, execution INTEGER, wait INTEGER,
+        PRIMARY KEY (signal, key, execution, wait)) WITHOUT ROWID""",
+    "CREATE INDEX keys_by_execution ON keys (execution, wait)",
+    # Which executions refer to which files.
+    """CREATE TABLE artifacts (
+        sha256 TEXT, execution INTEGER, PRIMARY KEY (sha256, execution)) WITHOUT ROWID""",
+    "CREATE INDEX artifacts_by_execution ON artifacts (execution)",
+)
+
+MIGRATIONS = (_VERSION_1,)
+"""`MIGRATIONS[n]` makes version n + 1 of version n."""
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring a file to the current version, in one transaction.
+
+    Several processes may try at once: the first does it, the others find it done.
+
+    Args:
+        connection: In autocommit mode.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        for statements in MIGRATIONS[version:]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {max(version, len(MIGRATIONS))}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

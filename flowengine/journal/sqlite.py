@@ -1,0 +1,439 @@
+"""The store in one SQLite file, with artifacts in a folder beside it."""
+
+# ruff: noqa: D102 - the port says what each method does
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.journal import sql
+from flowengine.journal.appends import find_number, lease_lost, write
+from flowengine.journal.database import Database
+from flowengine.journal.format import checksum, pack, unpack
+from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest
+from flowengine.journal.leases import IsDead, is_dead
+from flowengine.journal.rows import (
+    event_id,
+    read_events,
+    read_execution,
+    read_holder,
+    read_wait,
+)
+from flowengine.journal.store import (
+    ENDED,
+    Append,
+    Entry,
+    Execution,
+    ExecutionFilter,
+    ExecutionPage,
+    Loaded,
+    Message,
+    Owner,
+    Pruned,
+    Sent,
+    Standing,
+    Store,
+    Vote,
+    Wait,
+    WaitFilter,
+    WaitPage,
+)
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
+    from flowengine.journal.artifacts import Artifacts
+    from flowengine.journal.store import Artifact, Durability
+
+NO_EXECUTION_FILTER = ExecutionFilter()
+NO_WAIT_FILTER = WaitFilter()
+
+
+class SqliteStore(Store):
+    """The store in one SQLite file; see `flowengine.journal.store` for what each method does.
+
+    Args:
+        path: The file; it and its folder are made if absent. Artifacts are in `artifacts` beside
+            it.
+        durability: What a finished commit survives.
+        patience: Seconds to wait for another process that writes before giving up.
+        is_dead: Tells whether a holder of leases is certainly gone.
+
+    Raises:
+        StoreError: It cannot be opened: no permission, damaged, of a later version, …
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        durability: Durability = "power",
+        *,
+        patience: float = 10.0,
+        is_dead: IsDead = is_dead,
+    ) -> None:
+        self._database = Database(os.fspath(path), durability, patience)
+        self._is_dead = is_dead
+        self._numbers: dict[str, int] = {}
+        """Of executions whose lease was acquired or made here; an epoch proves that it holds."""
+
+    @property
+    def durability(self) -> Durability:
+        return self._database.durability()
+
+    @property
+    def location(self) -> str:
+        return self._database.path
+
+    # -- flows
+
+    def put_flow(self, hash: str, compiled: bytes) -> None:
+        with self._database.writing() as connection:
+            connection.execute(sql.PUT_FLOW, (hash, compiled))
+
+    def get_flow(self, hash: str) -> bytes:
+        with self._database.reading() as connection:
+            row = connection.execute(sql.GET_FLOW, (hash,)).fetchone()
+        if row is None:
+            raise NotFound(f"there is no flow {hash} in {self.location}")
+        compiled: bytes = row[0]
+        return compiled
+
+    def remember_source(
+        self, key: str, hash: str, sources: Sequence[tuple[str, str]], extra: bytes = b""
+    ) -> None:
+        files = pack([list(source) for source in sources])
+        with self._database.writing() as connection:
+            connection.execute(sql.REMEMBER_SOURCE, (key, hash, files, extra))
+
+    def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
+        with self._database.reading() as connection:
+            row = connection.execute(sql.FIND_SOURCE, (key,)).fetchone()
+        if row is None:
+            return None
+        hash, files, extra = row
+        return hash, [(path, digest) for path, digest in unpack(files)], extra
+
+    # -- journals
+
+    def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
+        if len(appends) == 1 and _is_one_event(appends[0]):
+            return [self._append_event(appends[0])]
+        with self._database.writing() as connection:
+            outcomes = [write(connection, append) for append in appends]
+        return outcomes
+
+    def _append_event(self, append: Append) -> Conflict | None:
+        """Write one event: the commit of a step in a chain, so as cheap as SQLite can make it.
+
+        One statement outside of a transaction is a transaction. It takes the right to write before
+        it reads the lease, so the epoch cannot change between the check and the insert.
+
+        Args:
+            append: Holds one event and nothing else.
+
+        Returns:
+            None, or `LeaseLost`.
+        """
+        connection = self._database.connection()
+        try:
+            number = self._numbers.get(append.execution)
+            if number is None:
+                number = self._numbers[append.execution] = find_number(connection, append.execution)
+            seq = append.seq
+            at, payload = append.events[0]
+            cursor = connection.execute(
+                sql.APPEND_FENCED,
+                (
+                    event_id(number, seq),
+                    at,
+                    checksum(payload, seq),
+                    payload,
+                    number,
+                    append.epoch,
+                ),
+            )
+            if cursor.rowcount == 1:
+                return None
+            self._numbers.pop(append.execution, None)
+            return lease_lost(connection, append.execution, number)
+        except sqlite3.Error as error:
+            raise self._database.explain(error) from error
+
+    def execution(self, id: str) -> Execution:
+        with self._database.reading() as connection:
+            return read_execution(_find_execution(connection, id)[1:])
+
+    def load(self, id: str) -> Loaded:
+        with self._database.reading() as connection:
+            row = _find_execution(connection, id)
+            number = row[0]
+            snapshot = None
+            kept = connection.execute(sql.SNAPSHOT, (number,)).fetchone()
+            # The journal is the truth: without a sound snapshot all of it is read.
+            if kept is not None and checksum(kept[2], kept[0]) == kept[1]:
+                snapshot = kept[0], kept[2]
+            first = snapshot[0] if snapshot else 0
+            tail = _read_journal(connection, number, id, first, None)
+        return Loaded(read_execution(row[1:]), snapshot, tail)
+
+    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
+        with self._database.reading() as connection:
+            number = find_number(connection, id)
+            return _read_journal(connection, number, id, max(since, 0), limit)
+
+    # -- leases
+
+    def renew(self, owner: Owner, until: int) -> None:
+        with self._database.writing() as connection:
+            connection.execute(sql.RENEW, (*owner, until))
+
+    def acquire(self, execution: str, owner: str, now: int) -> int:
+        with self._database.writing() as connection:
+            number = find_number(connection, execution)
+            row = connection.execute(sql.HOLDER, (number,)).fetchone()
+            holder = read_holder(row)
+            if holder and holder.id != owner and row[6] > now and not self._is_dead(holder):
+                raise Conflict(
+                    f"execution {execution} is held by process {holder.pid} on {holder.host}",
+                    standing=holder,
+                    hint="wait until that process is done with it, or stop it",
+                )
+            epoch: int
+            (epoch,) = connection.execute(sql.ACQUIRE, (owner, number)).fetchone()
+        self._numbers[execution] = number
+        return epoch
+
+    def release(self, leases: Sequence[tuple[str, int]]) -> None:
+        with self._database.writing() as connection:
+            for execution, epoch in leases:
+                row = connection.execute(sql.NUMBER, (execution,)).fetchone()
+                if row is not None:
+                    connection.execute(sql.RELEASE, (row[0], epoch))
+                self._numbers.pop(execution, None)
+
+    def retire(self, owner: str) -> None:
+        with self._database.writing() as connection:
+            connection.execute(sql.RELEASE_ALL, (owner,))
+            connection.execute(sql.FORGET_OWNER, (owner,))
+        self._numbers.clear()
+
+    # -- inbox
+
+    def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
+        address = f"id {execution}"
+        with self._database.writing() as connection:
+            row = _find_execution(connection, execution)
+            before = _sent_before(connection, address, message_id)
+            if before is not None:
+                return before
+            record = read_execution(row[1:])
+            if record.status in ENDED:
+                raise Conflict(f"execution {execution} has {record.status}", standing=record)
+            number = _store_message(connection, row[0], address, message_id, at, event)
+        return Sent(number, execution, first=True)
+
+    def send_keyed(self, signal: str, key: str, event: bytes, at: int, message_id: str) -> Sent:
+        address = f"key {signal} {key}"
+        with self._database.writing() as connection:
+            before = _sent_before(connection, address, message_id)
+            if before is not None:
+                return before
+            row = connection.execute(sql.FIND_KEY, (signal, key)).fetchone()
+            if row is None:
+                raise NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
+            number = _store_message(connection, row[0], address, message_id, at, event)
+        return Sent(number, row[1], first=True)
+
+    def inbox(self, execution: str) -> list[Message]:
+        with self._database.reading() as connection:
+            number = find_number(connection, execution)
+            rows = connection.execute(sql.INBOX, (number,)).fetchall()
+        return [Message(number, execution, at, event) for number, at, event in rows]
+
+    def arrived(self, after: int) -> list[Message]:
+        with self._database.reading() as connection:
+            return [Message(*row) for row in connection.execute(sql.ARRIVED, (after,))]
+
+    def changes(self) -> int:
+        connection = self._database.connection()
+        try:
+            version: int
+            (version,) = connection.execute(sql.CHANGES).fetchone()
+        except sqlite3.Error as error:
+            raise self._database.explain(error) from error
+        return version
+
+    # -- waits
+
+    def decide(self, wait: str, vote: Vote) -> Standing:
+        with self._database.writing() as connection:
+            row = _find_wait(connection, wait)
+            number = row[9]
+            votes = connection.execute(sql.VOTES, (number,)).fetchall()
+            record = read_wait(row, [event for _, _, event in votes])
+            own = next((event for voter, _, event in votes if voter == vote.by), None)
+            if not record.open or own is not None:
+                return Standing(False, not record.open, record.decision or own, record)
+            connection.execute(sql.VOTE, (number, vote.by, vote.at, vote.approves, vote.event))
+            approvals = sum(approves for _, approves, _ in votes) + vote.approves
+            settled = not vote.approves or approvals >= record.record.get("need", 1)
+            if settled:
+                connection.execute(sql.SETTLE, (vote.event, number))
+                connection.execute(sql.CLOSE_WAIT_FOR, (wait,))
+            execution = find_number(connection, record.execution)
+            address, message_id = f"wait {wait}", vote.by
+            _store_message(connection, execution, address, message_id, vote.at, vote.event)
+        decision = vote.event if settled else None
+        after = record._replace(decision=decision, votes=[*record.votes, vote.event])
+        return Standing(True, settled, vote.event, after)
+
+    def wait(self, id: str) -> Wait:
+        with self._database.reading() as connection:
+            row = _find_wait(connection, id)
+            votes = [event for _, _, event in connection.execute(sql.VOTES, (row[9],))]
+        return read_wait(row, votes)
+
+    # -- lists
+
+    def executions(
+        self,
+        filter: ExecutionFilter = NO_EXECUTION_FILTER,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> ExecutionPage:
+        from flowengine.journal import lists
+
+        with self._database.reading() as connection:
+            return lists.executions(connection, filter, after, limit)
+
+    def waits(
+        self, filter: WaitFilter = NO_WAIT_FILTER, after: str | None = None, limit: int = 50
+    ) -> WaitPage:
+        from flowengine.journal import lists
+
+        with self._database.reading() as connection:
+            return lists.waits(connection, filter, after, limit)
+
+    def find_execution(self, beginning: str) -> str:
+        return self._find_beginning("executions", "execution", beginning)
+
+    def find_wait(self, beginning: str) -> str:
+        return self._find_beginning("waits", "approval or wait", beginning)
+
+    def _find_beginning(self, table: str, noun: str, beginning: str) -> str:
+        """Return the one id that begins so."""
+        query = sql.BEGINNING_SO.format(table=table)
+        with self._database.reading() as connection:
+            rows = connection.execute(query, (beginning, beginning + "\U0010ffff")).fetchall()
+        found: list[str] = [id for (id,) in rows]
+        if len(found) == 1 or beginning in found:
+            return beginning if beginning in found else found[0]
+        if not found or not beginning:
+            raise NotFound(f"there is no {noun} {beginning!r} in {self.location}")
+        some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+        raise UsageError(f"{beginning!r} begins several ids: {some}", hint="give more of it")
+
+    def short_execution(self, id: str) -> str:
+        return self._shorten("executions", id, SHORT_EXECUTION)
+
+    def short_wait(self, id: str) -> str:
+        return self._shorten("waits", id, SHORT_WAIT)
+
+    def _shorten(self, table: str, id: str, least: int) -> str:
+        with self._database.reading() as connection:
+            rows = connection.execute(sql.NEXT_TO.format(table=table), (id, id)).fetchall()
+        return shortest(id, [other for (other,) in rows if other is not None], least)
+
+    # -- artifacts
+
+    @property
+    def _artifacts(self) -> Artifacts:
+        from flowengine.journal.artifacts import Artifacts
+
+        folder = os.path.join(os.path.dirname(os.path.abspath(self.location)), "artifacts")
+        return Artifacts(folder, synced=self.durability == "power")
+
+    def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
+        with self._artifacts.incoming(content, name) as (artifact, keep):
+            with self._database.writing() as connection:
+                number = find_number(connection, execution)
+                connection.execute(sql.REFER, (artifact.sha256, number))
+            keep()
+        return artifact
+
+    def artifact(self, sha256: str) -> Path:
+        return self._artifacts.find(sha256)
+
+    # -- care
+
+    def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
+        from flowengine.journal import care
+
+        return care.prune(self._database, self._artifacts, before, statuses)
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _is_one_event(append: Append) -> bool:
+    """Return whether an append is one event and touches nothing that lists show."""
+    return len(append.events) == 1 and not (
+        append.new
+        or append.head
+        or append.opened
+        or append.closed
+        or append.keys
+        or append.taken
+        or append.snapshot
+        or append.release
+    )
+
+
+def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
+    """Return the row of `sql.EXECUTION`."""
+    row: tuple[Any, ...] | None = connection.execute(sql.EXECUTION, (id,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no execution {id}", hint="list them: flowengine list")
+    return row
+
+
+def _find_wait(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:
+    """Return the row of `sql.WAIT`."""
+    row: tuple[Any, ...] | None = connection.execute(sql.WAIT, (id,)).fetchone()
+    if row is None:
+        raise NotFound(f"there is no wait {id}", hint="list them: flowengine approvals list")
+    return row
+
+
+def _read_journal(
+    connection: sqlite3.Connection, number: int, id: str, first: int, limit: int | None
+) -> list[Entry]:
+    """Return events of one journal, checked."""
+    ids = event_id(number, first), event_id(number + 1, 0)
+    rows = connection.execute(sql.EVENTS, (*ids, -1 if limit is None else limit))
+    return read_events(rows, first, f"execution {id}")
+
+
+def _sent_before(connection: sqlite3.Connection, address: str, message_id: str) -> Sent | None:
+    """Return the message of this id to this address, if there is one."""
+    row = connection.execute(sql.SENT, (address, message_id)).fetchone()
+    return None if row is None else Sent(row[0], row[1], first=False)
+
+
+def _store_message(
+    connection: sqlite3.Connection,
+    execution: int,
+    address: str,
+    message_id: str,
+    at: int,
+    event: bytes,
+) -> int:
+    """Put a message into an inbox and return its number."""
+    number = connection.execute(sql.SEND, (execution, address, message_id, at, event)).lastrowid
+    assert number is not None
+    return number
