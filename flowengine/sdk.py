@@ -50,12 +50,14 @@ __all__ = [
     "Timeout",
     "ToolError",
     "ValidationError",
+    "import_function",
     "quick",
 ]
 
 Effect = Literal["pure", "idempotent", "once"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Result = TypeVar("_Result")
 
 
 def quick(function: _Function) -> _Function:
@@ -72,6 +74,31 @@ def quick(function: _Function) -> _Function:
     """
     function.__flowengine_quick__ = True  # type: ignore[attr-defined]
     return function
+
+
+def import_function(function: str, folder: str | None) -> Callable[..., Any]:
+    """Import a function that a flow names.
+
+    Modules beside the flow file come first, each folder's apart from all others. What the module
+    raises when it is imported goes through; a module or function that is not there is a
+    `ToolError`.
+
+    Args:
+        function: `package.module:function`.
+        folder: Folder of the flow file.
+
+    Returns:
+        The function.
+
+    Raises:
+        ToolError: There is no such module or function.
+    """
+    from flowengine import python_modules
+
+    try:
+        return python_modules.import_function(function, folder)
+    except python_modules.FunctionNotFound as error:
+        raise ToolError(f"{function}: {error}", retryable=False) from None
 
 
 # Errors
@@ -294,91 +321,63 @@ class Execution(NamedTuple):
     """Shows a text to the user: address of the activation, text."""
 
 
-class StepContext:
-    """What an attempt may use beside its input.
-
-    Attributes:
-        execution: The execution it belongs to.
-        address: Address of the activation, for people: `each[inv_07.pdf]/extract`.
-        attempt: Number of the attempt, from 1.
-        idempotency_key: The same in every attempt of this activation, and in no other.
-        resources: Live environments by name (`runtime_resources` of a function).
-        processes: Starts processes.
-        timed: The step says its own `timeout`, so that the kind needs none.
-        cancelled: Set when the attempt is withdrawn: a function on a thread cannot be stopped from
-            outside, it has to look.
-        hidden: Names of environment variables that hold secrets of the flow.
-    """
-
-    __slots__ = (
-        "_environment",
-        "_mask",
-        "address",
-        "attempt",
-        "cancelled",
-        "execution",
-        "hidden",
-        "idempotency_key",
-        "processes",
-        "resources",
-        "timed",
-    )
-
-    def __init__(
-        self,
-        execution: Execution,
-        address: str,
-        attempt: int,
-        idempotency_key: str,
-        *,
-        processes: Processes,
-        environment: Callable[[str], Environment],
-        mask: Callable[[Plain], Plain],
-        cancelled: threading.Event,
-        resources: Mapping[str, Any] | None = None,
-        hidden: frozenset[str] = frozenset(),
-        timed: bool = False,
-    ) -> None:
-        self.execution = execution
-        self.address = address
-        self.attempt = attempt
-        self.idempotency_key = idempotency_key
-        self.processes = processes
-        self.resources: Mapping[str, Any] = {} if resources is None else resources
-        self.cancelled = cancelled
-        self.hidden = hidden
-        self.timed = timed
-        self._environment = environment
-        self._mask = mask
+class StepContext(Protocol):
+    """What an attempt may use beside its input; a function takes it by its annotation."""
 
     @property
-    def artifacts(self) -> Artifacts:
-        """Files and large values of the execution."""
-        return self.execution.artifacts
+    def execution(self) -> Execution:
+        """The execution it belongs to."""
 
     @property
-    def workdir(self) -> str:
-        """Folder below which the file tools work."""
-        return self.execution.workdir
+    def address(self) -> str:
+        """Address of the activation, for people: `each[inv_07.pdf]/extract`."""
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt, from 1."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same in every attempt of this activation, and in no other."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether the step says its own `timeout`, so that the kind needs none."""
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        """Live environments by name: the `runtime_resources` of a function."""
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Names of environment variables that hold secrets: commands do not inherit them."""
+
+    @property
+    def processes(self) -> Processes:
+        """Starts processes."""
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """Set when the attempt is withdrawn: a function on a thread has to look by itself."""
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """Logger of the attempt: it says where a line comes from and masks secrets."""
-        from flowengine.step_log import StepLog
-
-        return StepLog(self.execution.id, self.address, self._mask)
 
     def say(self, text: str) -> None:
         """Show a text to the user, secrets masked."""
-        self.execution.say(self.address, self._mask(text))
 
     def mask(self, value: Plain) -> Plain:
         """Return plain data with the values of secrets replaced by `***`."""
-        return self._mask(value)
 
     def environment(self, name: str) -> Environment:
         """Return an environment by its name in the flow or its kind, or raise a `StepError`."""
-        return self._environment(name)
+
+    async def on_thread(self, function: Callable[[], _Result]) -> _Result:
+        """Call a function that may block on a thread, and return what it returns.
+
+        When the awaiting task is cancelled the function runs on, and its result is dropped.
+        """
 
 
 class StepKind:
@@ -421,3 +420,19 @@ class StepKind:
             NotImplementedError: The kind does not say how.
         """
         raise NotImplementedError
+
+    def quick(
+        self, task: Mapping[str, Plain]
+    ) -> Callable[[StepContext, Mapping[str, Plain]], Plain] | None:
+        """Return a plain function that does what `execute` does at once, if there is one.
+
+        It is called on the engine's own thread, without a task and without an event loop: for work
+        of a moment that never waits.
+
+        Args:
+            task: What the flow fixes for the step.
+
+        Returns:
+            The function, from context and input to output, or None.
+        """
+        return None

@@ -1,17 +1,22 @@
 """Runs one attempt of a step: finds its kind, resolves secrets, checks arguments and result.
 
 One `Runner` serves all executions of one compiled flow in a process. What can be found out once
-for a step - its function, its validators, whether it has secrets - is found out at its first run.
+for a step is found out once, and not before its first run (`flowengine.engines.attempts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import CompiledFlow, Plain
 from flowengine.sdk import Execution
+
+if TYPE_CHECKING:
+    from flowengine.engines.attempts import Task
+    from flowengine.engines.secrets import Secrets
 
 
 class AttemptFailed(Exception):
@@ -38,6 +43,9 @@ class Runner:
 
     def __init__(self, flow: CompiledFlow) -> None:
         self._flow = flow
+        self._secrets: Secrets | None = None
+        self._tasks: dict[int, Task] = {}
+        self._quick: dict[int, QuickCall | None] = {}
 
     def quick(self, step: int) -> QuickCall | None:
         """Return what runs an attempt of a step at once, or None if it has to be awaited.
@@ -51,7 +59,11 @@ class Runner:
         Returns:
             The call, or None.
         """
-        raise NotImplementedError
+        try:
+            return self._quick[step]
+        except KeyError:
+            call = self._quick[step] = self._task(step).quick_call()
+            return call
 
     async def attempt(self, execution: Execution, run: Run) -> Plain:
         """Run one attempt to its end.
@@ -65,8 +77,16 @@ class Runner:
 
         Returns:
             The value of the `succeeded` event: plain data, no secret in it.
-
-        Raises:
-            AttemptFailed: It failed; `error` is the data of the `failed` event.
         """
-        raise NotImplementedError
+        return await self._task(run.step).attempt(execution, run)
+
+    def _task(self, step: int) -> Task:
+        task = self._tasks.get(step)
+        if task is None:
+            from flowengine.engines.attempts import Task
+            from flowengine.engines.secrets import Secrets
+
+            if self._secrets is None:
+                self._secrets = Secrets(self._flow.get("secrets", {}))
+            task = self._tasks[step] = Task(self._flow["steps"][step], self._secrets)
+        return task

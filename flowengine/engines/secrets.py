@@ -40,6 +40,7 @@ class Secrets:
         self._values: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
         self._looked = not references
+        self.names = frozenset(references)
         self.variables = frozenset(
             reference["env"] for reference in references.values() if "env" in reference
         )

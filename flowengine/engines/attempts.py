@@ -1,0 +1,226 @@
+"""The tasks of a flow, made ready once, and what one attempt of a task may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flowengine import registry
+from flowengine.engines.failures import failure_of
+from flowengine.engines.plain import copy, to_plain
+from flowengine.engines.runner import AttemptFailed, QuickCall
+from flowengine.engines.secrets import Secrets, has_secret
+from flowengine.kernel.commands import Run
+from flowengine.kernel.graph import Plain, StepSpec
+from flowengine.sdk import (
+    Environment,
+    EnvironmentUnavailable,
+    Execution,
+    Processes,
+    StepKind,
+    ValidationError,
+)
+from flowengine.validation import Validator
+
+if TYPE_CHECKING:
+    import logging
+    import threading
+
+_Result = TypeVar("_Result")
+
+
+class Task:
+    """A step that runs a task.
+
+    Args:
+        step: The step.
+        secrets: Those of its flow.
+    """
+
+    def __init__(self, step: StepSpec, secrets: Secrets) -> None:
+        self.secrets = secrets
+        self.timed = "timeout" in step
+        self._kind_name = step["kind"]
+        self._constants: Mapping[str, Plain] = step.get("task", {})
+        self._has_secrets = has_secret(step.get("input"))
+        self._masks = bool(secrets.names)
+        self._kind: StepKind | None = None
+        self._args: Validator | None = None
+        self._returns: Validator | None = None
+
+    def quick_call(self) -> QuickCall | None:
+        """Return what runs the step at once, or None."""
+        if self._has_secrets:
+            return None
+        try:
+            work = self._ready().quick(self._constants)
+        except Exception as error:
+            return self._failing(error)
+        if work is None:
+            return None
+
+        def call(execution: Execution, run: Run) -> Plain:
+            try:
+                self._check(run.args, run.input)
+                context = _Attempt(self, execution, run)
+                return self._result(work(context, copy(run.input)))
+            except (Exception, SystemExit) as error:
+                raise self._failed(error) from error
+
+        return call
+
+    async def attempt(self, execution: Execution, run: Run) -> Plain:
+        """Run one attempt to its end; as in `Runner`."""
+        context = _Attempt(self, execution, run)
+        try:
+            kind = self._ready()
+            input = copy(run.input)
+            if self._has_secrets:
+                input = self.secrets.reveal(input)
+            self._check(run.args, input)
+            return self._result(await kind.execute(context, self._constants, input))
+        except (Exception, SystemExit) as error:
+            raise self._failed(error) from error
+        except BaseException as error:
+            context.withdraw()
+            if _is_withdrawal(error):
+                raise
+            raise self._failed(error) from error
+
+    def _ready(self) -> StepKind:
+        if self._kind is None:
+            schema = self._constants.get("schema")
+            returns = self._constants.get("returns")
+            self._args = None if schema is None else Validator(schema)
+            self._returns = None if returns is None else Validator(returns)
+            self._kind = registry.kind(self._kind_name)
+        return self._kind
+
+    def _check(self, args: Plain, input: Plain) -> None:
+        """Check the arguments of a call, with those that the flow fixes if the schema has them."""
+        if self._args is not None:
+            self._args.check(_arguments(args, input, self._constants["schema"]), "arguments")
+
+    def _result(self, value: Any) -> Plain:
+        try:
+            plain = to_plain(value)
+            if self._returns is not None:
+                self._returns.check(plain, "the result")
+        except ValidationError as error:
+            raise ValidationError(f"the result cannot be kept: {error.message}") from None
+        return self.secrets.mask(plain) if self._masks else plain
+
+    def _failed(self, error: BaseException) -> AttemptFailed:
+        return AttemptFailed(failure_of(error, self.secrets.mask))
+
+    def _failing(self, error: Exception) -> QuickCall:
+        def call(execution: Execution, run: Run) -> Plain:
+            raise self._failed(error) from error
+
+        return call
+
+
+def _is_withdrawal(error: BaseException) -> bool:
+    """Return whether the engine wants the attempt to end, and not only something inside it."""
+    import asyncio
+
+    if not isinstance(error, asyncio.CancelledError):
+        return True
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _arguments(args: Plain, input: Plain, schema: Plain) -> Plain:
+    """Return the arguments that a schema describes."""
+    bound = input.get("bind") if type(input) is dict else None
+    if args is None:
+        args = input.get("args", {})
+    if not bound:
+        return args
+    described = schema.get("properties", {})
+    return {**args, **{name: value for name, value in bound.items() if name in described}}
+
+
+class _Attempt:
+    """What an attempt may use; a `StepContext`."""
+
+    __slots__ = ("_cancelled", "_run", "_task", "execution")
+
+    def __init__(self, task: Task, execution: Execution, run: Run) -> None:
+        self.execution = execution
+        self._task = task
+        self._run = run
+        self._cancelled: threading.Event | None = None
+
+    @property
+    def address(self) -> str:
+        return self._run.address
+
+    @property
+    def attempt(self) -> int:
+        return self._run.attempt
+
+    @property
+    def timed(self) -> bool:
+        return self._task.timed
+
+    @property
+    def idempotency_key(self) -> str:
+        if self._run.key is not None:
+            return self._run.key
+        import hashlib
+        import json
+
+        parts = [self.execution.id, self._run.address]
+        text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        return {}  # declared environments are not built yet; the checker refuses them
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        return self._task.secrets.variables
+
+    @property
+    def processes(self) -> Processes:
+        from flowengine.engines.processes import ProcessRunner
+
+        mark = f"{self.execution.id}:{self._run.unit}"
+        return ProcessRunner(self.execution.artifacts, mark, self.mask)
+
+    @property
+    def cancelled(self) -> threading.Event:
+        if self._cancelled is None:
+            import threading
+
+            self._cancelled = threading.Event()
+        return self._cancelled
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        from flowengine.step_log import StepLog
+
+        return StepLog(self.execution.id, self._run.address, self.mask)
+
+    def say(self, text: str) -> None:
+        self.execution.say(self._run.address, self.mask(text))
+
+    def mask(self, value: Plain) -> Plain:
+        return self._task.secrets.mask(value)
+
+    def environment(self, name: str) -> Environment:
+        try:
+            return registry.environment(name)
+        except registry.UnknownKind as error:
+            raise EnvironmentUnavailable(str(error)) from error
+
+    async def on_thread(self, function: Callable[[], _Result]) -> _Result:
+        from flowengine.engines.threads import on_thread
+
+        return await on_thread(function)
+
+    def withdraw(self) -> None:
+        """Tell a function that looks that its attempt is withdrawn."""
+        self.cancelled.set()

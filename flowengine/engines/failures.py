@@ -1,0 +1,97 @@
+"""Turns whatever a step raises into the error that a flow sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flowengine.engines.plain import to_plain
+from flowengine.errors import FlowEngineError, InputError
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import Plain
+from flowengine.python_modules import public_name
+from flowengine.sdk import StepError, ValidationError
+
+_LONGEST = 4000
+_FRAMES = 10
+_CAUSES = 3
+
+
+def failure_of(error: BaseException, mask: Callable[[Plain], Plain]) -> ErrorData:
+    """Return an exception as the error of an attempt, secrets masked.
+
+    Errors of the language keep their type and data. Any other exception has its `module.Class` as
+    type (those built into Python only their name), says itself whether it is `retryable`, and has
+    the places in the author's code as data.
+
+    Args:
+        error: What was raised.
+        mask: Replaces the values of secrets.
+
+    Returns:
+        The error, without `step` and `attempt`.
+    """
+    told: ErrorData = mask(_told(error, _CAUSES))
+    return told
+
+
+def _told(error: BaseException, causes: int) -> Plain:
+    told: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error)}
+    told["data"] = _data_of(error)
+    retryable = getattr(error, "retryable", None)
+    if isinstance(retryable, bool):
+        told["retryable"] = retryable
+    seconds = getattr(error, "retry_after", None)
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
+        told["retry_after"] = int(min(seconds, 10**9) * 1000)
+    if error.__cause__ is not None and causes:
+        told["cause"] = _told(error.__cause__, causes - 1)
+    return told
+
+
+def _type_of(error: BaseException) -> str:
+    if isinstance(error, StepError) and error.name:
+        return error.name
+    if isinstance(error, InputError):
+        return "ValidationError"
+    kind = type(error)
+    module = public_name(kind.__module__)
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+
+
+def _message_of(error: BaseException) -> str:
+    if isinstance(error, FlowEngineError) and error.hint:
+        return f"{error.message}; {error.hint}"
+    try:
+        text = public_name(str(error)) or type(error).__name__
+    except Exception:
+        text = type(error).__name__
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _data_of(error: BaseException) -> Plain:
+    if isinstance(error, InputError):
+        return {"field": error.field}
+    if isinstance(error, FlowEngineError):
+        return None
+    if isinstance(error, StepError):
+        try:
+            return to_plain(error.data)
+        except ValidationError:
+            return {"repr": repr(error.data)[:_LONGEST]}
+    return {"traceback": _places(error)}
+
+
+def _places(error: BaseException) -> list[str]:
+    """Return where it was raised, the author's code and what that called; innermost last."""
+    import os
+    import traceback
+
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith((ours, "<frozen"))]
+    return [
+        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"[:300]
+        for frame in theirs[-_FRAMES:]
+    ]

@@ -1,0 +1,114 @@
+"""Turns what step kinds and functions give into plain data, and copies plain data for them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flowengine.kernel.graph import Plain
+from flowengine.sdk import ValidationError
+
+_DEEP = 200
+
+
+def copy(value: Plain) -> Plain:
+    """Copy plain data: what belongs to the state must not change under it."""
+    kind = type(value)
+    if kind is dict:
+        return {key: copy(item) for key, item in value.items()}
+    if kind is list:
+        return [copy(item) for item in value]
+    return value
+
+
+def to_plain(value: Any, depth: int = 0) -> Plain:
+    """Return a value as plain data: JSON with finite numbers of 64 bits, and bytes.
+
+    Tuples become lists; dataclasses and pydantic models maps; dates and times ISO 8601 texts; paths
+    and UUIDs texts; enumerations their values.
+
+    Args:
+        value: Anything.
+        depth: How deep it stands in what it is a part of.
+
+    Returns:
+        Plain data that shares nothing changeable with the value.
+
+    Raises:
+        ValidationError: It holds something that has no such form.
+    """
+    kind = type(value)
+    if kind is bool or kind is bytes or value is None:
+        return value
+    if kind is str:
+        return value if value.isascii() else _checked_text(value)
+    if kind is int:
+        if -(2**63) <= value < 2**64:
+            return value
+        raise ValidationError(f"{value} has more than 64 bits; give it as text")
+    if kind is float:
+        if math.isfinite(value):
+            return value
+        raise ValidationError(f"{value} is no number that JSON has; give null or a text")
+    if depth > _DEEP:
+        raise ValidationError(f"it is nested more than {_DEEP} deep, or holds itself")
+    if kind is dict:
+        return {_key(key): to_plain(item, depth + 1) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [to_plain(item, depth + 1) for item in value]
+    return to_plain(_simpler(value), depth + 1)
+
+
+def _checked_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(f"{text!r} is no Unicode text; give bytes") from None
+    return text
+
+
+def _key(key: Any) -> str:
+    if type(key) is not str:
+        if isinstance(key, str):
+            return str.__str__(key)
+        raise ValidationError(f"the key {key!r} of a map is {type(key).__name__}, not text")
+    return _checked_text(key)
+
+
+def _simpler(value: Any) -> Any:
+    """Return a value of a richer type in the form that JSON has for it."""
+    import dataclasses
+    import datetime
+    import enum
+    import pathlib
+    import uuid
+
+    match value:
+        case enum.Enum():
+            return value.value
+        case datetime.datetime() | datetime.date() | datetime.time():
+            return value.isoformat()
+        case pathlib.PurePath() | uuid.UUID():
+            return str(value)
+        case str():
+            return str.__str__(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case bytearray() | memoryview():
+            return bytes(value)
+        case dict():
+            return dict(value)
+        case list() | tuple():
+            return list(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    dump = getattr(value, "model_dump", None)
+    if callable(dump) and not isinstance(value, type):
+        return dump(mode="json")
+    kind = type(value)
+    raise ValidationError(
+        f"a value of type {kind.__module__}.{kind.__qualname__} cannot be kept; give text, "
+        "numbers, true, false, null, bytes, lists and maps of these"
+    )

@@ -1,0 +1,73 @@
+"""Calls functions that may block on threads, without holding up the loop or the end of the process.
+
+A thread cannot be stopped from outside. So these are daemon threads - a function that hangs keeps
+no process alive -, and what a withdrawn function still returns is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+class _Job(NamedTuple):
+    call: Callable[[], object]
+    told: Callable[[tuple[object, BaseException | None]], None]
+
+
+_jobs: SimpleQueue[_Job] = SimpleQueue()
+_idle = threading.Semaphore(0)
+
+
+async def on_thread(function: Callable[[], _Result]) -> _Result:
+    """Call a function on a thread, in a copy of the caller's context.
+
+    Args:
+        function: What to call.
+
+    Returns:
+        What it returns; what it raises is raised here.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def settle(outcome: tuple[object, BaseException | None]) -> None:
+        if not ended.done():
+            ended.set_result(outcome)
+
+    def told(outcome: tuple[object, BaseException | None]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, outcome)
+
+    context = contextvars.copy_context()
+    _jobs.put(_Job(lambda: context.run(function), told))
+    if not _idle.acquire(blocking=False):
+        threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
+    result, error = await ended
+    if error is not None:
+        raise error
+    return result  # type: ignore[no-any-return]
+
+
+def _work() -> None:
+    while True:
+        call, told = _jobs.get()
+        result: object = None
+        error: BaseException | None = None
+        try:
+            result = call()
+        except BaseException as raised:
+            error = raised
+        _idle.release()
+        try:
+            told((result, error))
+        except RuntimeError:  # the loop was closed in this very moment
+            continue
+        finally:
+            del call, told, result, error
