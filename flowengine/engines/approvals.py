@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.inputs import fill_defaults
+from flowengine.engines.results import Decision
 from flowengine.errors import Conflict, InputError, NotAllowed
-from flowengine.settings import Settings
+from flowengine.journal.format import pack, unpack
+from flowengine.journal.store import Vote
+from flowengine.kernel.times import format_time
 from flowengine.validation import validate
 
+if TYPE_CHECKING:
+    from flowengine.journal.store import Store, Wait
+    from flowengine.settings import Settings
+
+DECIDABLE = ("approval", "ask", "question")
+"""Kinds of waits that are decided on; messages and time end the others."""
 MAX_FILES = 10
 MAX_FILE_BYTES = 20 * 1024 * 1024
 _SIGNATURES = {
@@ -50,6 +59,40 @@ def may_decide(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
         return False
     assignees = wait.get("assignees")
     return not assignees or settings.is_one_of(user, assignees)
+
+
+def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) -> Decision:
+    """Decide on a wait: the one function through which every decision comes.
+
+    Args:
+        store: Where the wait is.
+        settings: Knows who is in which group.
+        id: Full id of the wait.
+        answer: What somebody decided.
+        now: The time (ms).
+
+    Returns:
+        The decision that stands, with whether it is this one.
+
+    Raises:
+        Conflict: It was decided otherwise, or closed without a decision.
+    """
+    wait = store.wait(id)
+    if wait.record["kind"] not in DECIDABLE:
+        raise Conflict(f"{id} waits for a {wait.record['kind']}, nobody decides on it")
+    files = check_files(answer.attach)
+    if not wait.open:
+        return _settled(wait, answer, files)
+    decision = check_answer(wait.record, answer, settings)
+    decision["attachments"] = [_keep(store, wait.execution, path) for path in files]
+    event = {"type": "decided", "at": now, "wait": wait.number, **decision}
+    approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
+    standing = store.decide(id, Vote(answer.by, now, approves, pack(event)))
+    if standing.accepted:
+        return _decision(wait, event, first=True)
+    if standing.event is None or standing.settled:
+        return _settled(standing.wait, answer, files)
+    return _agreed(standing.wait, unpack(standing.event), answer, files)
 
 
 def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> dict[str, Any]:
@@ -91,7 +134,7 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     """
     if len(paths) > MAX_FILES:
         raise InputError(f"{len(paths)} files are attached; at most {MAX_FILES} may be")
-    for path in map(os.fspath, paths):
+    for path in [os.fspath(path) for path in paths]:
         if not os.path.isfile(path):
             raise InputError(f"attachment {path}: there is no such file", field="attach")
         size = os.path.getsize(path)
@@ -107,29 +150,95 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     return [os.fspath(path) for path in paths]
 
 
-def differs(standing: Mapping[str, Any], decision: Mapping[str, Any]) -> bool:
-    """Return whether a decision says something else than the one that stands.
+def same(standing: Mapping[str, Any], answer: Answer, files: Sequence[str]) -> bool:
+    """Return whether an answer says what was decided already, as far as it says anything.
 
-    Who said it, when and through what does not count: two people who approve agree.
-    """
-    return any(
-        (standing.get(key) or None) != (decision.get(key) or None)
-        for key in ("choice", "form", "edits", "value", "attachments")
-    ) or bool(decision.get("comment") and decision["comment"] != standing.get("comment"))
-
-
-def conflict(wait: str, standing: Mapping[str, Any], verb: str, at: str) -> Conflict:
-    """Return the error for a decision that came too late.
+    Who says it, when and through what does not count: two people who approve agree.
 
     Args:
-        wait: The wait's id, as people see it.
         standing: The decision that stands.
-        verb: What was decided, as a past participle: `approved`.
-        at: When, as text.
+        answer: What somebody decides now.
+        files: Digests of the files that come with it.
     """
+    said = {"form": answer.form, "edits": answer.edits, "comment": answer.comment}
+    if answer.choice == "result":
+        said["value"] = answer.value
+    stood = {file["sha256"] for file in standing.get("attachments") or ()}
+    return (
+        standing.get("choice") == answer.choice
+        and all(value in (None, standing.get(key)) for key, value in said.items())
+        and (not files or set(files) == stood)
+    )
+
+
+def _keep(store: Store, execution: str, path: str) -> dict[str, Any]:
+    """Keep a file that came with a decision, and return it as data."""
+    from pathlib import Path
+
+    kept = store.put_artifact(execution, Path(path), os.path.basename(path))
+    return {**kept._asdict(), "path": str(store.artifact(kept.sha256))}
+
+
+def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
+    """Return the decision that closed a wait, if the answer is the same.
+
+    Raises:
+        Conflict: The wait was closed without a decision.
+    """
+    if wait.decision is not None:
+        return _agreed(wait, unpack(wait.decision), answer, files)
+    at = f" at {format_time(wait.closed_at)}" if wait.closed_at is not None else ""
+    result = unpack(wait.result) if wait.result else None
+    raise Conflict(
+        f"{wait.id} has {'expired' if wait.how == 'expired' else 'been withdrawn'}{at}",
+        standing=result,
+    )
+
+
+def _agreed(
+    wait: Wait, standing: Mapping[str, Any], answer: Answer, files: Sequence[str]
+) -> Decision:
+    """Return the decision that stands, if the answer is the same.
+
+    Raises:
+        Conflict: It is another one; says who decided what and when.
+    """
+    if same(standing, answer, [_digest(path) for path in files]):
+        return _decision(wait, standing, first=False)
     said = f": {standing['comment']}" if standing.get("comment") else ""
-    message = f"{wait} was already {verb} by {standing.get('by')} at {at}{said}"
-    return Conflict(message, standing=dict(standing))
+    raise Conflict(
+        f"{wait.id} was already {participle(standing['choice'])} by {standing['by']}"
+        f" at {format_time(standing['at'])}{said}",
+        standing={key: value for key, value in standing.items() if key != "type"},
+    )
+
+
+def participle(choice: str) -> str:
+    """Return a choice as what was done: `approved`, `rejected`, `decided as 'later'`."""
+    return {"approve": "approved", "reject": "rejected", "answer": "answered"}.get(
+        choice, f"decided as '{choice}'"
+    )
+
+
+def _decision(wait: Wait, event: Mapping[str, Any], *, first: bool) -> Decision:
+    return Decision(
+        wait.id,
+        wait.execution,
+        event["choice"],
+        event["by"],
+        event["at"],
+        event["via"],
+        event.get("comment"),
+        first,
+        None,
+    )
+
+
+def _digest(path: str) -> str:
+    from hashlib import sha256
+
+    with open(path, "rb") as file:
+        return sha256(file.read()).hexdigest()
 
 
 def _check_person(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> None:
@@ -200,13 +309,16 @@ def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any] | None) -> dict[str
     allowed = wait.get("edit") or []
     if allowed is True:
         allowed = list(subject) if isinstance(subject, dict) else []
-    for name, value in edits.items():
-        if name not in allowed:
+    for path, value in edits.items():
+        if not any(path == name or path.startswith(f"{name}.") for name in allowed):
             known = ", ".join(allowed) or "none"
             raise InputError(
-                f"'{name}' may not be edited", field=name, hint=f"may be edited: {known}"
+                f"'{path}' may not be edited", field=path, hint=f"may be edited: {known}"
             )
-        _check_same_type(name, subject.get(name) if isinstance(subject, dict) else None, value)
+        old = subject
+        for part in path.split("."):
+            old = old.get(part) if isinstance(old, dict) else None
+        _check_same_type(path, old, value)
     return dict(edits)
 
 

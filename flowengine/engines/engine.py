@@ -1,31 +1,53 @@
 """The public engine: everything that the command line does, for Python, sync and async.
 
     with Engine() as engine:
-        result = engine.run(flowengine.load("hello.yaml"), {"name": "Ada"})
+        result = engine.run(engine.load("hello.yaml"), {"name": "Ada"})
 
 Calls that may drive an execution come twice: `run` for plain code, `run_async` for code on an event
-loop. Calls that only read or write the store (`show`, `list`, `waits`, `events`, ...) are short and
-come once; use them from both.
+loop. Calls that only read or write the store (`show`, `executions`, `waits`, `events`, ...) are
+short and come once; use them from both.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from flowengine.engines.approvals import Answer, decide
+from flowengine.engines.driver import Driver
+from flowengine.engines.host import Host
+from flowengine.engines.inputs import check_inputs
+from flowengine.engines.recovery import recover
+from flowengine.engines.results import (
+    Answering,
+    Decision,
+    ExecutionInfo,
+    ExecutionPage,
+    Reason,
+    Result,
+    Sent,
+    Update,
+    WaitInfo,
+    WaitPage,
+)
+from flowengine.engines.seam import RandomIds, SystemClock
+from flowengine.engines.views import result_of
+from flowengine.errors import Conflict, InputError, NotFound, UsageError
+from flowengine.journal.format import pack
+from flowengine.settings import current_user, load_settings
 
 if TYPE_CHECKING:
+    from flowengine.engines.execution import Execution
     from flowengine.engines.flows import Flow
-    from flowengine.engines.results import (
-        Decision,
-        ExecutionInfo,
-        Reason,
-        Result,
-        Sent,
-        Update,
-        WaitInfo,
-    )
-    from flowengine.journal.store import Store
+    from flowengine.engines.local import Local
+    from flowengine.engines.seam import Clock, Ids
+    from flowengine.journal.store import Durability, Pruned, Store
+
+SYNC_SECONDS = 0.1
+"""How long an execution is driven without an event loop before other processes are listened to."""
 
 
 class Engine:
@@ -46,33 +68,80 @@ class Engine:
         stay: Seconds ahead that `run` and its kin stay for waits for time. Pauses of `retry` and
             `loop.every` are always stayed for.
         ttl: Seconds after which an execution whose owner does not move may be taken over.
+        clock: Tells the time.
+        ids: Makes ids.
     """
 
     def __init__(
         self,
         store: str | PathLike[str] | Store | None = "",
         *,
-        durability: str | None = None,
+        durability: Durability | None = None,
         workdir: str | PathLike[str] | None = None,
         user: str | None = None,
         via: str = "python",
         stay: float = 60.0,
         ttl: float = 15.0,
-    ) -> None: ...
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        settings = load_settings(".flowengine")
+        self.user = user or current_user()
+        self._via = via
+        self._host = Host(
+            _open(store, durability or settings.durability or "power"),
+            clock=clock or SystemClock(),
+            ids=ids or RandomIds(),
+            settings=settings,
+            workdir=os.path.abspath(workdir or "."),
+            stay=int(stay * 1000),
+            ttl=int(ttl * 1000),
+        )
+        self._local: Local | None = None
+        self._closed = False
 
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *exc: object) -> None: ...
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(self, *exc: object) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._local is not None:
+            await self._local.close()
+        self.close()
 
     def close(self) -> None:
-        """Save what runs and close the store."""
+        """Give back all leases and close the store; nothing happens the second time."""
+        if not self._closed:
+            self._closed = True
+            self._host.keeper.close()
+            self._host.store.close()
+
+    @property
+    def store(self) -> Store:
+        """The store, for what the engine does not offer."""
+        return self._host.store
 
     # Flows
 
     def load(self, path: str | PathLike[str]) -> Flow:
-        """Read, check and compile a flow file; an unchanged one comes from the store's cache."""
-        ...
+        """Read, check and compile a flow file; an unchanged one comes from the store's cache.
+
+        A file with errors is a `FlowFileError` that holds all of them.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The flow.
+        """
+        from flowengine.engines.flows import load_cached
+
+        return load_cached(self._host.store, fspath(path))
 
     # Driving
 
@@ -86,9 +155,16 @@ class Engine:
     ) -> Result:
         """Start an execution and drive it until it ends or only waits.
 
-        The same `id` again goes on with the first execution of that id.
+        Args:
+            flow: A flow, or the path of its file.
+            inputs: By name; those with a default may be left out.
+            id: Its id; the same id again goes on with the first execution of that id.
+            labels: For lists.
+
+        Returns:
+            How it stands.
         """
-        ...
+        return self._drive(self._new(flow, inputs, id, labels))
 
     async def run_async(
         self,
@@ -98,8 +174,8 @@ class Engine:
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Result:
-        """As `run`, on the running event loop; many at once share commits."""
-        ...
+        """Do as `run`, on the running event loop; many at once share commits."""
+        return await self._drive_async(self._new(flow, inputs, id, labels))
 
     def start(
         self,
@@ -109,58 +185,81 @@ class Engine:
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> str:
-        """Record a new execution without driving it, and return its id; `resume` goes on."""
-        ...
+        """Record a new execution without driving it; `resume` begins it, in any process.
+
+        Args:
+            flow: A flow, or the path of its file.
+            inputs: By name.
+            id: Its id; the same id again changes nothing.
+            labels: For lists.
+
+        Returns:
+            Its id.
+        """
+        from flowengine.engines.beginning import record
+
+        return record(self._host, self._flow(flow), inputs or {}, id, labels or {}, self.user)
 
     def resume(self, execution: str, *, on_crash: str | None = None) -> Result:
         """Go on with an execution until it ends or only waits.
 
-        `on_crash` (`retry` or `fail`) answers all questions about uncertain steps at once.
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            on_crash: `retry` or `fail` answers all questions about uncertain steps at once.
+
+        Returns:
+            How it stands. `Conflict` if another process holds it.
         """
-        ...
+        result = self._drive(self._loaded(execution))
+        while on_crash and self._answer_questions(result, on_crash):
+            result = self._drive(self._loaded(result.execution))
+        return result
 
     async def resume_async(self, execution: str, *, on_crash: str | None = None) -> Result:
-        """As `resume`, on the running event loop."""
-        ...
+        """Do as `resume`, on the running event loop; one that is driven here is awaited."""
+        result = await self._drive_async(self._loaded(execution))
+        while on_crash and self._answer_questions(result, on_crash):
+            result = await self._drive_async(self._loaded(result.execution))
+        return result
 
-    def decide(
-        self,
-        wait: str,
-        choice: str,
-        *,
-        form: Mapping[str, Any] | None = None,
-        edits: Mapping[str, Any] | None = None,
-        comment: str | None = None,
-        attach: Sequence[str | PathLike[str]] = (),
-        value: Any = None,
-        by: str | None = None,
-        resume: bool = True,
-    ) -> Decision:
+    def decide(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
         """Decide on an approval, or answer a question (`retry`, `result` with `value`, `fail`).
 
-        The decision is recorded first; then, with `resume`, the execution goes on in this process
-        if no other one holds it. The same decision again is fine; another one is a `Conflict`.
+        The decision is recorded first; then the execution goes on in this process, if no other one
+        holds it. The same decision again is fine; another one is a `Conflict` that tells who
+        decided what and when.
+
+        Args:
+            wait: Id of the wait, or any unambiguous beginning of it.
+            choice: Id of the choice.
+            **answer: What comes with it, see `Answering`.
+
+        Returns:
+            The decision that stands.
         """
-        ...
+        decision = self._decided(wait, choice, answer)
+        return decision._replace(result=self._go_on(decision.execution, answer))
 
-    async def decide_async(
-        self,
-        wait: str,
-        choice: str,
-        *,
-        form: Mapping[str, Any] | None = None,
-        edits: Mapping[str, Any] | None = None,
-        comment: str | None = None,
-        attach: Sequence[str | PathLike[str]] = (),
-        value: Any = None,
-        by: str | None = None,
-        resume: bool = True,
-    ) -> Decision:
-        """As `decide`, on the running event loop."""
-        ...
+    async def decide_async(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
+        """Do as `decide`, on the running event loop."""
+        decision = self._decided(wait, choice, answer)
+        return decision._replace(result=await self._go_on_async(decision.execution, answer))
 
-    # approve(wait, **as decide), approve_async: the one choice that counts as approve
-    # reject(wait, **as decide), reject_async: the one choice that counts as reject
+    def approve(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+        """Decide with the choice that counts as approval; as `decide`."""
+        return self.decide(wait, self._choice(wait, "approve"), **answer)
+
+    async def approve_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+        """Do as `approve`, on the running event loop."""
+        return await self.decide_async(wait, self._choice(wait, "approve"), **answer)
+
+    def reject(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+        """Decide with the choice that counts as rejection; as `decide`."""
+        return self.decide(wait, self._choice(wait, "reject"), **answer)
+
+    async def reject_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
+        """Do as `reject`, on the running event loop."""
+        return await self.decide_async(wait, self._choice(wait, "reject"), **answer)
 
     def signal(
         self,
@@ -173,24 +272,82 @@ class Engine:
         by: str | None = None,
         resume: bool = True,
     ) -> Sent:
-        """Send a signal to an execution, or to the open one that has the key."""
-        ...
+        """Send a signal to an execution, or to the open one that has the key.
 
-    # signal_async
+        It is stored first; then the execution goes on here, if no other process holds it.
+
+        Args:
+            name: Of a signal that the flow declares.
+            data: Must fit the declared schema.
+            execution: Id, or any unambiguous beginning of it.
+            key: In place of `execution`.
+            id: A second signal of the same id is not stored.
+            by: Who sends it, as `user:NAME`. Default: the engine's user.
+            resume: Go on with the execution.
+
+        Returns:
+            To which execution it went.
+        """
+        sent = self._send_signal(name, data, execution, key, id, by)
+        return sent._replace(result=self._go_on(sent.execution, {"resume": resume}))
+
+    async def signal_async(
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        execution: str | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        by: str | None = None,
+        resume: bool = True,
+    ) -> Sent:
+        """Do as `signal`, on the running event loop."""
+        sent = self._send_signal(name, data, execution, key, id, by)
+        return sent._replace(result=await self._go_on_async(sent.execution, {"resume": resume}))
 
     def cancel(
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
     ) -> Result:
-        """Cancel; `now` skips `finally` and compensation. An owner elsewhere does it itself."""
-        ...
+        """Cancel an execution; a process that holds it does it itself.
 
-    # cancel_async
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            reason: For the history.
+            now: Skip `finally` and compensation.
+            by: Who asks. Default: the engine's user.
+
+        Returns:
+            How it stands; still open if another process is at it. `Conflict` if it has ended.
+        """
+        id = self._send_cancel(execution, reason, now, by)
+        return self._go_on(id, {}) or self.result(id)
+
+    async def cancel_async(
+        self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
+    ) -> Result:
+        """Do as `cancel`, on the running event loop."""
+        id = self._send_cancel(execution, reason, now, by)
+        return await self._go_on_async(id, {}) or self.result(id)
 
     def retry(self, execution: str, *, step: str | None = None, by: str | None = None) -> Result:
-        """Start a failed execution again from what failed, or from `step` (an address)."""
-        ...
+        """Start a failed execution again from what failed.
 
-    # retry_async
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            step: Address of the step to start from. Default: the one that failed.
+            by: Who asks. Default: the engine's user.
+
+        Returns:
+            How it stands then.
+        """
+        return self._drive(self._retried(execution, step, by))
+
+    async def retry_async(
+        self, execution: str, *, step: str | None = None, by: str | None = None
+    ) -> Result:
+        """Do as `retry`, on the running event loop."""
+        return await self._drive_async(self._retried(execution, step, by))
 
     def fork(
         self,
@@ -201,24 +358,67 @@ class Engine:
         flow: Flow | str | PathLike[str] | None = None,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
-        resume: bool = True,
     ) -> Result:
-        """Start a new execution from the point where `at` (an address) started in an old one."""
-        ...
+        """Start a new execution from the point where a step of an old one began.
 
-    # fork_async
+        Args:
+            execution: The old one's id, or any unambiguous beginning of it; it is not changed.
+            at: Address of the step.
+            set: State to write before it begins.
+            flow: A changed flow; all that comes before the point must be as it was.
+            id: Id of the new execution.
+            labels: For lists.
+
+        Returns:
+            How the new execution stands, after driving it.
+        """
+        return self._drive(self._forked(execution, at, set, flow, id, labels))
+
+    async def fork_async(
+        self,
+        execution: str,
+        *,
+        at: str,
+        set: Mapping[str, Any] | None = None,
+        flow: Flow | str | PathLike[str] | None = None,
+        id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Do as `fork`, on the running event loop."""
+        return await self._drive_async(self._forked(execution, at, set, flow, id, labels))
 
     # Looking
 
-    def find(self, prefix: str) -> str:
+    def find(self, beginning: str) -> str:
         """Return the id of the one execution whose id begins so."""
-        ...
+        return self._host.store.find_execution(beginning)
+
+    def result(self, execution: str) -> Result:
+        """Return how an execution stands, without driving it.
+
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+
+        Returns:
+            As `run` returns it.
+        """
+        return result_of(self._read(execution))
 
     def show(self, execution: str, *, step: str | None = None) -> ExecutionInfo:
-        """Return all about an execution; with `step` (an address) only that one, in full."""
-        ...
+        """Return all about an execution, read from its journal.
 
-    def list(
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            step: Address of a step; then `steps` holds only that, with its input and each attempt.
+
+        Returns:
+            The keys of `ExecutionInfo`.
+        """
+        from flowengine.engines.history import show
+
+        return show(self._host, self.find(execution), step)
+
+    def executions(
         self,
         *,
         flow: str | None = None,
@@ -227,12 +427,26 @@ class Engine:
         since: int | None = None,
         limit: int = 50,
         after: str | None = None,
-    ) -> list[ExecutionInfo]:
-        """Return a page of executions, newest first; `after` is the last id of the page before.
+    ) -> ExecutionPage:
+        """Return a page of executions, newest first; a page costs the same however many there are.
 
-        `since` is a time in milliseconds since 1970.
+        Args:
+            flow: Id of the flow.
+            status: Of the executions.
+            labels: All of them must be there.
+            since: Created at this time or later, in milliseconds since 1970.
+            limit: Size of the page.
+            after: `next` of the page before.
+
+        Returns:
+            The page.
         """
-        ...
+        from flowengine.engines.views import execution_view
+        from flowengine.journal.store import ExecutionFilter
+
+        wanted = ExecutionFilter(flow, status, labels or {}, since)
+        page = self._host.store.executions(wanted, after, limit)
+        return ExecutionPage([execution_view(record) for record in page.items], page.next)
 
     def waits(
         self,
@@ -242,40 +456,358 @@ class Engine:
         assignee: str | None = None,
         batch: str | None = None,
         status: str = "pending",
-        kinds: Iterable[str] | None = None,
+        kinds: Iterable[str] = (),
+        since: int | None = None,
+        before: int | None = None,
         limit: int = 50,
         after: str | None = None,
-    ) -> list[WaitInfo]:
-        """Return a page of waits, oldest first; `after` is the last id of the page before.
+    ) -> WaitPage:
+        """Return a page of waits, oldest first.
 
-        `assignee` (`user:NAME`) gives those that the user may decide, by name or group.
+        Args:
+            flow: Id of the flow.
+            execution: Id of an execution, or any unambiguous beginning of it.
+            assignee: `user:NAME`: those that the user may answer, by name or group.
+            batch: Their `batch`.
+            status: `pending`, `closed` or `all`.
+            kinds: See `WaitInfo.kind`; empty: all.
+            since: Opened at this time or later, in milliseconds since 1970.
+            before: Opened at this time or earlier.
+            limit: Size of the page.
+            after: `next` of the page before.
+
+        Returns:
+            The page.
         """
-        ...
+        from flowengine.engines.lists import waits
+
+        found = None if execution is None else self.find(execution)
+        wanted = {"flow": flow, "execution": found, "batch": batch, "since": since}
+        wanted |= {"state": status, "kinds": tuple(kinds), "before": before}
+        return waits(self._host, wanted, assignee, limit, after)
 
     def wait(self, wait: str) -> WaitInfo:
         """Return one wait, open or closed, by any unambiguous beginning of its id."""
-        ...
+        from flowengine.engines.lists import stored_wait_view
+
+        store = self._host.store
+        return stored_wait_view(store.wait(store.find_wait(wait)))
 
     def events(self, execution: str, *, since: int = 0) -> Iterator[dict[str, Any]]:
-        """Yield the journal's entries from number `since` on: `{seq, at, type, address?, ...}`."""
-        ...
+        """Return the entries of a journal: `{seq, at, type, address?, ...}` each.
+
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            since: Number of the first one wanted.
+
+        Returns:
+            An iterator that reads as it goes and ends at the last entry.
+        """
+        from flowengine.engines.history import entries
+
+        return entries(self._host, self.find(execution), since)
 
     def why(self, execution: str) -> list[Reason]:
         """Return for each live branch what it waits for, since when, and what would wake it."""
-        ...
+        from flowengine.engines.reasons import reasons
 
-    def prune(
-        self, *, older: float = 0.0, status: Iterable[str] | None = None, dry_run: bool = False
-    ) -> list[str]:
-        """Delete executions that ended more than `older` seconds ago, and return their ids."""
-        ...
+        return reasons(self._host, self._read(execution))
+
+    def prune(self, *, older: float = 0.0, status: Iterable[str] = ()) -> Pruned:
+        """Delete executions that have ended, with all that only they refer to.
+
+        Args:
+            older: Only those that ended so many seconds ago or earlier.
+            status: Only those with one of these statuses; empty: all ends.
+
+        Returns:
+            How much was deleted.
+        """
+        from flowengine.journal.store import ENDED
+
+        before = self._host.clock.now() - int(older * 1000)
+        return self._host.store.prune(before, tuple(status) or ENDED)
 
     # Being told
 
     def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
-        """Call `callback` with every update of executions driven here; returns how to stop it."""
-        ...
+        """Let a callback be told of every update of the executions that are driven here.
 
-    def updates(self, execution: str | None = None) -> AsyncIterator[Update]:
-        """Iterate over updates, of one execution (until its end) or of all driven here."""
-        ...
+        It is called after what it tells is on disk; texts that steps print may come from the
+        thread of the step. What it raises is dropped.
+
+        Args:
+            callback: Takes an `Update`.
+
+        Returns:
+            Call it to end the subscription.
+        """
+        subscribers = self._host.subscribers
+        subscribers.append(callback)
+        return lambda: subscribers.remove(callback) if callback in subscribers else None
+
+    async def updates(self, execution: str | None = None) -> AsyncIterator[Update]:
+        """Iterate over updates as they come.
+
+        Args:
+            execution: Full id of one execution: then the iterator ends when that ends or only
+                waits. Default: all that are driven here, without end.
+
+        Yields:
+            The updates.
+        """
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[Update] = asyncio.Queue()
+        end = self.subscribe(lambda update: loop.call_soon_threadsafe(queue.put_nowait, update))
+        try:
+            while True:
+                update = await queue.get()
+                if execution in (None, update.execution):
+                    yield update
+                    if execution is not None and update.kind == "end":
+                        return
+        finally:
+            end()
+
+    # Inside
+
+    def _flow(self, flow: Flow | str | PathLike[str]) -> Flow:
+        if isinstance(flow, str | PathLike):
+            return self.load(flow)
+        return flow
+
+    def _new(
+        self,
+        flow: Flow | str | PathLike[str],
+        inputs: Mapping[str, Any] | None,
+        id: str | None,
+        labels: Mapping[str, str] | None,
+    ) -> Execution:
+        """Return a new execution, or the one that has this id already."""
+        from flowengine.engines.beginning import begin
+
+        if id is not None:
+            try:
+                self._host.store.execution(id)
+            except NotFound:
+                pass
+            else:
+                return self._loaded(id)
+        return begin(self._host, self._flow(flow), inputs or {}, id, labels or {}, self.user)
+
+    def _loaded(self, execution: str) -> Execution:
+        """Return an execution with its lease, and what happened meanwhile in its queue."""
+        host, id = self._host, self.find(execution)
+        if self._local is not None and id in self._local.executions:
+            return self._local.executions[id]
+        epoch = host.keeper.acquire(id)
+        try:
+            loaded = host.store.load(id)
+            found = host.execution(id, host.programs.by_hash(loaded.record.hash), epoch)
+            found.load(loaded)
+            recover(found, host.store.inbox(id), host.clock.now())
+        except BaseException:
+            host.store.release([(id, epoch)])
+            raise
+        return found
+
+    def _read(self, execution: str) -> Execution:
+        """Return an execution as it stands in the store, to be looked at only."""
+        loaded = self._host.store.load(self.find(execution))
+        program = self._host.programs.by_hash(loaded.record.hash)
+        found = self._host.execution(loaded.record.id, program, 0)
+        found.load(loaded)
+        return found
+
+    def _drive(self, execution: Execution) -> Result:
+        """Drive an execution without an event loop, as far as that goes."""
+        _refuse_on_loop()
+        driver = Driver(self._host)
+        driver.add(execution)
+        until = self._host.clock.now() + int(SYNC_SECONDS * 1000)
+        try:
+            while driver.ready and not driver.left and self._host.clock.now() <= until:
+                driver.turn()
+        except BaseException:
+            driver.release(execution)
+            raise
+        if execution.error is None and driver.executions:
+            self._drive_on_loop(execution, driver)
+        if execution.error is not None:
+            raise execution.error
+        return result_of(execution)
+
+    def _drive_on_loop(self, execution: Execution, driver: Driver) -> None:
+        from flowengine.engines.local import drive_alone
+
+        execution.queued = False
+        drive_alone(self._host, execution, [run for _, run in driver.left])
+
+    async def _drive_async(self, execution: Execution) -> Result:
+        """Drive an execution on the running event loop."""
+        from flowengine.engines.local import Local
+
+        if self._local is None or not self._local.is_here():
+            self._local = Local(self._host)
+        await self._local.drive(execution)
+        return result_of(execution)
+
+    def _go_on(self, execution: str, answer: Mapping[str, Any]) -> Result | None:
+        """Go on with an execution that was sent something, if nobody else does."""
+        if not answer.get("resume", True):
+            return None
+        try:
+            return self.resume(execution)
+        except Conflict:
+            return None
+
+    async def _go_on_async(self, execution: str, answer: Mapping[str, Any]) -> Result | None:
+        """As `_go_on`; an execution that is driven here takes it and is not waited for."""
+        if self._local is not None and execution in self._local.executions:
+            self._local.read_inbox(self._local.executions[execution])
+            return None
+        if not answer.get("resume", True):
+            return None
+        try:
+            return await self.resume_async(execution)
+        except Conflict:
+            return None
+
+    def _decided(self, wait: str, choice: str, answer: Answering) -> Decision:
+        """Record a decision."""
+        host = self._host
+        by = answer.get("by") or self.user
+        via = self._via if by == self.user else f"{self._via}, entered by {self.user}"
+        return decide(
+            host.store,
+            host.settings,
+            host.store.find_wait(wait),
+            Answer(
+                choice,
+                by,
+                via,
+                answer.get("form"),
+                answer.get("edits"),
+                answer.get("comment"),
+                answer.get("attach", ()),
+                answer.get("value"),
+            ),
+            host.clock.now(),
+        )
+
+    def _choice(self, wait: str, counts_as: str) -> str:
+        """Return the one choice of a wait that counts so.
+
+        Raises:
+            InputError: There is none, or there are several.
+        """
+        choices = self.wait(wait).get("choices", [])
+        found: list[str] = [c["id"] for c in choices if c.get("counts_as") == counts_as]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(choice["id"] for choice in choices) or "none"
+        how_many = "several choices" if found else "no choice"
+        raise InputError(
+            f"{how_many} of {wait} count as {counts_as}",
+            field="choice",
+            hint=f"decide with one of: {known}",
+        )
+
+    def _answer_questions(self, result: Result, choice: str) -> bool:
+        """Answer all open questions about uncertain steps; return whether there were any.
+
+        Raises:
+            UsageError: The choice answers no question.
+        """
+        if choice not in ("retry", "fail"):
+            raise UsageError(f"on_crash is {choice!r}", hint="it is retry or fail")
+        questions = [wait for wait in result.waits if wait["kind"] == "question"]
+        for wait in questions:
+            self._decided(wait["id"], choice, {})
+        return bool(questions)
+
+    def _send_signal(
+        self,
+        name: str,
+        data: Any,
+        execution: str | None,
+        key: str | None,
+        id: str | None,
+        by: str | None,
+    ) -> Sent:
+        from flowengine.engines.signals import send_signal
+
+        found = None if execution is None else self.find(execution)
+        return send_signal(self._host, name, data, found, key, id, by or self.user)
+
+    def _send_cancel(self, execution: str, reason: str, now: bool, by: str | None) -> str:
+        """Record a request to cancel, and return the full id of the execution."""
+        host, id = self._host, self.find(execution)
+        at = host.clock.now()
+        event = {"type": "cancel", "at": at, "reason": reason, "by": by or self.user, "now": now}
+        host.store.send(id, pack(event), at, host.ids.message())
+        return id
+
+    def _retried(self, execution: str, step: str | None, by: str | None) -> Execution:
+        """Return a failed execution that is about to start again.
+
+        Raises:
+            Conflict: It has not failed.
+        """
+        found = self._loaded(execution)
+        status = found.state["status"]
+        if status != "failed":
+            if found.epoch:
+                self._host.store.release([(found.id, found.epoch)])
+            raise Conflict(
+                f"execution {found.id} is {status}; only a failed one can be tried again",
+                hint=f"flowengine show {found.id}",
+            )
+        now = self._host.clock.now()
+        found.queue.append({"type": "retry", "at": now, "step": step, "by": by or self.user})
+        return found
+
+    def _forked(
+        self,
+        execution: str,
+        at: str,
+        set: Mapping[str, Any] | None,
+        flow: Flow | str | PathLike[str] | None,
+        id: str | None,
+        labels: Mapping[str, str] | None,
+    ) -> Execution:
+        from flowengine.engines.fork import fork
+
+        changed = None if flow is None else self._flow(flow)
+        old = self.find(execution)
+        return fork(self._host, old, at, set or {}, changed, id, labels, self.user)
+
+
+def _open(store: str | PathLike[str] | Store | None, durability: Durability) -> Store:
+    """Return a store: the one given, one in a folder, or one in memory."""
+    if store is None:
+        from flowengine.journal.memory import MemoryStore
+
+        return MemoryStore()
+    if isinstance(store, str | PathLike):
+        from flowengine.journal.sqlite import SqliteStore
+
+        folder = fspath(store) or os.environ.get("FLOWENGINE_STORE") or ".flowengine"
+        return SqliteStore(folder, durability)
+    return store
+
+
+def _refuse_on_loop() -> None:
+    """Refuse to block an event loop that runs in this thread.
+
+    Raises:
+        UsageError: One does.
+    """
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        raise UsageError(
+            "an event loop runs in this thread, which this call would block",
+            hint="await the call of the same name that ends in _async",
+        )

@@ -6,6 +6,8 @@ texts. The named tuples are what a caller reads field by field.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from flowengine.kernel.commands import Observation
@@ -145,6 +147,40 @@ class Result(NamedTuple):
     def ended(self) -> bool:
         """Whether it will never move again."""
         return self.status in ENDED
+
+
+class ExecutionPage(NamedTuple):
+    """A page of executions, newest first."""
+
+    items: list[ExecutionInfo]
+    next: str | None
+    """Give it as `after` to get the next page; None: this was the last."""
+
+
+class WaitPage(NamedTuple):
+    """A page of waits, oldest first."""
+
+    items: list[WaitInfo]
+    next: str | None
+    """Give it as `after` to get the next page; None: this was the last."""
+
+
+class Answering(TypedDict, total=False):
+    """What may come with a decision."""
+
+    form: Mapping[str, Any]
+    """What was filled in."""
+    edits: Mapping[str, Any]
+    """Field of `subject`, or dotted path into it → new value."""
+    comment: str
+    attach: Sequence[str | PathLike[str]]
+    """Files that go with it."""
+    value: Any
+    """With the choice `result` of a question: the output that the step is taken to have."""
+    by: str
+    """Who decides, as `user:NAME`. Default: the engine's user."""
+    resume: bool
+    """Go on with the execution; else it is only recorded. Default: yes."""
 
 
 class Decision(NamedTuple):

@@ -1,0 +1,252 @@
+"""Moves executions: apply what happened, commit, carry out what follows, and again.
+
+One `turn` takes all executions that something has happened to, puts what they did into one
+transaction, and only then does what follows from it. A driver by itself runs what ends at once:
+steps marked as quick, and all that needs no step. What has to be awaited is left to `Local`, so an
+execution without such steps needs no event loop.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.execution import Execution, Told
+from flowengine.engines.recovery import fire, recover, take_message
+from flowengine.engines.results import Update
+from flowengine.engines.runner import AttemptFailed
+from flowengine.engines.views import entry_view, result_of, wait_view
+from flowengine.errors import Conflict, StoreError
+from flowengine.journal.store import Wait
+from flowengine.kernel.commands import Command, Notify, Run, Stop
+from flowengine.kernel.events import Event
+
+if TYPE_CHECKING:
+    from flowengine.engines.host import Host
+    from flowengine.engines.runner import QuickCall
+
+QUICK_SECONDS = 0.005
+"""How long quick steps may run before what they gave is committed."""
+
+
+class Driver:
+    """Drives executions synchronously, as far as nothing has to be awaited.
+
+    Args:
+        host: What they share.
+
+    Attributes:
+        executions: Those that are driven here, by id.
+        ready: Those that have events to be applied.
+        left: Attempts that have to be awaited.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.executions: dict[str, Execution] = {}
+        self.ready: list[Execution] = []
+        self.left: list[tuple[Execution, Run]] = []
+
+    def add(self, execution: Execution) -> None:
+        """Drive an execution from now on; it has a lease and perhaps events in its queue."""
+        self.executions[execution.id] = execution
+        self.look(execution)
+
+    def post(self, execution: Execution, event: Event) -> None:
+        """Let something have happened to an execution."""
+        execution.queue.append(event)
+        self.look(execution)
+
+    def look(self, execution: Execution) -> None:
+        """Look at an execution in the next turn: events to apply, or it may be let go."""
+        if not execution.queued:
+            execution.queued = True
+            self.ready.append(execution)
+
+    def turn(self) -> None:
+        """Apply, commit and carry out for all executions that are ready."""
+        ready, self.ready = self.ready, []
+        going = []
+        appends = []
+        for execution in ready:
+            execution.queued = False
+            if self.executions.get(execution.id) is not execution:
+                continue
+            try:
+                execution.told = Told([], [], []) if self.host.subscribers else None
+                execution.apply_queue()
+            except Exception as error:
+                self.halt(execution, error)
+                continue
+            going.append(execution)
+            appends.append(execution.take(release=self._may_rest(execution)))
+        if not appends:
+            return
+        try:
+            verdicts = self.host.store.commit(appends)
+        except StoreError as error:
+            for execution in going:
+                self.halt(execution, error)
+            return
+        for execution, append, verdict in zip(going, appends, verdicts, strict=True):
+            try:
+                if verdict is not None:
+                    self._refused(execution, verdict)
+                elif append.release:
+                    self._rest(execution)
+                else:
+                    self._follow(execution)
+            except Exception as error:
+                self.halt(execution, error)
+
+    def start(self, execution: Execution, run: Run) -> None:
+        """Begin an attempt that has to be awaited."""
+        self.left.append((execution, run))
+
+    def stop(self, execution: Execution, stop: Stop) -> None:
+        """Withdraw an attempt; here only one can be meant that has not begun."""
+        self.left = [
+            (other, run)
+            for other, run in self.left
+            if other is not execution or run.unit != stop.unit
+        ]
+
+    def rested(self, execution: Execution) -> None:
+        """Be told that an execution has ended or only waits; its lease is given back."""
+
+    def halt(self, execution: Execution, error: Exception) -> None:
+        """Stop driving an execution that cannot go on in this process; it is saved as it was."""
+        execution.error = error
+        self.executions.pop(execution.id, None)
+        self.release(execution)
+
+    def release(self, execution: Execution) -> None:
+        """Give back the lease of an execution, if the store can still be written."""
+        with suppress(StoreError):
+            self.host.store.release([(execution.id, execution.epoch)])
+
+    def read_inbox(self, execution: Execution) -> None:
+        """Take what others have sent to an execution."""
+        now = self.host.clock.now()
+        for message in self.host.store.inbox(execution.id):
+            if take_message(execution, message, now):
+                self.look(execution)
+
+    def fire_timers(self, execution: Execution) -> None:
+        """Let the timers of an execution fire that are due; decisions made before come first."""
+        now = self.host.clock.now()
+        timers = execution.due_timers(now)
+        if not timers:
+            return
+        try:
+            self.read_inbox(execution)
+        except StoreError as error:
+            self.halt(execution, error)
+            return
+        for _, timer in timers:
+            fire(execution, timer, now)
+        self.look(execution)
+
+    def _may_rest(self, execution: Execution) -> bool:
+        """Return whether nothing will happen here until a time, a message or a person."""
+        status = execution.state["status"]
+        if execution.work or status == "running":
+            return False
+        return execution.ended or not execution.stays(self.host.clock.now() + self.host.stay)
+
+    def _refused(self, execution: Execution, verdict: Conflict) -> None:
+        """Go back to what the store holds if a decision was first; else it is somebody else's."""
+        if not isinstance(verdict.standing, Wait):
+            self.halt(execution, verdict)
+            return
+        execution.load_again(self.host.store.load(execution.id))
+        self.read_inbox(execution)
+        self.look(execution)
+
+    def _rest(self, execution: Execution) -> None:
+        """Let go of an execution; a message that came in the same moment is still taken."""
+        execution.epoch = 0
+        self._follow(execution)
+        store = self.host.store
+        if not execution.ended and store.inbox(execution.id):
+            with suppress(Conflict):
+                execution.epoch = self.host.keeper.acquire(execution.id)
+                execution.load(store.load(execution.id))
+                recover(execution, store.inbox(execution.id), self.host.clock.now())
+                self.look(execution)
+                return
+        del self.executions[execution.id]
+        if self.host.subscribers:
+            self.host.tell(Update(execution.id, "end", result_of(execution)))
+        self.rested(execution)
+
+    def _follow(self, execution: Execution) -> None:
+        """Carry out what follows from events that are on disk, in order."""
+        if execution.told is not None:
+            self._report(execution, execution.told)
+        commands = execution.commands
+        if not commands:
+            return
+        execution.commands = []
+        until = monotonic() + QUICK_SECONDS
+        for i, command in enumerate(commands):
+            if isinstance(command, Run):
+                call = execution.program.runner.quick(command.step)
+                if call is None:
+                    self.start(execution, command)
+                else:
+                    self.post(execution, self._attempt(execution, command, call))
+                    if monotonic() > until:
+                        execution.commands = commands[i + 1 :]
+                        return
+            else:
+                self._carry(execution, command)
+
+    def _attempt(self, execution: Execution, run: Run, call: QuickCall) -> Event:
+        """Run a quick step and return what came of it."""
+        try:
+            value = call(execution.context, run)
+        except AttemptFailed as failure:
+            return failed(run, failure, self.host.clock.now())
+        return succeeded(run, value, self.host.clock.now())
+
+    def _carry(self, execution: Execution, command: Command) -> None:
+        """Carry out a command that begins no attempt; the end needs nothing, it was committed."""
+        if isinstance(command, Stop):
+            self.stop(execution, command)
+        elif isinstance(command, Notify):
+            self.host.tell(Update(execution.id, "notify", command._asdict()))
+
+    def _report(self, execution: Execution, told: Told) -> None:
+        """Tell subscribers what is on disk now."""
+        tell = self.host.tell
+        for seq, event, address in told.entries:
+            tell(Update(execution.id, "event", entry_view(seq, event, address)))
+        for step in told.steps:
+            tell(Update(execution.id, "step", None, step))
+        flow = execution.context.flow
+        for record, how in told.waits:
+            tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
+
+
+def succeeded(run: Run, value: Any, now: int) -> Event:
+    """Return the event of an attempt that ended well."""
+    return {
+        "type": "succeeded",
+        "at": now,
+        "unit": run.unit,
+        "attempt": run.attempt,
+        "value": value,
+    }
+
+
+def failed(run: Run, failure: AttemptFailed, now: int) -> Event:
+    """Return the event of an attempt that failed."""
+    return {
+        "type": "failed",
+        "at": now,
+        "unit": run.unit,
+        "attempt": run.attempt,
+        "error": failure.error,
+    }

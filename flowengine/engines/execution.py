@@ -1,0 +1,340 @@
+"""An execution in memory: its state, what it has done that is not on disk yet, what is to follow.
+
+No event loop and no clock here. Events are applied one after the other; what they change is
+collected into one `Append`; the commands that follow wait here until that is on disk.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.views import address_of
+from flowengine.errors import InputError
+from flowengine.journal.format import pack, pack_snapshot, unpack, unpack_snapshot
+from flowengine.journal.store import Append, ClosedWait, Head, NewExecution
+from flowengine.kernel import advance, new_state, pending
+from flowengine.kernel.commands import (
+    ClearTimer,
+    CloseWait,
+    Command,
+    Observation,
+    OpenWait,
+    Run,
+    SetTimer,
+    Stop,
+)
+from flowengine.kernel.events import Event
+
+if TYPE_CHECKING:
+    from flowengine.engines.programs import Program
+    from flowengine.journal.store import Loaded
+    from flowengine.kernel.state import State
+    from flowengine.sdk import Execution as Context
+
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+SMALLEST_TAIL = 32_768
+"""Bytes of events that no snapshot is taken for: replaying them takes a few milliseconds."""
+
+
+class Told(NamedTuple):
+    """What subscribers will be told once it is on disk."""
+
+    entries: list[tuple[int, Event, str | None]]
+    """(number, event, address) of each event."""
+    steps: list[Observation]
+    waits: list[tuple[dict[str, Any], str | None]]
+    """(record, how it was closed) of each wait that opened, changed or closed."""
+
+
+class Execution:
+    """One execution at work.
+
+    Attributes:
+        id: Full id.
+        context: What steps may know of it.
+        program: Its flow, linked.
+        state: The kernel's; changed by `apply` only.
+        epoch: Of the lease under which it is written.
+        seq: Number of events that are on disk.
+        queue: Events to be applied by the next `take`.
+        commands: What follows from events that are on disk, to be carried out in order.
+        work: Unit → what runs its attempt.
+        waits: Number → record of each open wait.
+        timers: Number → (due, stay) of each timer.
+        told: What happened since the last commit, for subscribers; None if nobody listens.
+        error: Why it cannot go on in this process.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_closed",
+        "_events",
+        "_head",
+        "_heap",
+        "_keys",
+        "_messages",
+        "_new",
+        "_opened",
+        "_snapshot",
+        "_tail",
+        "_taken",
+        "commands",
+        "context",
+        "epoch",
+        "error",
+        "id",
+        "program",
+        "queue",
+        "queued",
+        "seq",
+        "state",
+        "timers",
+        "told",
+        "waits",
+        "work",
+    )  # fmt: skip
+
+    def __init__(self, id: str, program: Program, context: Context, epoch: int) -> None:
+        self.id = id
+        self.program = program
+        self.context = context
+        self.epoch = epoch
+        self.state: State = new_state()
+        self.seq = 0
+        self.queue: list[Event] = []
+        self.queued = False
+        self.commands: list[Command] = []
+        self.work: dict[int, Any] = {}
+        self.waits: dict[int, dict[str, Any]] = {}
+        self.timers: dict[int, tuple[int, bool]] = {}
+        self.told: Told | None = None
+        self.error: Exception | None = None
+        self._heap: list[tuple[int, int]] = []
+        self._batch: list[Event] = []
+        self._events: list[tuple[int, bytes]] = []
+        self._opened: dict[int, dict[str, Any]] = {}
+        self._closed: list[ClosedWait] = []
+        self._taken: list[int] = []
+        self._messages: set[int] = set()
+        self._keys: list[tuple[str, str]] = []
+        self._new: NewExecution | None = None
+        self._head: tuple[str, int | None] = ("", None)
+        self._tail = 0
+        self._snapshot = 0
+
+    def begin(self, new: NewExecution, started: Event) -> None:
+        """Make it a new execution, which the next `take` creates."""
+        self._new = new
+        self.queue.append(started)
+
+    def load(self, loaded: Loaded) -> None:
+        """Take over what the store holds, in place of what is here.
+
+        What runs in this process goes on: `work` is kept.
+        """
+        self.state, self.seq = new_state(), 0
+        self._snapshot = self._tail = 0
+        if loaded.snapshot is not None:
+            self.seq, packed = loaded.snapshot
+            self.state = unpack_snapshot(packed)
+            self._snapshot = len(packed)
+        graph = self.program.graph
+        for entry in loaded.tail:
+            advance(graph, self.state, unpack(entry.payload))
+            self._tail += len(entry.payload)
+            self.seq = entry.seq + 1
+        self._head = (loaded.record.status, loaded.record.due)
+        for unsaved in (
+            self.queue, self.commands, self.waits, self.timers, self._heap,
+            self._events, self._opened, self._closed, self._taken, self._messages,
+        ):  # fmt: skip
+            unsaved.clear()
+        for command in pending(graph, self.state):
+            self._note(command)
+        self._opened.clear()
+
+    def load_again(self, loaded: Loaded) -> None:
+        """Go back to what the store holds, after a commit that was refused.
+
+        Results of attempts are facts and come again; timers fire again; messages are still in the
+        inbox. What was committed but has not begun is still to be carried out.
+        """
+        results = [event for event in self._batch if event["type"] in ("succeeded", "failed")]
+        self.load(loaded)
+        over = {event["unit"] for event in results}
+        self.commands[:] = [
+            command
+            for command in self.commands
+            if isinstance(command, Run)
+            and command.unit not in over
+            and command.unit not in self.work
+        ]
+        self.queue.extend(results)
+
+    def apply(self, event: Event) -> None:
+        """Apply an event; time does not go back, whatever the clock says."""
+        state, told = self.state, self.told
+        event["at"] = max(event["at"], state["now"])
+        try:
+            packed = pack(event)
+        except InputError as error:
+            event = _not_storable(event, error)
+            packed = pack(event)
+        graph = self.program.graph
+        if told is None:
+            commands = advance(graph, state, event)
+        else:
+            number = self.seq + len(self._events)
+            told.entries.append((number, event, address_of(graph, state, event)))
+            commands = advance(graph, state, event, told.steps)
+        self._tail += len(packed)
+        self._events.append((event["at"], packed))
+        for command in commands:
+            self._note(command)
+
+    def apply_queue(self) -> None:
+        """Apply the events of the queue, in order."""
+        self._batch, self.queue = self.queue, []
+        for event in self._batch:
+            if event["type"] == "timer" and self.timers.pop(event["timer"], None) is None:
+                continue  # an event before it has cleared it
+            self.apply(event)
+
+    def take(self, *, release: bool) -> Append:
+        """Return all that has happened since the last commit, to be committed.
+
+        Args:
+            release: Give the lease back with it.
+        """
+        state = self.state
+        snapshot = None
+        if self._tail > SMALLEST_TAIL and self._tail > 2 * self._snapshot:
+            packed = pack_snapshot(state)
+            self._snapshot, self._tail = len(packed), 0
+            snapshot = (self.seq + len(self._events), packed)
+        append = Append(
+            self.id,
+            self.epoch,
+            self.seq,
+            self._events,
+            self._new,
+            self._changed_head(release),
+            list(self._opened.values()) if self._opened else (),
+            self._closed,
+            self._keys,
+            self._taken,
+            snapshot,
+            release,
+        )
+        self.seq += len(self._events)
+        self._events = []
+        if self._opened or self._closed or self._taken or self._new is not None:
+            self._new, self._opened, self._closed, self._taken = None, {}, [], []
+            self._keys = []
+        return append
+
+    def takes(self, message: int) -> bool:
+        """Note that the next commit takes a message of the inbox; False if one did before."""
+        if message in self._messages:
+            return False
+        self._messages.add(message)
+        self._taken.append(message)
+        return True
+
+    def found_under(self, keys: list[tuple[str, str]]) -> None:
+        """Let signals with these keys find the execution, from the next commit on."""
+        self._keys = keys
+
+    def due(self) -> int | None:
+        """Return when the next timer is due (ms), or None."""
+        heap = self._heap
+        while heap and heap[0][1] not in self.timers:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def due_timers(self, now: int) -> list[tuple[int, int]]:
+        """Return (due, number) of the timers that are due, in order of time."""
+        found = []
+        while (due := self.due()) is not None and due <= now:
+            found.append(heappop(self._heap))
+        return found
+
+    def stays(self, until: int) -> bool:
+        """Return whether a timer is worth staying for: due by `until`, or a pause."""
+        return any(due <= until or stay for due, stay in self.timers.values())
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self.state["status"] in ENDED
+
+    def _note(self, command: Command) -> None:
+        """Keep the index of waits and timers, and the rest for when the event is on disk."""
+        kind = type(command)
+        if kind is Run:
+            self.commands.append(command)
+        elif isinstance(command, SetTimer):
+            self.timers[command.timer] = (command.due, command.stay)
+            heappush(self._heap, (command.due, command.timer))
+        elif isinstance(command, ClearTimer):
+            self.timers.pop(command.timer, None)
+        elif isinstance(command, OpenWait):
+            number: int = command.record["id"]
+            self.waits[number] = self._opened[number] = command.record
+            if self.told is not None:
+                self.told.waits.append((command.record, None))
+        elif isinstance(command, CloseWait):
+            record = self.waits.pop(command.wait, None)
+            if self.told is not None and record is not None:
+                self.told.waits.append((record, command.how))
+            result = pack(command.result)
+            self._closed.append(ClosedWait(command.wait, command.how, self.state["now"], result))
+        elif isinstance(command, Stop):
+            self._stop(command)
+        else:
+            self.commands.append(command)
+
+    def _stop(self, stop: Stop) -> None:
+        """Withdraw an attempt; one that has not begun simply does not begin."""
+        for i, command in enumerate(self.commands):
+            if isinstance(command, Run) and command.unit == stop.unit:
+                del self.commands[i]
+                return
+        self.commands.append(stop)
+
+    def _changed_head(self, release: bool) -> Head | None:
+        """Return what lists show, if that changed; the next due time only when it is let go."""
+        state = self.state
+        status = state["status"]
+        head = (status, self.due() if release or status != "running" else None)
+        if head == self._head:
+            return None
+        self._head = head
+        if status not in ENDED:
+            return Head(status, state["now"], head[1])
+        outputs, error = state["outputs"], state["error"]
+        return Head(
+            status,
+            state["now"],
+            None,
+            None if outputs is None else pack(outputs),
+            None if error is None else pack(error),
+        )
+
+
+def _not_storable(event: Event, error: InputError) -> Event:
+    """Return the event to journal in place of a result that is no plain data.
+
+    Raises:
+        InputError: The event is something else than the result of an attempt.
+    """
+    if event["type"] != "succeeded":
+        raise error
+    return {
+        "type": "failed",
+        "at": event["at"],
+        "unit": event["unit"],
+        "attempt": event["attempt"],
+        "error": {"type": "ValidationError", "message": f"result: {error.message}"},
+    }

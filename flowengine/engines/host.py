@@ -1,0 +1,119 @@
+"""What all executions of one engine share: store, clock, ids, lease, settings, subscribers."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from flowengine.engines.execution import Execution
+from flowengine.engines.leases import Keeper
+from flowengine.engines.programs import Program, Programs
+from flowengine.engines.results import Update
+from flowengine.sdk import Execution as Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from flowengine.engines.seam import Clock, Ids
+    from flowengine.journal.store import Store
+    from flowengine.sdk import File
+    from flowengine.settings import Settings
+
+
+class Host:
+    """The surroundings of executions in one engine.
+
+    Args:
+        store: Where executions live.
+        clock: Tells the time.
+        ids: Makes ids.
+        settings: Of this host.
+        workdir: Folder that the file tools work below; absolute.
+        stay: Milliseconds ahead that waits for time are stayed for.
+        ttl: Milliseconds after which the leases of a silent owner are free.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        ids: Ids,
+        settings: Settings,
+        workdir: str,
+        stay: int,
+        ttl: int,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = ids
+        self.settings = settings
+        self.workdir = workdir
+        self.stay = stay
+        self.keeper = Keeper(store, ttl)
+        self.programs = Programs(store)
+        self.subscribers: list[Callable[[Update], None]] = []
+
+    def execution(self, id: str, program: Program, epoch: int) -> Execution:
+        """Return a new object for an execution, with what its steps may know."""
+        compiled = program.compiled
+        version = compiled.get("version", "")
+        artifacts = KeptFiles(self.store, id)
+        context = Context(
+            id,
+            compiled["id"],
+            version,
+            self.workdir,
+            artifacts,
+            lambda address, text: self.say(id, address, text),
+        )
+        return Execution(id, program, context, epoch)
+
+    def tell(self, update: Update) -> None:
+        """Tell subscribers; one that fails does not stop the others, nor the execution."""
+        for subscriber in list(self.subscribers):
+            with suppress(Exception):
+                subscriber(update)
+
+    def say(self, execution: str, address: str, text: str) -> None:
+        """Show a text that a step prints: to subscribers, or else on standard output."""
+        if self.subscribers:
+            self.tell(Update(execution, "text", {"address": address, "text": text}))
+        else:
+            sys.stdout.write(f"{text}\n")
+
+
+class KeptFiles:
+    """The files of one execution, as steps and decisions keep them.
+
+    Args:
+        store: Where they are kept.
+        execution: Whose files they are.
+    """
+
+    __slots__ = ("_execution", "_store")
+
+    def __init__(self, store: Store, execution: str) -> None:
+        self._store = store
+        self._execution = execution
+
+    def put(self, source: bytes | PathLike[str], name: str) -> File:
+        """Keep bytes or a copy of a file under a name, and return it as data."""
+        kept = self._store.put_artifact(self._execution, source, name)
+        path = str(self._store.artifact(kept.sha256))
+        return {"path": path, "name": kept.name, "size": kept.size, "sha256": kept.sha256}
+
+    def path(self, sha256: str) -> str:
+        """Return where a kept file can be read.
+
+        Raises:
+            KeyError: No file of this digest is kept.
+        """
+        from flowengine.errors import NotFound
+
+        try:
+            return str(self._store.artifact(sha256))
+        except NotFound as error:
+            raise KeyError(sha256) from error

@@ -1,0 +1,75 @@
+"""Keeps the leases of an engine, however long its event loop or a step is busy."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from flowengine.errors import StoreError
+from flowengine.journal.leases import steady_now, this_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowengine.journal.store import Store
+
+
+class Keeper:
+    """Says again and again, from a thread of its own, that this engine lives.
+
+    Args:
+        store: Where leases are.
+        ttl: Milliseconds without a sign of life after which others may take over.
+
+    Attributes:
+        owner: Who holds the leases: this engine, in this process.
+        on_late: Called from the thread when a sign of life came too late, as after the process had
+            been stopped: some leases may be lost.
+    """
+
+    def __init__(self, store: Store, ttl: int) -> None:
+        self.owner = this_process()
+        self.on_late: Callable[[], None] | None = None
+        self._store = store
+        self._ttl = ttl
+        self._until = 0
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Give the first sign of life and go on giving them; nothing happens if it does."""
+        if self._thread is None:
+            self._renew()
+            self._thread = threading.Thread(target=self._run, name="flowengine-leases", daemon=True)
+            self._thread.start()
+
+    def acquire(self, execution: str) -> int:
+        """Take the lease of an execution and return its epoch.
+
+        `Conflict` says who else holds it.
+        """
+        self.start()
+        return self._store.acquire(execution, self.owner.id, steady_now())
+
+    def close(self) -> None:
+        """Give back all leases."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+            self._store.retire(self.owner.id)
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._ttl / 3000):
+            late = steady_now() > self._until
+            try:
+                self._renew()
+            except StoreError:
+                continue  # it tries again; if it cannot in time, the next commit is refused
+            if late and self.on_late is not None:
+                self.on_late()
+
+    def _renew(self) -> None:
+        until = steady_now() + self._ttl
+        self._store.renew(self.owner, until)
+        self._until = until

@@ -1,0 +1,229 @@
+"""The local engine: drives many executions at once on one event loop, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from flowengine.engines.driver import Driver, failed, succeeded
+from flowengine.engines.recovery import take_message
+from flowengine.engines.runner import AttemptFailed
+
+if TYPE_CHECKING:
+    from flowengine.engines.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.kernel.commands import Run, Stop
+
+POLL_SECONDS = 0.1
+"""How often it looks whether another process has sent something."""
+LONGEST_SLEEP = 30.0
+"""Seconds after which the clock is read again before a timer: it may have been set meanwhile."""
+TURNS_SECONDS = 0.005
+"""How long executions that never wait may hold the loop."""
+
+
+class Local(Driver):
+    """Drives executions on the running event loop.
+
+    What becomes ready in one round of the loop is committed together. Work is a task for each
+    attempt; timers are one alarm for the earliest of all.
+
+    Args:
+        host: What the executions share.
+    """
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._loop = asyncio.get_running_loop()
+        self._rests: dict[str, asyncio.Future[None]] = {}
+        self._awaited: dict[str, int] = {}
+        self._scheduled = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_due = 0
+        self._poller: asyncio.TimerHandle | None = None
+        self._changes = 0
+        self._arrived = 0
+        host.keeper.on_late = lambda: self._loop.call_soon_threadsafe(self._check_leases)
+
+    # What callers do
+
+    async def drive(self, execution: Execution, left: list[Run] | None = None) -> None:
+        """Drive an execution until it ends or only waits.
+
+        Cancel the awaiting task to stop: running attempts are ended and the lease is given back;
+        the execution itself goes on when it is resumed.
+
+        Args:
+            execution: With its lease; one that is driven here already is awaited.
+            left: Attempts that a synchronous driver has left to be awaited.
+
+        Raises:
+            CancelledError: The awaiting task was cancelled.
+        """
+        id = execution.id
+        if id not in self._rests:
+            self._rests[id] = self._loop.create_future()
+            self.add(execution)
+            for run in left or ():
+                self.start(execution, run)
+        self._awaited[id] = self._awaited.get(id, 0) + 1
+        try:
+            await asyncio.shield(self._rests[id])
+        except asyncio.CancelledError:
+            if self._awaited[id] == 1:
+                await self._leave(execution)
+            raise
+        finally:
+            self._awaited[id] -= 1
+            if not self._awaited[id]:
+                del self._awaited[id]
+
+    async def close(self) -> None:
+        """Stop driving; all executions are saved."""
+        for execution in list(self.executions.values()):
+            await self._leave(execution)
+
+    # What the driver does
+
+    def add(self, execution: Execution) -> None:
+        """Drive an execution from now on."""
+        super().add(execution)
+        if self._poller is None:
+            self._changes = self.host.store.changes()
+            self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
+
+    def look(self, execution: Execution) -> None:
+        """Look at an execution in the next round of the loop."""
+        super().look(execution)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turns)
+
+    def start(self, execution: Execution, run: Run) -> None:
+        """Begin an attempt in a task."""
+        before = execution.work.get(run.unit)
+        execution.work[run.unit] = self._loop.create_task(
+            self._attempt_in_task(execution, run, before), name=f"{execution.id} {run.address}"
+        )
+
+    def stop(self, execution: Execution, stop: Stop) -> None:
+        """Withdraw an attempt: its task is cancelled, and with it its processes."""
+        task = execution.work.get(stop.unit)
+        if task is not None:
+            task.cancel()
+
+    def rested(self, execution: Execution) -> None:
+        """Wake those who await it."""
+        self._rests.pop(execution.id).set_result(None)
+
+    def halt(self, execution: Execution, error: Exception) -> None:
+        """Stop driving an execution; those who await it get the error when its work has ended."""
+        rest = self._rests.pop(execution.id, None)
+        if rest is None:  # it was stopped before
+            return
+        super().halt(execution, error)
+        work = list(execution.work.values())
+        for task in work:
+            task.cancel()
+        if not work:
+            rest.set_exception(error)
+            return
+        ending = asyncio.ensure_future(asyncio.wait(work))
+        ending.add_done_callback(lambda _: rest.done() or rest.set_exception(error))
+
+    # Inside
+
+    def _turns(self) -> None:
+        """Take turns while something is ready, but let the loop do other things in between."""
+        until = monotonic() + TURNS_SECONDS
+        while self.ready:
+            moved = self.ready
+            self.turn()
+            for execution in moved:
+                self._set_alarm(execution)
+            if monotonic() > until:
+                break
+        self._scheduled = bool(self.ready)
+        if self.ready:
+            self._loop.call_soon(self._turns)
+
+    async def _attempt_in_task(
+        self, execution: Execution, run: Run, before: asyncio.Task[None] | None
+    ) -> None:
+        """Run an attempt and let its result have happened; one that was withdrawn has none."""
+        event = None
+        try:
+            if before is not None:  # the attempt before this one is still being ended
+                await asyncio.wait([before])
+            value = await execution.program.runner.attempt(execution.context, run)
+            event = succeeded(run, value, self.host.clock.now())
+        except AttemptFailed as failure:
+            event = failed(run, failure, self.host.clock.now())
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            self.halt(execution, error)
+        finally:
+            if execution.work.get(run.unit) is asyncio.current_task():
+                del execution.work[run.unit]
+        if self.executions.get(execution.id) is not execution:
+            return
+        if event is None:
+            self.look(execution)
+        else:
+            self.post(execution, event)
+
+    async def _leave(self, execution: Execution) -> None:
+        """End the work of an execution here and give back its lease."""
+        if self.executions.get(execution.id) is not execution:
+            return
+        del self.executions[execution.id]
+        work = list(execution.work.values())
+        for task in work:
+            task.cancel()
+        try:
+            if work:
+                await asyncio.wait(work)
+        finally:
+            self.release(execution)
+            self._rests.pop(execution.id).cancel()
+
+    def _set_alarm(self, execution: Execution) -> None:
+        """See to it that the loop wakes for the next timer of an execution."""
+        due = execution.due()
+        if due is None or (self._alarm is not None and self._alarm_due <= due):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay = (due - self.host.clock.now()) / 1000
+        self._alarm = self._loop.call_later(min(max(delay, 0.0), LONGEST_SLEEP), self._ring)
+        self._alarm_due = due
+
+    def _ring(self) -> None:
+        """Fire what is due, and set the alarm for what is next."""
+        self._alarm = None
+        for execution in list(self.executions.values()):
+            self.fire_timers(execution)
+            self._set_alarm(execution)
+
+    def _poll(self) -> None:
+        """Take what other processes have sent to the executions that are driven here."""
+        self._poller = None
+        if not self.executions:
+            return
+        self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
+        changes = self.host.store.changes()
+        if changes == self._changes:
+            return
+        for message in self.host.store.arrived(self._arrived):
+            self._arrived = message.number
+            execution = self.executions.get(message.execution)
+            if execution is not None and take_message(execution, message, self.host.clock.now()):
+                self.look(execution)
+        self._changes = changes
+
+    def _check_leases(self) -> None:
+        """Commit for every execution, which tells those that are not ours any more."""
+        for execution in self.executions.values():
+            self.look(execution)

@@ -1,0 +1,95 @@
+"""Programs: compiled flows linked with what evaluates their expressions and runs their steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.journal.format import unpack
+from flowengine.kernel import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowengine.engines.runner import Runner
+    from flowengine.journal.store import Store
+    from flowengine.kernel.graph import CompiledFlow
+
+
+class Program:
+    """A compiled flow, ready to run. One serves all of its executions in a process.
+
+    Args:
+        compiled: The flow in plain form.
+        hash: Its structural hash.
+    """
+
+    __slots__ = ("_runner", "compiled", "graph", "hash")
+
+    def __init__(self, compiled: CompiledFlow, hash: str) -> None:
+        from flowengine.flow.expressions import CelEvaluator
+
+        self.compiled = compiled
+        self.hash = hash
+        evaluator = CelEvaluator(compiled["expressions"], compiled["id"])
+        self.graph = Graph(compiled, evaluator, why_not, reducer)
+        self._runner: Runner | None = None
+
+    @property
+    def runner(self) -> Runner:
+        """Return what runs its steps."""
+        if self._runner is None:
+            from flowengine.engines.runner import Runner
+
+            self._runner = Runner(self.compiled)
+        return self._runner
+
+
+class Programs:
+    """Programs by structural hash, from the store where they are kept beside the executions.
+
+    Args:
+        store: Where compiled flows are.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._programs: dict[str, Program] = {}
+
+    def by_hash(self, hash: str) -> Program:
+        """Return the program of an execution that exists."""
+        program = self._programs.get(hash)
+        if program is None:
+            program = Program(unpack(self._store.get_flow(hash)), hash)
+            self._programs[hash] = program
+        return program
+
+    def of(self, compiled: CompiledFlow, hash: str) -> Program:
+        """Return the program of a flow that is to be run; the store keeps the flow."""
+        from flowengine.journal.format import pack
+
+        program = self._programs.get(hash)
+        if program is None:
+            self._store.put_flow(hash, pack(compiled))
+            program = self._programs[hash] = Program(compiled, hash)
+        return program
+
+
+def why_not(schema: Any, value: Any) -> str | None:
+    """Return why a value does not fit a schema, or None if it does."""
+    from flowengine.errors import InputError
+    from flowengine.validation import validate
+
+    try:
+        validate(schema, value, "it")
+    except InputError as error:
+        return error.message
+    return None
+
+
+def reducer(path: str) -> Callable[[Any, Any], Any]:
+    """Return the function `module:name` that a flow names as the reducer of a state key."""
+    from importlib import import_module
+
+    module, _, name = path.partition(":")
+    function: Callable[[Any, Any], Any] = getattr(import_module(module), name)
+    return function

@@ -1,0 +1,67 @@
+"""What happened while nobody drove an execution, as events in the right order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.journal.format import unpack
+from flowengine.kernel.commands import Run
+
+if TYPE_CHECKING:
+    from flowengine.engines.execution import Execution
+    from flowengine.journal.store import Message
+
+
+def recover(execution: Execution, inbox: list[Message], now: int) -> None:
+    """Put into the queue of an execution that was just loaded what happened since.
+
+    First the attempts that its last process left: they were cut off before all else. Then messages
+    in the order they were stored and timers in the order they were due, merged by time; on a tie
+    messages come first.
+
+    Args:
+        execution: Loaded, nothing applied yet.
+        inbox: Its messages that no journal holds.
+        now: The time (ms).
+    """
+    for command in execution.commands:
+        if isinstance(command, Run):
+            execution.queue.append(
+                {"type": "cut", "at": now, "unit": command.unit, "attempt": command.attempt}
+            )
+    execution.commands.clear()
+    happened = [(message.at, 0, message.number, message) for message in inbox]
+    happened += [(due, 1, timer, None) for due, timer in execution.due_timers(now)]  # type: ignore[misc]
+    for _, _, timer, message in sorted(happened, key=lambda entry: entry[:3]):
+        if message is None:
+            fire(execution, timer, now)
+        else:
+            take_message(execution, message, now)
+
+
+def take_message(execution: Execution, message: Message, now: int) -> bool:
+    """Put a message of the inbox into the queue, unless it is there already.
+
+    The event is journaled at the time it is taken, so that what follows counts from then; when it
+    was made stays in `sent`.
+
+    Args:
+        execution: Whom it is for.
+        message: From the store.
+        now: The time (ms).
+
+    Returns:
+        Whether it was new.
+    """
+    if not execution.takes(message.number):
+        return False
+    event: Any = unpack(message.event)
+    event["sent"] = event["at"]
+    event["at"] = now
+    execution.queue.append(event)
+    return True
+
+
+def fire(execution: Execution, timer: int, now: int) -> None:
+    """Put a timer that is due into the queue."""
+    execution.queue.append({"type": "timer", "at": now, "timer": timer})

@@ -1,0 +1,83 @@
+"""Executions, waits and events as people and programs read them: the documented JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.results import Result, WaitInfo
+from flowengine.journal.ids import wait_id
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.engines.execution import Execution
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.linked import Graph
+    from flowengine.kernel.state import State
+
+_TIMES = ("since", "due")
+
+
+def wait_view(
+    execution: str, flow: str, record: Mapping[str, Any], how: str | None = None
+) -> WaitInfo:
+    """Return a wait as the API and `--json` give it.
+
+    Args:
+        execution: Full id.
+        flow: Id of the flow.
+        record: The kernel's record of it.
+        how: How it was closed, if it is.
+    """
+    view: dict[str, Any] = {
+        **{key: value for key, value in record.items() if value is not None},
+        "id": wait_id(execution, record["id"]),
+        "execution": execution,
+        "flow": flow,
+        "status": "pending" if how is None else "closed",
+    }
+    for key in _TIMES:
+        if key in view:
+            view[key] = format_time(view[key])
+    if how is not None:
+        view["how"] = how
+    return view  # type: ignore[return-value]
+
+
+def entry_view(seq: int, event: Event, address: str | None) -> dict[str, Any]:
+    """Return an entry of a journal: `{seq, at, type, address?, ...}`."""
+    view: dict[str, Any] = {"seq": seq, "at": format_time(event["at"]), "type": event["type"]}
+    if address is not None:
+        view["address"] = address
+    for key, value in event.items():
+        if key == "sent":
+            view["sent"] = format_time(value)  # type: ignore[arg-type]
+        elif key not in view:
+            view[key] = value
+    return view
+
+
+def result_of(execution: Execution) -> Result:
+    """Return how an execution stands."""
+    state, flow = execution.state, execution.context.flow
+    waits = [wait_view(execution.id, flow, record) for record in execution.waits.values()]
+    return Result(
+        execution.id,
+        flow,
+        state["status"],  # type: ignore[arg-type]
+        state["outputs"],
+        waits,
+        state["error"],
+        execution.due(),
+    )
+
+
+def address_of(graph: Graph, state: State, event: Event) -> str | None:
+    """Return the address of what an event is about, as it stands before the event."""
+    wait = state["waits"].get(event.get("wait", -1))  # type: ignore[call-overload]
+    if wait is not None:
+        return str(wait["record"]["address"])
+    unit = state["units"].get(event.get("unit", -1))  # type: ignore[call-overload]
+    return None if unit is None else Machine(graph, state, None).address(unit)
