@@ -98,24 +98,33 @@ class Artifacts:
                 return path
         raise NotFound(f"there is no artifact {digest!r} in {self._folder}")
 
-    def sweep(self, is_referred: Callable[[str], bool]) -> Iterator[int]:
-        """Remove files that nothing refers to, from one subfolder at each step.
+    def shelves(self) -> list[Path]:
+        """Return the subfolders that hold artifacts, each to be swept by itself."""
+        return sorted(self._folder.glob("[0-9a-f][0-9a-f]"))
+
+    def sweep(self, shelf: Path, is_referred: Callable[[str], bool]) -> list[int]:
+        """Remove from a subfolder what nothing refers to.
 
         Args:
-            is_referred: Whether an execution refers to a digest. Between two steps the caller may
-                let others write; during a step nobody may commit a reference.
+            shelf: One of `shelves`.
+            is_referred: Whether an execution refers to a digest. Nobody may commit a reference
+                meanwhile.
 
-        Yields:
-            The size of each file removed; 0 at the end of each subfolder.
+        Returns:
+            The size of each file removed.
         """
-        for folder in sorted(self._folder.glob("[0-9a-f][0-9a-f]")):
-            for path in folder.iterdir():
-                if not is_referred(folder.name + path.name):
-                    size = path.stat().st_size
-                    path.unlink()
-                    yield size
-            yield 0
-        self._remove_abandoned()
+        loose = [path for path in shelf.iterdir() if not is_referred(shelf.name + path.name)]
+        sizes = [path.stat().st_size for path in loose]
+        for path in loose:
+            path.unlink()
+        return sizes
+
+    def remove_abandoned(self) -> None:
+        """Remove what processes that died were writing."""
+        oldest = time.time() - _ABANDONED_AFTER
+        for path in self._folder.glob("new/*"):
+            if path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
 
     def _write(self, path: Path, content: bytes | PathLike[str]) -> tuple[int, str]:
         """Write the content to a new file and return its size and digest."""
@@ -148,13 +157,6 @@ class Artifacts:
 
     def _path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest[2:]
-
-    def _remove_abandoned(self) -> None:
-        """Remove what processes that died were writing."""
-        oldest = time.time() - _ABANDONED_AFTER
-        for path in self._folder.glob("new/*"):
-            if path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
 
 
 def clean_name(name: str) -> str:

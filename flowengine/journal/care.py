@@ -70,20 +70,14 @@ def _prune_status(database: Database, before: int, status: str) -> int:
 
 def _sweep(database: Database, artifacts: Artifacts) -> tuple[int, int]:
     """Remove artifacts without references; return how many, and their bytes."""
-    files = size = 0
     connection = database.connection()
 
     def is_referred(digest: str) -> bool:
         return connection.execute(sql.IS_REFERRED, (digest,)).fetchone() is not None
 
-    steps = artifacts.sweep(is_referred)
-    done = False
-    while not done:
+    sizes: list[int] = []
+    for shelf in artifacts.shelves():
         with database.writing():
-            while removed := next(steps, -1):
-                if removed < 0:
-                    done = True
-                    break
-                files += 1
-                size += removed
-    return files, size
+            sizes += artifacts.sweep(shelf, is_referred)
+    artifacts.remove_abandoned()
+    return len(sizes), sum(sizes)

@@ -6,7 +6,9 @@ made from the id of the execution and that number, so that the same history give
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from flowengine.errors import NotFound, UsageError
 
 WAIT_ID_LENGTH = 16
 """Hex digits of a wait's id: 64 bits, so that a million waits meet once in 37 million stores."""
@@ -48,3 +50,26 @@ def shortest(full: str, others: Iterable[str], least: int) -> str:
         while length < len(full) and full[:length] == other[:length]:
             length += 1
     return full[:length]
+
+
+def the_one(beginning: str, found: Sequence[str], noun: str) -> str:
+    """Return the one id that somebody means by its beginning.
+
+    Args:
+        beginning: What was given.
+        found: The ids that begin so, in order; the first few are enough.
+        noun: What the ids name, for errors.
+
+    Returns:
+        The id: the only one, or the one that was given in full.
+
+    Raises:
+        NotFound: No id begins so.
+        UsageError: Several do.
+    """
+    if beginning in found or (beginning and len(found) == 1):
+        return found[0]
+    if not found or not beginning:
+        raise NotFound(f"there is no {noun} {beginning!r} in this store")
+    some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+    raise UsageError(f"{beginning!r} begins several ids: {some}", hint="give more of it")

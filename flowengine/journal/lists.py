@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from flowengine.errors import UsageError
 from flowengine.journal import sql
 from flowengine.journal.appends import ANYONE
+from flowengine.journal.filters import Place, may_answer, page_end, read_page_end
 from flowengine.journal.rows import read_execution, read_wait
 from flowengine.journal.store import ExecutionFilter, ExecutionPage, Wait, WaitFilter, WaitPage
 
@@ -53,6 +53,7 @@ def executions(
         The page.
     """
     lead = _lead_of_executions(filter)
+    place = None if after is None else read_page_end(after)
     where, values = _where(
         *lead.conditions,
         ("executions.flow = ?", filter.flow),
@@ -67,7 +68,7 @@ def executions(
             )
             for label in filter.labels.items()
         ),
-        (f"({lead.age}, {lead.key}) < (?, ?)", _read_cursor(after)),
+        (f"({lead.age}, {lead.key}) < (?, ?)", place),
     )
     rows = connection.execute(
         f"SELECT {sql.EXECUTION_COLUMNS}, executions.number FROM {lead.table} WHERE {where} "
@@ -75,8 +76,8 @@ def executions(
         (*values, limit + 1),
     ).fetchall()
     page = rows[:limit]
-    cursor = _cursor(page[-1][4], page[-1][-1]) if page and len(rows) > limit else None
-    return ExecutionPage([read_execution(row[:-1]) for row in page], cursor)
+    end = page_end((page[-1][4], page[-1][-1])) if page and len(rows) > limit else None
+    return ExecutionPage([read_execution(row[:-1]) for row in page], end)
 
 
 def _lead_of_executions(filter: ExecutionFilter) -> _Lead:
@@ -120,13 +121,14 @@ def waits(
     Returns:
         The page.
     """
+    place = None if after is None else read_page_end(after)
     streams = [
-        _read_along(connection, lead, filter, after) for lead in _leads_of_waits(connection, filter)
+        _read_along(connection, lead, filter, place) for lead in _leads_of_waits(connection, filter)
     ]
     found = list(islice(_merged(streams, filter.assignees), limit + 1))
     page = found[:limit]
-    cursor = _cursor(*page[-1][0]) if page and len(found) > limit else None
-    return WaitPage([wait for _, wait in page], cursor)
+    end = page_end(page[-1][0]) if page and len(found) > limit else None
+    return WaitPage([wait for _, wait in page], end)
 
 
 def _leads_of_waits(connection: sqlite3.Connection, filter: WaitFilter) -> list[_Lead]:
@@ -184,12 +186,12 @@ def _all_kinds(connection: sqlite3.Connection) -> list[str]:
     return sorted(kinds)
 
 
-_Placed = tuple[tuple[int, int], Wait]
-"""A wait after its place in the order of lists: (since, row number)."""
+_Placed = tuple[Place, Wait]
+"""A wait after its place in the list."""
 
 
 def _read_along(
-    connection: sqlite3.Connection, lead: _Lead, filter: WaitFilter, after: str | None
+    connection: sqlite3.Connection, lead: _Lead, filter: WaitFilter, place: Place | None
 ) -> Iterator[_Placed]:
     """Yield the waits along one index, in order, read as they are asked for."""
     where, values = _where(
@@ -198,7 +200,7 @@ def _read_along(
         ("waits.batch = ?", filter.batch),
         (f"{lead.age} >= ?", filter.since),
         (f"{lead.age} <= ?", filter.before),
-        (f"({lead.age}, {lead.key}) > (?, ?)", _read_cursor(after)),
+        (f"({lead.age}, {lead.key}) > (?, ?)", place),
     )
     if filter.execution is not None:
         where += {
@@ -231,17 +233,6 @@ def _merged(
         last = place
 
 
-def may_answer(wait: Wait, assignees: Sequence[str] | None) -> bool:
-    """Return whether a wait is for one of the assignees, or for anyone.
-
-    Args:
-        wait: The wait.
-        assignees: None stands for everybody.
-    """
-    wanted = wait.record.get("assignees")
-    return assignees is None or not wanted or not set(wanted).isdisjoint(assignees)
-
-
 # -- what both need
 
 
@@ -254,21 +245,3 @@ def _where(*conditions: tuple[str, Any]) -> tuple[str, list[Any]]:
             texts.append(text)
             values += value if isinstance(value, tuple) else (value,)
     return " AND ".join(texts), values
-
-
-def _cursor(age: int, number: int) -> str:
-    """Return where a page ended, as text that callers hand back."""
-    return f"{age}.{number}"
-
-
-def _read_cursor(after: str | None) -> tuple[int, int] | None:
-    """Return the place of the last row of the page before."""
-    if after is None:
-        return None
-    age, _, number = after.partition(".")
-    try:
-        return int(age), int(number)
-    except ValueError:
-        raise UsageError(
-            f"{after!r} is not the end of a page", hint="give `next` of the page before"
-        ) from None

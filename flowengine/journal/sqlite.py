@@ -9,12 +9,12 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flowengine.errors import Conflict, NotFound, UsageError
+from flowengine.errors import Conflict, NotFound
 from flowengine.journal import sql
 from flowengine.journal.appends import find_number, lease_lost, write
 from flowengine.journal.database import Database
 from flowengine.journal.format import checksum, pack, unpack
-from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest
+from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
 from flowengine.journal.leases import IsDead, is_dead
 from flowengine.journal.rows import (
     event_id,
@@ -330,13 +330,7 @@ class SqliteStore(Store):
         query = sql.BEGINNING_SO.format(table=table)
         with self._database.reading() as connection:
             rows = connection.execute(query, (beginning, beginning + "\U0010ffff")).fetchall()
-        found: list[str] = [id for (id,) in rows]
-        if len(found) == 1 or beginning in found:
-            return beginning if beginning in found else found[0]
-        if not found or not beginning:
-            raise NotFound(f"there is no {noun} {beginning!r} in {self.location}")
-        some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-        raise UsageError(f"{beginning!r} begins several ids: {some}", hint="give more of it")
+        return the_one(beginning, [id for (id,) in rows], noun)
 
     def short_execution(self, id: str) -> str:
         return self._shorten("executions", id, SHORT_EXECUTION)

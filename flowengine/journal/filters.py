@@ -1,0 +1,87 @@
+"""What a filter means, row by row, and how pages are joined to one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowengine.errors import UsageError
+from flowengine.journal.store import Execution, ExecutionFilter, Wait, WaitFilter
+
+Place = tuple[int, int]
+"""Where a row stands in a list: its age, then its number."""
+
+
+def fits_execution(record: Execution, filter: ExecutionFilter) -> bool:
+    """Return whether an execution is one of those asked for.
+
+    Args:
+        record: The execution.
+        filter: What is asked for.
+    """
+    return (
+        filter.flow in {None, record.flow}
+        and filter.status in {None, record.status}
+        and all(record.labels.get(name) == value for name, value in filter.labels.items())
+        and (filter.since is None or record.created_at >= filter.since)
+        and (filter.due is None or (record.due is not None and record.due <= filter.due))
+    )
+
+
+def fits_wait(wait: Wait, filter: WaitFilter) -> bool:
+    """Return whether a wait is one of those asked for.
+
+    Args:
+        wait: The wait.
+        filter: What is asked for.
+    """
+    return (
+        filter.state in {"all", "pending" if wait.open else "closed"}
+        and (not filter.kinds or wait.record["kind"] in filter.kinds)
+        and filter.flow in {None, wait.flow}
+        and filter.execution in {None, wait.execution}
+        and filter.batch in {None, wait.record.get("batch")}
+        and may_answer(wait, filter.assignees)
+        and (filter.since is None or wait.record["since"] >= filter.since)
+        and (filter.before is None or wait.record["since"] <= filter.before)
+    )
+
+
+def may_answer(wait: Wait, assignees: Sequence[str] | None) -> bool:
+    """Return whether a wait is for one of the assignees, or for anyone.
+
+    Args:
+        wait: The wait.
+        assignees: None stands for everybody.
+    """
+    wanted = wait.record.get("assignees")
+    return assignees is None or not wanted or not set(wanted).isdisjoint(assignees)
+
+
+def page_end(place: Place) -> str:
+    """Return where a page ended, as text that callers hand back.
+
+    Args:
+        place: Of its last row.
+    """
+    return f"{place[0]}.{place[1]}"
+
+
+def read_page_end(after: str) -> Place:
+    """Return the place of the last row of the page before.
+
+    Args:
+        after: As `page_end` made it.
+
+    Returns:
+        The place.
+
+    Raises:
+        UsageError: It was not made so.
+    """
+    age, _, number = after.partition(".")
+    try:
+        return int(age), int(number)
+    except ValueError:
+        raise UsageError(
+            f"{after!r} is not the end of a page", hint="give `next` of the page before"
+        ) from None

@@ -1,0 +1,557 @@
+"""A store that lives and dies with the process: for tests, and for work that need not be kept.
+
+It keeps the rules of the port by the simplest means, so it is also the model that other stores are
+compared with. Lists are walked from end to end.
+"""
+
+# ruff: noqa: D102 - the port says what each method does
+
+from __future__ import annotations
+
+from _thread import RLock
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
+from flowengine.journal.filters import (
+    Place,
+    fits_execution,
+    fits_wait,
+    page_end,
+    read_page_end,
+)
+from flowengine.journal.format import pack, unpack
+from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one, wait_id
+from flowengine.journal.store import (
+    ENDED,
+    Append,
+    Entry,
+    Execution,
+    ExecutionFilter,
+    ExecutionPage,
+    Head,
+    Loaded,
+    Message,
+    NewExecution,
+    Owner,
+    Plain,
+    Pruned,
+    Sent,
+    Standing,
+    Store,
+    Vote,
+    Wait,
+    WaitFilter,
+    WaitPage,
+)
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from flowengine.journal.artifacts import Artifacts
+    from flowengine.journal.leases import IsDead
+    from flowengine.journal.store import Artifact, Durability
+
+T = TypeVar("T", Execution, Wait)
+
+_NO_EXECUTIONS_LEFT_OUT = ExecutionFilter()
+_NO_WAITS_LEFT_OUT = WaitFilter()
+
+
+class _Journal:
+    """An execution with all that belongs to it."""
+
+    __slots__ = ("artifacts", "entries", "epoch", "keys", "number", "owner", "record", "snapshot")
+
+    def __init__(self, number: int, record: Execution, owner: str | None) -> None:
+        self.number = number
+        self.record = record
+        self.entries: list[Entry] = []
+        self.snapshot: tuple[int, bytes] | None = None
+        self.owner = owner
+        self.epoch = 0 if owner is None else 1
+        self.keys: set[tuple[str, str, int | None]] = set()
+        """(signal, key, number of the wait that listens or None for the whole execution)."""
+        self.artifacts: set[str] = set()
+
+
+class _Wait:
+    """A wait with its answers."""
+
+    __slots__ = ("packed", "place", "votes", "wait")
+
+    def __init__(self, place: int, wait: Wait) -> None:
+        self.place = place
+        self.wait = wait
+        """Its record is left empty, so that no caller can reach into the store."""
+        self.packed = b""
+        self.votes: list[Vote] = []
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Place in lists: by age, then by arrival."""
+        since: int = unpack(self.packed)["since"]
+        return since, self.place
+
+    def show(self, *, votes: bool) -> Wait:
+        """Return the wait as the port gives it."""
+        answers = [vote.event for vote in self.votes] if votes else []
+        return self.wait._replace(record=unpack(self.packed), votes=answers)
+
+
+class _Sent(NamedTuple):
+    """A message as it was stored."""
+
+    address: tuple[str, ...]
+    message_id: str
+    message: Message
+
+
+class MemoryStore(Store):
+    """A store in memory; see `flowengine.journal.store` for what each method does.
+
+    Args:
+        is_dead: Tells whether a holder of leases is certainly gone.
+    """
+
+    def __init__(self, *, is_dead: IsDead = lambda owner: False) -> None:
+        self._lock = RLock()
+        self._is_dead = is_dead
+        self._flows: dict[str, bytes] = {}
+        self._sources: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
+        self._journals: dict[str, _Journal] = {}
+        self._created = 0
+        self._owners: dict[str, tuple[Owner, int]] = {}
+        self._waits: dict[str, _Wait] = {}
+        self._opened = 0
+        self._sent: list[_Sent] = []
+        self._arrived = 0
+        self._untaken: dict[int, Message] = {}
+        self._changes = 0
+        self._folder: TemporaryDirectory[str] | None = None
+
+    @property
+    def durability(self) -> Durability:
+        return "none"
+
+    @property
+    def location(self) -> str:
+        return "memory"
+
+    # -- flows
+
+    def put_flow(self, hash: str, compiled: bytes) -> None:
+        self._flows.setdefault(hash, compiled)
+
+    def get_flow(self, hash: str) -> bytes:
+        try:
+            return self._flows[hash]
+        except KeyError:
+            raise NotFound(f"there is no flow {hash} in {self.location}") from None
+
+    def remember_source(
+        self, key: str, hash: str, sources: Sequence[tuple[str, str]], extra: bytes = b""
+    ) -> None:
+        self._sources[key] = hash, list(sources), extra
+
+    def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
+        return self._sources.get(key)
+
+    # -- journals
+
+    def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
+        with self._lock:
+            # First all that can fail, for all of them; what is written then cannot be half done.
+            records = [[pack(dict(record)) for record in append.opened] for append in appends]
+            outcomes = [self._refusal(append) for append in appends]
+            for append, packed, refusal in zip(appends, records, outcomes, strict=True):
+                if refusal is None:
+                    self._write(append, packed)
+            self._changes += 1
+        return outcomes
+
+    def _refusal(self, append: Append) -> Conflict | None:
+        """Return why an append is left out."""
+        journal = self._journals.get(append.execution)
+        if append.new is not None:
+            return self._creation_refused(append.execution, append.new, journal)
+        if journal is None or journal.epoch != append.epoch:
+            return self._lease_lost(append.execution, journal)
+        if append.events and append.seq != len(journal.entries):
+            raise StoreError(
+                f"execution {append.execution} has {len(journal.entries)} events; "
+                f"number {append.seq} cannot be the next"
+            )
+        for closed in append.closed:
+            wait = self._waits.get(wait_id(append.execution, closed.number))
+            if closed.how == "expired" and wait and wait.wait.decision and not wait.wait.how:
+                return Conflict(
+                    f"wait {wait.wait.id} was decided before it expired",
+                    standing=wait.show(votes=False),
+                )
+        return None
+
+    def _creation_refused(
+        self, execution: str, new: NewExecution, journal: _Journal | None
+    ) -> Conflict | None:
+        if new.hash not in self._flows:
+            return Conflict(
+                f"execution {execution} cannot begin: its flow {new.hash} is not in the store"
+            )
+        if journal is not None:
+            return Conflict(f"there is an execution {execution} already", standing=journal.record)
+        return None
+
+    def _lease_lost(self, execution: str, journal: _Journal | None) -> LeaseLost:
+        who = "it is no longer in the store"
+        if journal is not None:
+            holder = self._owners.get(journal.owner or "")
+            who = f"process {holder[0].pid} has it now" if holder else "its lease was given back"
+        return LeaseLost(
+            f"this process no longer owns execution {execution}: {who}; "
+            "what it did last is not kept"
+        )
+
+    def _write(self, append: Append, records: Sequence[bytes]) -> None:
+        """Write an append that nothing stands against."""
+        if append.new is not None:
+            self._create(append.execution, append.new)
+        journal = self._journals[append.execution]
+        journal.entries += [
+            Entry(seq, at, payload) for seq, (at, payload) in enumerate(append.events, append.seq)
+        ]
+        for record, packed in zip(append.opened, records, strict=True):
+            self._open_wait(journal, record, packed)
+        for closed in append.closed:
+            wait = self._waits.get(wait_id(append.execution, closed.number))
+            if wait is not None:
+                wait.wait = wait.wait._replace(
+                    how=closed.how, closed_at=closed.at, result=closed.result
+                )
+            journal.keys = {key for key in journal.keys if key[2] != closed.number}
+        journal.keys |= {(signal, key, None) for signal, key in append.keys}
+        for message in append.taken:
+            self._untaken.pop(message, None)
+        if append.head is not None:
+            _set_head(journal, append.head)
+        journal.snapshot = append.snapshot or journal.snapshot
+        if append.release:
+            journal.owner = None
+            journal.epoch += 1
+
+    def _create(self, execution: str, new: NewExecution) -> None:
+        self._created += 1
+        record = Execution(
+            id=execution,
+            flow=new.flow,
+            version=new.version,
+            hash=new.hash,
+            created_at=new.created_at,
+            labels=dict(new.labels),
+            started_by=new.started_by,
+            parent=new.parent,
+            forked_from=new.forked_from,
+            status="running",
+            changed_at=new.created_at,
+            due=None,
+            ended_at=None,
+            outputs=None,
+            error=None,
+        )
+        self._journals[execution] = _Journal(self._created, record, new.owner)
+
+    def _open_wait(self, journal: _Journal, record: Mapping[str, Plain], packed: bytes) -> None:
+        execution, number = journal.record.id, record["id"]
+        id = wait_id(execution, number)
+        if id not in self._waits:
+            self._opened += 1
+            wait = Wait(id, execution, journal.record.flow, number, {}, None, [], None, None, None)
+            self._waits[id] = _Wait(self._opened, wait)
+        self._waits[id].packed = packed
+        for signal in record.get("signals") or ():
+            if signal.get("key") is not None:
+                journal.keys.add((signal["signal"], signal["key"], number))
+
+    def execution(self, id: str) -> Execution:
+        with self._lock:
+            return self._journal(id).record
+
+    def load(self, id: str) -> Loaded:
+        with self._lock:
+            journal = self._journal(id)
+            first = journal.snapshot[0] if journal.snapshot else 0
+            return Loaded(journal.record, journal.snapshot, journal.entries[first:])
+
+    def events(self, id: str, since: int = 0, limit: int | None = None) -> list[Entry]:
+        since = max(since, 0)
+        with self._lock:
+            end = None if limit is None else since + limit
+            return self._journal(id).entries[since:end]
+
+    def _journal(self, id: str) -> _Journal:
+        try:
+            return self._journals[id]
+        except KeyError:
+            raise NotFound(
+                f"there is no execution {id}", hint="list them: flowengine list"
+            ) from None
+
+    # -- leases
+
+    def renew(self, owner: Owner, until: int) -> None:
+        with self._lock:
+            self._owners[owner.id] = owner, until
+
+    def acquire(self, execution: str, owner: str, now: int) -> int:
+        with self._lock:
+            journal = self._journal(execution)
+            holder, until = self._owners.get(journal.owner or "", (None, 0))
+            if holder and holder.id != owner and until > now and not self._is_dead(holder):
+                raise Conflict(
+                    f"execution {execution} is held by process {holder.pid} on {holder.host}",
+                    standing=holder,
+                    hint="wait until that process is done with it, or stop it",
+                )
+            journal.owner = owner
+            journal.epoch += 1
+            return journal.epoch
+
+    def release(self, leases: Sequence[tuple[str, int]]) -> None:
+        with self._lock:
+            for execution, epoch in leases:
+                journal = self._journals.get(execution)
+                if journal is not None and journal.epoch == epoch:
+                    journal.owner = None
+                    journal.epoch += 1
+
+    def retire(self, owner: str) -> None:
+        with self._lock:
+            self.release(
+                [
+                    (id, journal.epoch)
+                    for id, journal in self._journals.items()
+                    if journal.owner == owner
+                ]
+            )
+            self._owners.pop(owner, None)
+
+    # -- inbox
+
+    def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
+        with self._lock:
+            record = self._journal(execution).record
+            address = ("id", execution)
+            before = self._sent_before(address, message_id)
+            if before is not None:
+                return before
+            if record.status in ENDED:
+                raise Conflict(f"execution {execution} has {record.status}", standing=record)
+            return self._store_message(address, message_id, execution, at, event)
+
+    def send_keyed(self, signal: str, key: str, event: bytes, at: int, message_id: str) -> Sent:
+        with self._lock:
+            address = ("key", signal, key)
+            before = self._sent_before(address, message_id)
+            if before is not None:
+                return before
+            for id, journal in self._journals.items():
+                if any((s, k) == (signal, key) for s, k, _ in journal.keys):
+                    return self._store_message(address, message_id, id, at, event)
+        raise NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
+
+    def _sent_before(self, address: tuple[str, ...], message_id: str) -> Sent | None:
+        for sent in self._sent:
+            if (sent.address, sent.message_id) == (address, message_id):
+                return Sent(sent.message.number, sent.message.execution, first=False)
+        return None
+
+    def _store_message(
+        self, address: tuple[str, ...], message_id: str, execution: str, at: int, event: bytes
+    ) -> Sent:
+        self._arrived = number = self._arrived + 1
+        message = Message(number, execution, at, event)
+        self._sent.append(_Sent(address, message_id, message))
+        self._untaken[number] = message
+        self._changes += 1
+        return Sent(number, execution, first=True)
+
+    def inbox(self, execution: str) -> list[Message]:
+        with self._lock:
+            self._journal(execution)
+            return [m for m in self._untaken.values() if m.execution == execution]
+
+    def arrived(self, after: int) -> list[Message]:
+        with self._lock:
+            return [m for m in self._untaken.values() if m.number > after]
+
+    def changes(self) -> int:
+        return self._changes
+
+    # -- waits
+
+    def decide(self, wait: str, vote: Vote) -> Standing:
+        with self._lock:
+            kept = self._find_wait(wait)
+            own = next((cast.event for cast in kept.votes if cast.by == vote.by), None)
+            before = kept.show(votes=True)
+            if not before.open or own is not None:
+                return Standing(False, not before.open, before.decision or own, before)
+            kept.votes.append(vote)
+            approvals = sum(cast.approves for cast in kept.votes)
+            settled = not vote.approves or approvals >= before.record.get("need", 1)
+            if settled:
+                kept.wait = kept.wait._replace(decision=vote.event)
+            self._store_message(("wait", wait), vote.by, before.execution, vote.at, vote.event)
+            return Standing(True, settled, vote.event, kept.show(votes=True))
+
+    def wait(self, id: str) -> Wait:
+        with self._lock:
+            return self._find_wait(id).show(votes=True)
+
+    def _find_wait(self, id: str) -> _Wait:
+        try:
+            return self._waits[id]
+        except KeyError:
+            raise NotFound(
+                f"there is no wait {id}", hint="list them: flowengine approvals list"
+            ) from None
+
+    # -- lists
+
+    def executions(
+        self,
+        filter: ExecutionFilter = _NO_EXECUTIONS_LEFT_OUT,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> ExecutionPage:
+        with self._lock:
+            placed = [
+                ((-journal.record.created_at, -journal.number), journal.record)
+                for journal in self._journals.values()
+                if fits_execution(journal.record, filter)
+            ]
+        page, end = _page(placed, after, limit)
+        items = [record._replace(outputs=None, error=None) for record in page]
+        return ExecutionPage(items, end)
+
+    def waits(
+        self, filter: WaitFilter = _NO_WAITS_LEFT_OUT, after: str | None = None, limit: int = 50
+    ) -> WaitPage:
+        with self._lock:
+            placed = [
+                (kept.order, shown._replace(result=None))
+                for kept in self._waits.values()
+                if fits_wait(shown := kept.show(votes=False), filter)
+            ]
+        return WaitPage(*_page(placed, after, limit))
+
+    def find_execution(self, beginning: str) -> str:
+        return the_one(beginning, _that_begin(beginning, self._journals), "execution")
+
+    def find_wait(self, beginning: str) -> str:
+        return the_one(beginning, _that_begin(beginning, self._waits), "approval or wait")
+
+    def short_execution(self, id: str) -> str:
+        return shortest(id, [other for other in self._journals if other != id], SHORT_EXECUTION)
+
+    def short_wait(self, id: str) -> str:
+        return shortest(id, [other for other in self._waits if other != id], SHORT_WAIT)
+
+    # -- artifacts
+
+    @property
+    def _artifacts(self) -> Artifacts:
+        from tempfile import TemporaryDirectory
+
+        from flowengine.journal.artifacts import Artifacts
+
+        with self._lock:
+            if self._folder is None:
+                self._folder = TemporaryDirectory(prefix="flowengine-")
+        return Artifacts(self._folder.name, synced=False)
+
+    def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
+        with self._artifacts.incoming(content, name) as (artifact, keep), self._lock:
+            self._journal(execution).artifacts.add(artifact.sha256)
+            keep()
+        return artifact
+
+    def artifact(self, sha256: str) -> Path:
+        return self._artifacts.find(sha256)
+
+    # -- care
+
+    def prune(self, before: int, statuses: Sequence[str] = ENDED) -> Pruned:
+        from flowengine.journal.care import check_statuses
+
+        check_statuses(statuses)
+        with self._lock:
+            ended = {
+                id
+                for id, journal in self._journals.items()
+                if journal.record.status in statuses
+                and journal.record.ended_at is not None
+                and journal.record.ended_at <= before
+            }
+            for id in ended:
+                del self._journals[id]
+            self._waits = {
+                id: kept for id, kept in self._waits.items() if kept.wait.execution not in ended
+            }
+            self._sent = [sent for sent in self._sent if sent.message.execution not in ended]
+            self._untaken = {
+                number: message
+                for number, message in self._untaken.items()
+                if message.execution not in ended
+            }
+            hashes = {journal.record.hash for journal in self._journals.values()}
+            hashes.update(hash for hash, _, _ in self._sources.values())
+            self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}
+            referred = {digest for j in self._journals.values() for digest in j.artifacts}
+            files = self._artifacts
+            sizes = [
+                size
+                for shelf in files.shelves()
+                for size in files.sweep(shelf, referred.__contains__)
+            ]
+        return Pruned(len(ended), len(sizes), sum(sizes))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._folder is not None:
+                self._folder.cleanup()
+                self._folder = None
+
+
+def _set_head(journal: _Journal, head: Head) -> None:
+    """Write what lists show of an execution."""
+    ended = head.status in ENDED
+    journal.record = journal.record._replace(
+        status=head.status,
+        changed_at=head.at,
+        due=None if ended else head.due,
+        ended_at=head.at if ended else None,
+        outputs=head.outputs,
+        error=head.error,
+    )
+    if ended:
+        journal.keys.clear()
+
+
+def _page(
+    placed: Iterable[tuple[Place, T]], after: str | None, limit: int
+) -> tuple[list[T], str | None]:
+    """Return a page of what has a place in a list, and where it ended if more follows."""
+    last = None if after is None else read_page_end(after)
+    rest = sorted(
+        (item for item in placed if last is None or item[0] > last), key=lambda item: item[0]
+    )
+    page = rest[:limit]
+    end = page_end(page[-1][0]) if page and len(rest) > limit else None
+    return [item for _, item in page], end
+
+
+def _that_begin(beginning: str, ids: Iterable[str]) -> list[str]:
+    return sorted(id for id in ids if id.startswith(beginning))
