@@ -197,7 +197,9 @@ def _bearable(failures: Plain, items: int) -> int:
             pass
     if isinstance(failures, int) and not isinstance(failures, bool) and failures >= 0:
         return failures
-    raise StepFailure("ValidationError", f"'max_failures' is {failures!r}, no number and no percent")
+    raise StepFailure(
+        "ValidationError", f"'max_failures' is {failures!r}, no number and no percent"
+    )
 
 
 def _keys(m: Machine, node: Node, act: Activation) -> list[str]:

@@ -1,10 +1,10 @@
 """Attempts: a unit performs its step's action (language reference, §8, §9.3, §9.5, §9.6).
 
-    round ─► attempt ─► none, fail, cancel   end inside this event
-       ▲         │      task                 runs outside: `Run`, then `succeeded` or `failed`
-       │         │      group                opens a scope
-       │         │      wait, approval       opens a wait
-       └─ pause ◄┘
+round ─► attempt ─► none, fail, cancel   end inside this event
+   ▲         │      task                 runs outside: `Run`, then `succeeded` or `failed`
+   │         │      group                opens a scope
+   │         │      wait, approval       opens a wait
+   └─ pause ◄┘
 """
 
 from __future__ import annotations

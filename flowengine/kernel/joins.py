@@ -1,5 +1,4 @@
-"""Joins: how tokens that come to one step meet (language reference, §6.3; patterns 3, 7-9, 28-33,
-37, 38, 41).
+"""Joins: how tokens that come to one step meet (§6.3; patterns 3, 7-9, 28-33, 37, 38, 41).
 
 | kind     | holds                        | activates the step                                  |
 |----------|------------------------------|-----------------------------------------------------|
@@ -111,9 +110,7 @@ def _keep(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arri
     _hold(m, scope, node, 1)
 
 
-def _open_round(
-    m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival
-) -> None:
+def _open_round(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
     """Begin a round; what `need` is, is evaluated now, with the past of the first arrival."""
     assert node.join is not None
     owner = m.state["units"].get(scope["unit"])
@@ -122,13 +119,13 @@ def _open_round(
     try:
         need = evaluate(names, node.join["need"])
         if isinstance(need, bool) or not isinstance(need, int) or need < 1:
-            raise StepFailure("ValidationError", f"'need' of {node.id!r} is {need!r}, not 1 or more")
+            raise StepFailure(
+                "ValidationError", f"'need' of {node.id!r} is {need!r}, not 1 or more"
+            )
     except (StepFailure, EvaluationError) as failure:
         need = 1
         m.agenda.append(("broken", node.index, scope["id"], failure))
-    round_.update(
-        {"round": round_["round"] + 1, "open": True, "fired": False, "need": need}
-    )
+    round_.update({"round": round_["round"] + 1, "open": True, "fired": False, "need": need})
     round_.update({"got": [], "heard": {}, "kept": []})
 
 

@@ -1,4 +1,4 @@
-"""The linked form of a compiled flow: nodes and bodies made from the plain form as they are reached.
+"""The linked form of a compiled flow: nodes and bodies, made from the plain form when reached.
 
 Linking a step looks only at that step, so an execution of a flow of 10,000 steps pays for those it
 comes through. What concerns a whole body - can a step be activated twice, which joins can a token
@@ -11,13 +11,26 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.kernel.graph import (
-    END,
     BodySpec,
+    CancelSpec,
     CompiledFlow,
+    Condition,
     Evaluator,
+    HandlerSpec,
+    JoinSpec,
+    LoopSpec,
+    MapSpec,
     Plain,
+    RetrySpec,
+    SplitSpec,
     StepSpec,
+    Value,
+    WaitSpec,
 )
+
+NONE = -1
+"""No such step or body."""
+
 
 DEFAULT_LIMITS = {"activations": 1000, "steps": 10_000, "depth": 8}
 """Bounds of an execution where the flow says none (language reference, §10.9)."""
@@ -28,43 +41,41 @@ class Node:
 
     __slots__ = (
         "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "effect",
-        "id", "index", "input", "join", "key", "kind", "loop", "map", "named", "on_crash",
+        "id", "index", "input", "join", "key", "loop", "map", "named", "on_crash",
         "on_error", "output", "plain", "raises", "retry", "secret", "set", "sources", "split",
         "timeout", "wait", "when",
     )  # fmt: skip
 
     def __init__(self, index: int, spec: StepSpec) -> None:
-        get = spec.get
         self.index = index
         self.id = spec["id"]
-        self.body = get("body", -1)
-        self.action = get("action", "none")
-        self.kind = get("kind", "")
-        self.args = get("args")
-        self.input = get("input")
+        self.body: int = spec.get("body", -1)
+        self.action: str = spec.get("action", "none")
+        self.args: Value | None = spec.get("args")
+        self.input: Value | None = spec.get("input")
         self.secret = self.input is not None and holds_secret(self.input)
-        self.key = get("key")
-        self.wait = get("wait")
-        self.cancel = get("cancel")
-        self.child = get("child", -1)
-        self.sources = get("sources", [])
-        self.join = get("join")
-        self.split = get("split")
-        self.when = get("when")
-        self.map = get("map")
-        self.loop = get("loop")
-        self.retry = get("retry")
-        self.timeout = get("timeout")
-        self.deadline = get("deadline")
-        self.output = get("output")
-        self.set = get("set", [])
-        self.on_error = get("on_error")
-        self.compensate = get("compensate", -1)
-        self.raises = get("raises")
-        self.effect = get("effect", "once")
-        self.on_crash = get("on_crash", "ask")
-        self.named = get("named")
-        self.carries = get("carries", False)
+        self.key: Value | None = spec.get("key")
+        self.wait: WaitSpec | None = spec.get("wait")
+        self.cancel: CancelSpec | None = spec.get("cancel")
+        self.child: int = spec.get("child", -1)
+        self.sources: list[int] = spec.get("sources", [])
+        self.join: JoinSpec | None = spec.get("join")
+        self.split: SplitSpec | None = spec.get("split")
+        self.when: Condition | None = spec.get("when")
+        self.map: MapSpec | None = spec.get("map")
+        self.loop: LoopSpec | None = spec.get("loop")
+        self.retry: RetrySpec | None = spec.get("retry")
+        self.timeout: Value | None = spec.get("timeout")
+        self.deadline: Value | None = spec.get("deadline")
+        self.output: Value | None = spec.get("output")
+        self.set: list[list[Any]] = spec.get("set", [])
+        self.on_error: list[HandlerSpec] = spec.get("on_error", [])
+        self.compensate: int = spec.get("compensate", -1)
+        self.raises: dict[str, str] | None = spec.get("raises")
+        self.effect: str = spec.get("effect", "once")
+        self.on_crash: str = spec.get("on_crash", "ask")
+        self.named: list[str] | None = spec.get("named")
+        self.carries: bool = spec.get("carries", False)
         self.plain = not (self.when is not None or self.map or self.loop or self.deadline)
 
 
@@ -188,7 +199,7 @@ class Graph:
         """Return the number of the step called `name`, or -1."""
         if not self.indexes:
             self.indexes = {s["id"]: i for i, s in enumerate(self._specs) if s.get("body", -1) >= 0}
-        return self.indexes.get(name, END)
+        return self.indexes.get(name, NONE)
 
     def stores(self, signal: str) -> bool:
         """Return whether some wait of the flow takes messages of `signal` sent before it began."""

@@ -62,6 +62,8 @@ class Machine:
 
     def step_address(self, act: Activation) -> str:
         """Return the address of an activation: the path of its scope, the step, `#` if again."""
+        if "address" in act:
+            return act["address"]
         address = self.scope_of(act)["path"] + self.node(act).id
         return f"{address}#{act['number']}" if act["number"] > 1 else address
 

@@ -1,16 +1,16 @@
 """Scopes: a body at work, from its first tokens to its end (language reference, §6.2, §6.4).
 
-    open ─► tokens ─► none left ─► ended: the group's unit goes on with its output
-                 └─► an unhandled error, `end_all`: the rest is withdrawn
+open ─► tokens ─► none left ─► ended: the group's unit goes on with its output
+             └─► an unhandled error, `end_all`: the rest is withdrawn
 """
 
 from __future__ import annotations
 
 from flowengine.kernel import pasts, tokens
+from flowengine.kernel.closing import empty_scope, remove_scope
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
-from flowengine.kernel.closing import empty_scope, remove_scope
 from flowengine.kernel.state import Scope, Unit
 
 
@@ -64,7 +64,7 @@ def end_if_over(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether it has ended.
     """
-    if scope["live"] or scope["held"] or "undo" in scope:
+    if scope["live"] or scope["held"] or scope.get("over"):
         return False
     succeed_scope(m, scope)
     return True
@@ -90,7 +90,7 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
     if not scope["unit"]:
         m.agenda.append(("flow_over", scope["id"], past))
         m.dirty.pop(scope["id"], None)
-        scope["undo"] = -1
+        scope["over"] = True
         return
     unit = m.state["units"][scope["unit"]]
     act = m.act_of(unit)

@@ -83,8 +83,8 @@ class Scope(TypedDict, total=False):
     """What can be undone, in order of completion."""
     cut: list[int]
     """Units that were cut off while running and can be undone; see `Cut`."""
-    undo: int
-    """The undo that keeps the scope of the flow open."""
+    over: bool
+    """Of the flow: its tokens have ended; what follows is undoing and the end."""
     rescued: bool
     """The flow's own handler has led back into this scope once."""
 
@@ -134,6 +134,8 @@ class Activation(TypedDict, total=False):
     """Of the last unit that ended, for `steps.x`."""
     undo: int
     """Set on the activation of a compensation: which undo it is part of."""
+    address: str
+    """On a compensation: behind the address of what it undoes."""
     local: dict[str, Plain]
     """On a compensation: the names that its step saw (`item`, `round`, `output`, `error`)."""
     done: list[Done]
@@ -193,8 +195,9 @@ class Cut(TypedDict, total=False):
     past: int
     undo: int
     """The undo that settles it now."""
+    running: bool
     settled: str
-    """`succeeded` or `failed`, once known."""
+    """`succeeded`, `failed` or `unknown`, once it is settled."""
     value: Plain
 
 
@@ -241,6 +244,8 @@ class Undo(TypedDict, total=False):
     """The scope in which the compensations run."""
     todo: list[Done]
     """What is still to be undone; the last one is next."""
+    current: Done
+    """What is being undone."""
     cut: list[int]
     """Attempts still to be settled."""
     cause: ErrorData | None

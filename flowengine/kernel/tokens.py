@@ -90,31 +90,33 @@ def leave(m: Machine, act: Activation, targets: list[int], output: Plain) -> Non
         targets: Where tokens go.
         output: What the step gave.
     """
-    scope = m.scope_of(act)
-    node = m.node(act)
-    forget(m, act)
-    carried = output if node.carries else None
-    several = len(targets) > 1
     past = act["past"]
+    forget(m, act)
+    several = len(targets) > 1
     for entry, target in enumerate(targets):
-        line = [*act["line"], entry] if several else act["line"]
         pasts.share(m.state, past)
-        if target == END:
-            end_token(m, scope, line, past)
-        elif target == END_ALL:
-            m.agenda.append(("end_all", scope["id"], line, past))
-        else:
-            arrival: Arrival = {
-                "scope": scope["id"],
-                "step": target,
-                "source": act["step"],
-                "output": carried,
-                "past": past,
-                "line": line,
-                "marks": act["marks"],
-            }
-            m.agenda.append(("arrive", arrival))
+        send(m, act, target, [*act["line"], entry] if several else act["line"], output)
     pasts.drop(m.state, past)
+
+
+def send(m: Machine, act: Activation, target: int, line: list[int], output: Plain) -> None:
+    """Send one token of an activation along an edge; a reference to its past goes with it."""
+    scope = m.scope_of(act)
+    if target == END:
+        end_token(m, scope, line, act["past"])
+    elif target == END_ALL:
+        m.agenda.append(("end_all", scope["id"], line, act["past"]))
+    else:
+        arrival: Arrival = {
+            "scope": scope["id"],
+            "step": target,
+            "source": act["step"],
+            "output": output if m.node(act).carries else None,
+            "past": act["past"],
+            "line": line,
+            "marks": act["marks"],
+        }
+        m.agenda.append(("arrive", arrival))
 
 
 def start(m: Machine, scope: Scope, targets: list[int], line: list[int]) -> None:

@@ -53,9 +53,7 @@ def initial(m: Machine) -> None:
         m.state["vars"][key] = [spec.get("default"), 0]
 
 
-def write(
-    m: Machine, names: Names, pairs: list[list[Any]], act: Activation
-) -> list[list[Any]]:
+def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> list[list[Any]]:
     """Write state as a step's `set` says; all values see the state before.
 
     Args:
@@ -82,9 +80,7 @@ def write(
             _refuse_conflict(m, key, act)
         reduce(m, key, value, act["id"])
         if reducer == "replace":
-            act["past"] = pasts.remember(
-                m.state, act["past"], mark(m, key), {"writer": act["id"]}
-            )
+            act["past"] = pasts.remember(m.state, act["past"], mark(m, key), {"writer": act["id"]})
     return later
 
 

@@ -1,0 +1,504 @@
+"""The one door: `advance(graph, state, event) -> commands`.
+
+Order of work, the same for every event:
+
+1. *Apply* the event to whom it names; if that is no longer open, nothing changes.
+2. *Agenda*: one first-in-first-out list, worked off until it is empty. A step's own work (`output`,
+   `set`, `next`) is done in one entry; what it sets off stands behind what was set off before.
+3. *Quiet work*, when the agenda is empty, one piece at a time, each followed by the agenda again:
+   waits whose condition on state holds now; joins that nobody else can reach; scopes without a
+   token; stuck joins; places of maps that items gave back when they began to wait.
+4. *End of the event*: the status follows from what is open.
+
+The agenda is empty between events, so it is no part of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flowengine.kernel import (
+    activations,
+    approvals,
+    attempts,
+    cancelling,
+    closing,
+    flows,
+    handlers,
+    joins,
+    outcomes,
+    scopes,
+    undoing,
+    waits,
+)
+from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
+from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.events import (
+    CutOff,
+    Decided,
+    ErrorData,
+    Event,
+    Failed,
+    Message,
+    RetryAsked,
+    StateSet,
+    Succeeded,
+    TimerFired,
+)
+from flowengine.kernel.graph import EvaluationError, Plain
+from flowengine.kernel.linked import Graph
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import Arrival, State, Unit
+
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+"""Statuses of an execution that is over."""
+
+
+def advance(
+    graph: Graph, state: State, event: Event, observe: list[Observation] | None = None
+) -> list[Command]:
+    """Apply an event to an execution.
+
+    Args:
+        graph: The flow that it runs.
+        state: Its state; changed in place.
+        event: What happened.
+        observe: Gets what happened to each activation, for people to see; None costs nothing.
+
+    Returns:
+        What is to be done now, in order. It may be done once the event is on disk.
+    """
+    state["events"] += 1
+    state["now"] = max(state["now"], event["at"])
+    if state["status"] in ENDED:
+        return []
+    m = Machine(graph, state, observe)
+    EVENTS[event["type"]](m, event)
+    _work(m)
+    if state["status"] not in ENDED:
+        state["status"] = _status(state)
+    return m.commands
+
+
+def pending(state: State) -> list[Command]:
+    """Return what is in force: the waits that are open, the timers that are set.
+
+    For the attempts that run, see `running`.
+    """
+    commands: list[Command] = [
+        OpenWait(dict(wait["record"])) for wait in state["waits"].values() if wait["shown"]
+    ]
+    commands += [
+        SetTimer(number, timer["due"], timer["why"] == "pause")
+        for number, timer in state["timers"].items()
+    ]
+    return commands
+
+
+def running(state: State) -> list[tuple[int, int]]:
+    """Return unit and attempt of all attempts that run; after a crash each was cut off."""
+    units = [(n, u["attempt"]) for n, u in state["units"].items() if u["phase"] == "run"]
+    return units + [(n, c["attempt"]) for n, c in state["cuts"].items() if c.get("running")]
+
+
+# --- 1 Apply -----------------------------------------------------------------------------------
+
+
+def _succeeded(m: Machine, event: Succeeded) -> None:
+    unit = _running(m, event["unit"], event["attempt"])
+    if unit is not None:
+        m.state["running"] -= 1
+        outcomes.attempt_ended(m, unit, event["value"], "ok")
+    elif event["unit"] in m.state["cuts"]:
+        undoing.result_of_cut(m, event["unit"], "succeeded", event["value"])
+
+
+def _failed(m: Machine, event: Failed) -> None:
+    unit = _running(m, event["unit"], event["attempt"])
+    if unit is not None:
+        m.state["running"] -= 1
+        unit["phase"] = "ready"
+        outcomes.attempt_failed(m, unit, event["error"])
+    elif event["unit"] in m.state["cuts"]:
+        undoing.result_of_cut(m, event["unit"], "failed", None)
+
+
+def _running(m: Machine, number: int, attempt: int) -> Unit | None:
+    """Return a unit if this attempt of it runs."""
+    unit = m.state["units"].get(number)
+    if unit is not None and unit["phase"] == "run" and unit["attempt"] == attempt:
+        return unit
+    return None
+
+
+def _cut(m: Machine, event: CutOff) -> None:
+    unit = _running(m, event["unit"], event["attempt"])
+    cut = m.state["cuts"].get(event["unit"])
+    if unit is not None:
+        attempts.resume_cut(m, unit)
+    elif cut is not None and cut.pop("running", False):
+        m.state["running"] -= 1
+        cut.pop("undo", None)
+        for number, undo in m.state["undos"].items():
+            if event["unit"] in undo["cut"]:
+                m.agenda.append(("undo", number))
+
+
+def _timer(m: Machine, event: TimerFired) -> None:
+    timer = m.state["timers"].pop(event["timer"], None)
+    if timer is not None:
+        if timer["why"] in OF_WAITS:
+            m.state["waits"][timer["ref"]]["timers"].remove(event["timer"])
+        TIMERS[timer["why"]](m, timer["ref"], timer["arg"])
+
+
+def _timeout(m: Machine, number: int, _arg: int) -> None:
+    unit = m.state["units"][number]
+    unit.pop("timer", None)
+    if unit["phase"] == "wait":
+        waits.end_wait(m, m.state["waits"][unit["wait"]], "expired", None, "timeout")
+        return
+    if unit["phase"] == "scope":
+        closing.close_scope(m, m.state["scopes"][unit["scope"]])
+    message = f"{m.address(unit)} did not end within its timeout"
+    outcomes.attempt_failed(m, unit, StepFailure("Timeout", message))
+
+
+def _deadline(m: Machine, number: int, _arg: int) -> None:
+    act = m.state["acts"][number]
+    units = [m.state["units"][n] for n in act["units"]]
+    last = units[0].get("last") if len(units) == 1 else None
+    act.pop("deadline", None)
+    closing.close_units(m, act)
+    failure = StepFailure(
+        "Deadline", f"{m.step_address(act)} did not end within its deadline", {"last": last}
+    )
+    outcomes.activation_failed(m, act, as_error(failure, m.step_address(act)))
+
+
+def _pause(m: Machine, number: int, arg: int) -> None:
+    unit = m.state["units"][number]
+    unit.pop("timer", None)
+    unit["phase"] = "ready"
+    m.agenda.append(("round" if arg else "attempt", number))
+
+
+def _duration(m: Machine, number: int, _arg: int) -> None:
+    limit = m.graph.limits["duration"]
+    failure = StepFailure("LimitExceeded", f"ran longer than {limit} (limits.duration)")
+    m.agenda.append(("scope_failed", number, as_error(failure, "")))
+
+
+OF_WAITS = frozenset({"wait", "expire", "remind", "escalate"})
+"""Timers whose `ref` is a wait."""
+
+TIMERS: dict[str, Callable[[Machine, int, int], None]] = {
+    "timeout": _timeout,
+    "deadline": _deadline,
+    "pause": _pause,
+    "duration": _duration,
+    "wait": lambda m, number, index: waits.occur(m, m.state["waits"][number], index, None),
+    "expire": lambda m, number, _: approvals.expire(m, m.state["waits"][number]),
+    "remind": lambda m, number, _: approvals.remind(m, m.state["waits"][number]),
+    "escalate": lambda m, number, index: approvals.escalate(m, m.state["waits"][number], index),
+}
+"""What a timer does when it fires, by its `why`; whoever closes its owner clears it."""
+
+
+def _decided(m: Machine, event: Decided) -> None:
+    wait = m.state["waits"].get(event["wait"])
+    if wait is None:
+        return
+    if wait["kind"] == "approval":
+        approvals.decide(m, wait, event)
+    elif wait["kind"] == "question":
+        _answered(m, event, wait.get("cut", 0), wait["unit"])
+
+
+def _answered(m: Machine, event: Decided, cut: int, number: int) -> None:
+    """Do what an operator says about an attempt that was cut off."""
+    waits.close_wait(m, m.state["waits"][event["wait"]], "decided", event["choice"])
+    choice = event["choice"]
+    if cut:
+        if choice == "retry":
+            undoing.run_cut(m, cut, m.state["cuts"][cut])
+        else:
+            status = "succeeded" if choice == "result" else "failed"
+            undoing.result_of_cut(m, cut, status, event.get("value"))
+        return
+    unit = m.state["units"][number]
+    unit["phase"] = "ready"
+    activations.unpark(m, unit)
+    if choice == "retry":
+        attempts.run_again(m, unit)
+    elif choice == "result":
+        outcomes.attempt_ended(m, unit, event.get("value"), "ok")
+    else:
+        outcomes.attempt_failed(m, unit, attempts.uncertain(m, unit))
+
+
+def _message(m: Machine, event: Message) -> None:
+    message = {
+        "signal": event["signal"],
+        "key": event["key"],
+        "data": event["data"],
+        "id": event["id"],
+        "sent_at": m.now,
+        "sent_by": event["by"],
+        "number": m.state["events"],
+    }
+    if not waits.receive(m, message) and m.graph.stores(event["signal"]):
+        m.state["kept"].setdefault(event["signal"], []).append(message)
+
+
+def _retry(m: Machine, event: RetryAsked) -> None:
+    for number, _attempt in running(m.state):
+        unit = m.state["units"].get(number)
+        if unit is not None and number == event["unit"]:
+            m.state["running"] -= 1
+            unit["tries"] = 1
+            attempts.run_again(m, unit)
+        elif unit is not None:
+            attempts.resume_cut(m, unit)
+
+
+def _state_set(m: Machine, event: StateSet) -> None:
+    for key, value in event["values"].items():
+        m.state["vars"][key] = [value, 0]
+        m.changed.add(key)
+
+
+EVENTS: dict[str, Callable[[Machine, Any], None]] = {
+    "started": flows.begin,
+    "succeeded": _succeeded,
+    "failed": _failed,
+    "cut": _cut,
+    "timer": _timer,
+    "decided": _decided,
+    "message": _message,
+    "cancel": lambda m, event: cancelling.cancel_flow(m, event["reason"], event["now"]),
+    "retry": _retry,
+    "state": _state_set,
+}
+"""What an event does, by its type."""
+
+
+# --- 2 Agenda ----------------------------------------------------------------------------------
+
+
+def _ended(m: Machine, number: int, output: Plain, outcome: str) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        outcomes.attempt_ended(m, unit, output, outcome)
+
+
+def _group_over(m: Machine, number: int, output: Plain, past: int) -> None:
+    outcomes.attempt_ended(m, m.state["units"][number], output, "ok", past)
+
+
+def _attempt_failed(m: Machine, number: int, failure: outcomes.Failure) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        outcomes.attempt_failed(m, unit, failure)
+
+
+def _unit_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        if not m.act_of(unit)["units"][number]:
+            activations.unpark(m, unit)
+        error = as_error(failure, m.address(unit))
+        outcomes.unit_failed(m, unit, error)
+
+
+def _act_ended(m: Machine, number: int, status: str, outcome: str, output: Plain) -> None:
+    act = m.state["acts"].get(number)
+    if act is not None:
+        outcomes.activation_ended(m, act, status, outcome, output)
+
+
+def _act_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
+    """Fail an activation before it could begin; a limit of its scope no step of it handles."""
+    act = m.state["acts"].get(number)
+    if act is None:
+        return
+    error = as_error(failure, m.step_address(act))
+    if error["type"] == "LimitExceeded":
+        handlers.fail(m, act, error)
+    else:
+        outcomes.activation_failed(m, act, error)
+
+
+def _broken_join(m: Machine, step: int, scope: int, failure: Any) -> None:
+    if scope in m.state["scopes"]:
+        error = as_error(failure, m.state["scopes"][scope]["path"] + m.graph.node(step).id)
+        flows.fail_scope(m, m.state["scopes"][scope], error)
+
+
+def _too_few(m: Machine, step: int, arrivals: list[Arrival], need: int, came: list[str]) -> None:
+    """Activate a join with too few arrivals, only for it to fail."""
+    if not arrivals:
+        return
+    act = activations.new_activation(m, m.graph.node(step), arrivals)
+    try:
+        activations.count(m, m.scope_of(act), act)
+        failure = StepFailure(
+            "TooFew",
+            f"{len(arrivals)} of the {need} arrivals that {m.node(act).id!r} needs came, "
+            "and no more can come",
+            {"from": came, "need": need},
+        )
+    except StepFailure as exceeded:
+        failure = exceeded
+    _act_broken(m, act["id"], failure)
+
+
+def _fill(m: Machine, number: int) -> None:
+    act = m.state["acts"].get(number)
+    if act is not None:
+        activations.fill(m, act)
+
+
+def _map_over(m: Machine, number: int) -> None:
+    act = m.state["acts"].get(number)
+    if act is not None and not act["units"]:
+        outcomes.map_over(m, act)
+
+
+def _round(m: Machine, number: int) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        attempts.begin_round(m, unit)
+
+
+def _attempt(m: Machine, number: int) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        attempts.attempt(m, unit)
+
+
+def _cancel(m: Machine, number: int) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        cancelling.cancel(m, unit)
+
+
+def _end_all(m: Machine, number: int, line: list[int], past: int) -> None:
+    scopes.end_all(m, m.state["scopes"][number], line, past)
+
+
+def _cancel_late(m: Machine, number: int, join: int) -> None:
+    closing.cancel_late(m, m.state["scopes"][number], join)
+
+
+def _scope_failed(m: Machine, number: int, error: ErrorData) -> None:
+    scope = m.state["scopes"].get(number)
+    if scope is not None and not scope.get("over"):
+        flows.fail_scope(m, scope, error)
+
+
+def _handled(m: Machine, number: int, index: int, error: ErrorData) -> None:
+    act = m.state["acts"].get(number)
+    if act is not None:
+        handlers.perform(m, act, m.node(act).on_error[index], error)
+
+
+def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> None:
+    """Go on after a compensation that could not undo everything: the scope around fails."""
+    if then[0] == "handled":
+        act = m.state["acts"].get(then[1])
+        if act is not None:
+            handlers.fail(m, act, error)
+    elif scope in m.state["scopes"]:
+        status = "cancelled" if m.state["cancelling"] else "failed"
+        flows.end(m, status, error)
+
+
+AGENDA: dict[str, Callable[..., None]] = {
+    "arrive": joins.arrive,
+    "activate": activations.activate,
+    "attempt": _attempt,
+    "round": _round,
+    "ended": _ended,
+    "group_over": _group_over,
+    "attempt_failed": _attempt_failed,
+    "unit_ended": lambda m, n, output: outcomes.unit_ended(m, m.state["units"][n], output),
+    "unit_broken": _unit_broken,
+    "act_ended": _act_ended,
+    "act_broken": _act_broken,
+    "broken": _broken_join,
+    "too_few": _too_few,
+    "fill": _fill,
+    "map_over": _map_over,
+    "cancel": _cancel,
+    "cancel_late": _cancel_late,
+    "end_all": _end_all,
+    "scope_failed": _scope_failed,
+    "handled": _handled,
+    "undo": undoing.go_on,
+    "undo_failed": _undo_failed,
+    "flow_over": lambda m, _scope, past: flows.succeed(m, past),
+    "flow_handled": flows.handled,
+    "flow_cancelled": cancelling.cancel_flow,
+    "flow_end": flows.end,
+}
+"""What an entry of the agenda does, by its name."""
+
+
+def _work(m: Machine) -> None:
+    agenda = m.agenda
+    while True:
+        while agenda:
+            entry = agenda.popleft()
+            AGENDA[entry[0]](m, *entry[1:])
+        if not _quiet(m):
+            return
+
+
+# --- 3 Quiet work ------------------------------------------------------------------------------
+
+
+def _quiet(m: Machine) -> bool:
+    """Do one piece of quiet work; whether there was any."""
+    if m.changed and m.state["watching"]:
+        if waits.look_at_state(m):
+            return True
+        m.changed.clear()
+    if m.dirty:
+        if any(
+            _settle_one(m, act) for act in (joins.settle, scopes.end_if_over, joins.settle_stuck)
+        ):
+            return True
+        m.dirty.clear()
+    return _fill_places(m)
+
+
+def _settle_one(m: Machine, settle: Callable[[Machine, Any], bool]) -> bool:
+    """Let the innermost scope act that a token has moved in, and that can."""
+    live = m.state["scopes"]
+    for number in sorted(m.dirty, reverse=True):
+        if number in live and settle(m, live[number]):
+            return True
+    return False
+
+
+def _fill_places(m: Machine) -> bool:
+    """Begin items in the places that waiting items have given back."""
+    for number in list(m.places):
+        del m.places[number]
+        if number in m.state["acts"]:
+            m.agenda.append(("fill", number))
+    return bool(m.agenda)
+
+
+# --- 4 End of the event ------------------------------------------------------------------------
+
+
+def _status(state: State) -> str:
+    """Return the status that follows from what is open."""
+    if state["running"]:
+        return "running"
+    if state["timers"] or any(w["kind"] != "question" for w in state["waits"].values()):
+        return "waiting"
+    return "stalled"

@@ -1,0 +1,127 @@
+"""Cancelling: a step withdraws others, or somebody the execution (language reference, §8.7)."""
+
+from __future__ import annotations
+
+from flowengine.kernel import handlers, tokens, undoing
+from flowengine.kernel.closing import close_units, empty_scope, hand_over
+from flowengine.kernel.errors import StepFailure, as_error, matches
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import EvaluationError, Plain
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.records import record
+from flowengine.kernel.state import Activation, Scope, Unit
+
+
+def cancel(m: Machine, unit: Unit) -> None:
+    """Do what a `cancel` step says, then let it go on.
+
+    Args:
+        m: The advance at work.
+        unit: Its unit. If it is withdrawn by itself, nothing follows.
+    """
+    act = m.act_of(unit)
+    spec = m.node(act).cancel
+    assert spec is not None
+    try:
+        reason = evaluate(Names(m, act, unit), spec["reason"]) if "reason" in spec else None
+    except EvaluationError as failure:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+        return
+    text = reason if isinstance(reason, str) else f"cancelled by {m.node(act).id!r}"
+    if spec.get("execution"):
+        m.note(act, "succeeded", outcome="ok", output={"cancelled": []})
+        m.agenda.append(("flow_cancelled", text, False))
+        return
+    hit: list[str] = []
+    for target in spec["targets"]:
+        for instance in _instances(m, act, target):
+            if instance["id"] in m.state["acts"]:
+                hit.append(m.node(instance).id)
+                _withdraw(m, instance, spec.get("outcome", "cancelled"), text)
+    if unit["id"] in m.state["units"]:
+        m.agenda.append(("ended", unit["id"], {"cancelled": hit}, "ok"))
+
+
+def _instances(m: Machine, act: Activation, target: int) -> list[Activation]:
+    """Return the live activations of a step in this scope or one around it, by birth."""
+    body = m.graph.node(target).body
+    scope: Scope | None = m.scope_of(act)
+    while scope is not None and scope["body"] != body:
+        owner = m.state["units"].get(scope["unit"])
+        scope = m.scope_of(m.act_of(owner)) if owner is not None else None
+    if scope is None:
+        return []
+    return [m.state["acts"][n] for n, step in scope["live"].items() if step == target]
+
+
+def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
+    """Withdraw one activation, as cancelled, as failed, or as done so far."""
+    node = m.node(act)
+    output = _so_far(m, act) if how == "succeeded" else None
+    close_units(m, act)
+    if how == "succeeded":
+        m.agenda.append(("act_ended", act["id"], "succeeded", "ok", output))
+        return
+    failure = StepFailure("Cancelled", reason, retryable=False)
+    error = as_error(failure, m.step_address(act))
+    named = any(matches("Cancelled", h.get("types", [])) for h in node.on_error)
+    if how == "failed" or named:
+        handlers.handle(m, act, error)
+        return
+    if node.named:
+        record(m, act, node, "cancelled", "cancelled", None, error)
+    m.note(act, "cancelled", error=error)
+    hand_over(m.scope_of(act), act)
+    scope, line, past = m.scope_of(act), act["line"], act["past"]
+    tokens.forget(m, act)
+    tokens.end_token(m, scope, line, past)
+
+
+def _so_far(m: Machine, act: Activation) -> Plain:
+    """Return the output so far: of a map the list, of a group its `output`, else null."""
+    if "over" in act:
+        return [None if r is None else r[1] for r in act["results"]]
+    unit = m.state["units"][next(iter(act["units"]))] if act["units"] else None
+    if unit is None or "scope" not in unit:
+        return None
+    scope = m.state["scopes"][unit["scope"]]
+    body = m.graph.body(scope["body"])
+    if body.output is None:
+        return None
+    past = tokens.merged_past(m, scope)
+    try:
+        return evaluate(Names(m, act, unit, past), body.output)
+    except EvaluationError:
+        return None
+    finally:
+        scope["ended"].append([act["line"], past])
+
+
+def cancel_flow(m: Machine, reason: str, at_once: bool) -> None:
+    """Withdraw the whole execution (pattern 20).
+
+    What its own handlers say about errors does not apply, but a handler of the flow that names
+    `Cancelled` and compensates is heard, unless `at_once`.
+
+    Args:
+        m: The advance at work.
+        reason: Why, in words.
+        at_once: Skip compensation.
+    """
+    scope = next((s for s in m.state["scopes"].values() if not s["unit"]), None)
+    if scope is None or m.state["cancelling"]:
+        return
+    m.state["cancelling"] = reason
+    empty_scope(m, scope)
+    scope["over"] = True
+    error: ErrorData = as_error(StepFailure("Cancelled", reason, retryable=False), "")
+    specs = m.graph.flow.get("on_error", [])
+    undoes = any(
+        spec.get("compensate") and matches("Cancelled", spec.get("types", [])) for spec in specs
+    )
+    if undoes and not at_once:
+        todo, cut = scope["done"], scope["cut"]
+        undoing.begin_in(m, scope, todo, cut, error, ("flow_end", "cancelled", error))
+    else:
+        m.agenda.append(("flow_end", "cancelled", error))

@@ -1,0 +1,110 @@
+"""Error handlers of a step (language ref., §9.9): route, substitute, raise, compensate."""
+
+from __future__ import annotations
+
+from flowengine.kernel import tokens, undoing, variables
+from flowengine.kernel.attempts import raised
+from flowengine.kernel.closing import hand_over
+from flowengine.kernel.errors import StepFailure, as_error, fits
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import EvaluationError, HandlerSpec
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.names import Names, evaluate, holds
+from flowengine.kernel.records import record
+from flowengine.kernel.state import Activation
+
+
+def find(
+    m: Machine, names: Names, specs: list[HandlerSpec], error: ErrorData
+) -> HandlerSpec | None:
+    """Return the first handler that fits an error, or None.
+
+    Args:
+        m: The advance at work.
+        names: What the conditions see; `error` is among them.
+        specs: The handlers, in the order of the file.
+        error: What happened.
+
+    Returns:
+        The handler.
+
+    Raises:
+        EvaluationError: A condition has no value.
+    """
+    for spec in specs:
+        if fits(spec, error) and ("when" not in spec or holds(names, spec["when"])):
+            return spec
+    return None
+
+
+def handle(m: Machine, act: Activation, error: ErrorData) -> None:
+    """Let the first handler of a step that fits take an error; without one the scope fails."""
+    specs = m.node(act).on_error
+    names = Names(m, act, extra={"error": error})
+    try:
+        spec = find(m, names, specs, error)
+    except EvaluationError as failure:
+        broken = as_error(failure, m.step_address(act))
+        broken["cause"] = error
+        fail(m, act, broken)
+        return
+    if spec is None:
+        fail(m, act, error)
+    elif spec.get("compensate"):
+        undoing.begin(m, act, error, ("handled", act["id"], specs.index(spec), error))
+    else:
+        perform(m, act, spec, error)
+
+
+def fail(m: Machine, act: Activation, error: ErrorData) -> None:
+    """Let the error of a step end its scope."""
+    m.note(act, "failed", error=error)
+    hand_over(m.scope_of(act), act)
+    act["done"], act["cut"] = [], []
+    m.agenda.append(("scope_failed", act["scope"], error))
+
+
+def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) -> None:
+    """Do what a handler says.
+
+    Args:
+        m: The advance at work.
+        act: The activation that failed.
+        spec: The handler; if it compensates, that has been done.
+        error: What it failed with.
+    """
+    names = Names(m, act, extra={"error": error})
+    do = spec.get("do", "raise")
+    try:
+        if spec.get("set"):
+            variables.write(m, names, spec["set"], act)
+        if do == "fail":
+            failure = as_error(raised(evaluate(names, spec["fail"])), m.step_address(act))
+            failure["cause"] = error
+            fail(m, act, failure)
+        elif do == "raise":
+            fail(m, act, error)
+        elif do == "output":
+            output = evaluate(names, spec["output"])
+            m.agenda.append(("act_ended", act["id"], "succeeded", "ok", output))
+        else:
+            _go_on(m, act, spec, error)
+    except (StepFailure, EvaluationError) as failed:
+        broken = as_error(failed, m.step_address(act))
+        broken["cause"] = error
+        fail(m, act, broken)
+
+
+def _go_on(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) -> None:
+    """Let the token go on although its step has failed: along the handler's way, or its own."""
+    node = m.node(act)
+    if spec.get("do") == "next":
+        targets = [spec["to"]]
+    else:
+        extra = {"output": None, "outcome": "failed", "error": error}
+        targets = tokens.choose(node, Names(m, act, extra=extra), "failed")
+    if node.named:
+        record(m, act, node, "failed", "failed", None, error)
+    m.note(act, "failed", error=error)
+    hand_over(m.scope_of(act), act)
+    tokens.leave(m, act, targets, None)

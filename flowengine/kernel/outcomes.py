@@ -1,0 +1,335 @@
+"""Outcomes: what follows when an attempt, a unit, an activation has ended (language ref., §5.2).
+
+    attempt ─► retry? ─► output ─► set ─► loop? ─► item of a map? ─► next
+       └─ failed ─► retry? ─► item of a map? ─► on_error ─► the scope fails
+
+Each arrow is one function here; what belongs to others goes on the agenda.
+"""
+
+from __future__ import annotations
+
+from flowengine.kernel import handlers, pasts, tokens, undoing, variables
+from flowengine.kernel.activations import unpark
+from flowengine.kernel.attempts import pause_before_round, retried
+from flowengine.kernel.closing import close_unit, hand_over, stop_attempt
+from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import EvaluationError, Plain
+from flowengine.kernel.linked import Node
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.names import Names, evaluate, holds
+from flowengine.kernel.records import record
+from flowengine.kernel.state import Activation, Unit
+
+Failure = StepFailure | EvaluationError | ErrorData
+
+
+def attempt_ended(
+    m: Machine, unit: Unit, raw: Plain, outcome: str, past: int | None = None
+) -> None:
+    """Take the result of an attempt that ended well.
+
+    Args:
+        m: The advance at work.
+        unit: The unit.
+        raw: What the action gave.
+        outcome: How it ended.
+        past: What the step's own expressions see of the steps inside a group.
+    """
+    act = m.act_of(unit)
+    node = m.node(act)
+    if "timer" in unit:
+        m.clear_timer(unit.pop("timer"))
+    if not act["units"][unit["id"]]:
+        unpark(m, unit)
+    unit["phase"] = "ready"
+    if node.raises and outcome in node.raises and not tokens.routes(node, outcome):
+        attempt_failed(m, unit, _raised(node.raises[outcome], node, raw))
+        return
+    output = raw
+    if node.output is not None or node.set:
+        names = Names(m, act, unit, past, {"result": raw, "outcome": outcome})
+        try:
+            if node.output is not None:
+                output = evaluate(names, node.output)
+            assert names.extra is not None
+            names.extra["output"] = output
+            _write(m, act, unit, names)
+        except (StepFailure, EvaluationError) as failure:
+            # The action has acted, whatever became of its result.
+            undoing.remember(m, act, unit, raw)
+            unit_failed(m, unit, as_error(failure, m.address(unit), unit["tries"]))
+            return
+    undoing.remember(m, act, unit, output)
+    if node.loop is not None:
+        _round_ended(m, node, unit, output, outcome, past)
+    else:
+        unit_ended(m, unit, output, outcome)
+
+
+def _raised(type: str, node: Node, raw: Plain) -> StepFailure:
+    """Return the error of an outcome that raises."""
+    by = f" by {raw['by']}" if isinstance(raw, dict) and raw.get("by") else ""
+    comment = f": {raw['comment']}" if isinstance(raw, dict) and raw.get("comment") else ""
+    what = {
+        "Rejected": f"{node.id!r} was rejected{by}{comment}",
+        "Expired": f"{node.id!r} expired: nobody decided in time",
+        "Timeout": f"{node.id!r} timed out: what it waited for did not come",
+    }
+    return StepFailure(type, what.get(type, f"{node.id!r} ended in {type}"), raw)
+
+
+def _write(m: Machine, act: Activation, unit: Unit, names: Names) -> None:
+    pairs = m.node(act).set
+    if pairs:
+        later = variables.write(m, names, pairs, act)
+        if later:
+            act["writes"].setdefault(unit["item"], []).extend(later)
+
+
+def _round_ended(
+    m: Machine, node: Node, unit: Unit, output: Plain, outcome: str, past: int | None
+) -> None:
+    """Test `until` after a round; the next one begins after its pause."""
+    assert node.loop is not None
+    unit["last"] = output
+    if "until" in node.loop:
+        names = Names(m, m.act_of(unit), unit, past, {"output": output, "outcome": outcome})
+        try:
+            done = holds(names, node.loop["until"])
+        except EvaluationError as failure:
+            unit_failed(m, unit, as_error(failure, m.address(unit)))
+            return
+        if done:
+            unit_ended(m, unit, output, outcome)
+            return
+    pause_before_round(m, unit)
+
+
+def unit_ended(m: Machine, unit: Unit, output: Plain, outcome: str = "ok") -> None:
+    """End a unit that has succeeded: its step goes on, or its map counts an item."""
+    act = m.act_of(unit)
+    _remove_unit(m, act, unit)
+    if unit["item"] < 0:
+        activation_ended(m, act, "succeeded", outcome, output)
+        return
+    m.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
+    act["results"][unit["item"]] = ["succeeded", output, None]
+    act["succeeded"] += 1
+    if act["succeeded"] == act.get("need") and not act.get("gone"):
+        _go_early(m, act)
+    else:
+        m.agenda.append(("fill", act["id"]))
+
+
+def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
+    if act["units"].pop(unit["id"]):
+        act["busy"] -= 1
+    del m.state["units"][unit["id"]]
+    act["rounds"] = unit["round"]
+    act["attempts"] = unit["attempt"]
+
+
+def _go_early(m: Machine, act: Activation) -> None:
+    """Let a map go on with the items that have succeeded (patterns 34-36)."""
+    spec = m.node(act).map
+    assert spec is not None
+    if spec.get("late") == "cancel":
+        _cancel_items(m, act)
+        m.agenda.append(("map_over", act["id"]))
+        return
+    _make_writes(m, act)
+    output = [None if r is None else r[1] for r in act["results"]]
+    targets = _record_and_choose(m, act, "succeeded", "ok", output)
+    if targets is None:
+        return
+    scope = m.scope_of(act)
+    for number, target in enumerate(targets):
+        line = [*act["line"], number] if len(targets) > 1 else act["line"]
+        pasts.share(m.state, act["past"])
+        tokens.send(m, act, target, line, output)
+    tokens.place(m, scope, act["step"], -1)
+    act["gone"] = True
+    m.note(act, "succeeded", outcome="ok", output=output)
+    m.agenda.append(("fill", act["id"]))
+
+
+def _cancel_items(m: Machine, act: Activation) -> None:
+    """Withdraw the items that still run; those not begun never will."""
+    for number in list(act["units"]):
+        unit = m.state["units"][number]
+        act["results"][unit["item"]] = ["cancelled", None, None]
+        m.note(act, "cancelled", unit=unit)
+        close_unit(m, unit)
+    act["next"] = len(act["over"])
+
+
+def _make_writes(m: Machine, act: Activation) -> None:
+    """Make the state writes that items have left, in the order of the items."""
+    for item in sorted(act["writes"]):
+        for key, value in act["writes"][item]:
+            variables.reduce(m, key, value, act["id"])
+    act["writes"] = {}
+
+
+def map_over(m: Machine, act: Activation) -> None:
+    """End a map all of whose items have ended.
+
+    Args:
+        m: The advance at work.
+        act: The map's activation.
+    """
+    if act.get("gone"):
+        hand_over(m.scope_of(act), act)
+        tokens.forget(m, act)
+        pasts.drop(m.state, act["past"])
+        return
+    try:
+        _make_writes(m, act)
+    except StepFailure as failure:
+        activation_failed(m, act, as_error(failure, m.step_address(act)))
+        return
+    if act["succeeded"] < act.get("need", 0):
+        activation_failed(m, act, _too_few(m, act))
+    elif act["failed"] and "need" not in act and _fails(m, act):
+        activation_failed(m, act, _map_failed(m, act))
+    else:
+        output = [None if r is None else r[1] for r in act["results"]]
+        activation_ended(m, act, "succeeded", "ok", output)
+
+
+def _fails(m: Machine, act: Activation) -> bool:
+    spec = m.node(act).map
+    assert spec is not None
+    if spec.get("on_item_error", "stop") != "continue":
+        return True
+    return "bears" in act and act["failed"] > act["bears"]
+
+
+def _too_few(m: Machine, act: Activation) -> ErrorData:
+    came = [act["keys"][i] for i, r in enumerate(act["results"]) if r and r[0] == "succeeded"]
+    message = f"{act['succeeded']} of the {act['need']} items needed have succeeded"
+    failure = StepFailure("TooFew", message, {"from": came, "need": act["need"]})
+    return as_error(failure, m.step_address(act))
+
+
+def _map_failed(m: Machine, act: Activation) -> ErrorData:
+    failed = [
+        {"key": act["keys"][i], "index": i, "error": r[2]}
+        for i, r in enumerate(act["results"])
+        if r and r[0] == "failed"
+    ]
+    first = failed[0]["error"]["message"] if failed else ""
+    message = f"{len(failed)} of {len(act['over'])} items failed; the first: {first}"
+    data = {"failed": failed, "succeeded": act["succeeded"]}
+    return as_error(StepFailure("MapFailed", message, data), m.step_address(act))
+
+
+def _item_failed(m: Machine, act: Activation, unit: Unit, error: ErrorData) -> None:
+    m.note(act, "failed", unit=unit, error=error)
+    act["results"][unit["item"]] = ["failed", None, error]
+    act["failed"] += 1
+    spec = m.node(act).map
+    assert spec is not None
+    if act.get("gone"):
+        m.agenda.append(("fill", act["id"]))
+    elif "need" in act:
+        if len(act["over"]) - act["failed"] < act["need"]:
+            _cancel_items(m, act)
+        m.agenda.append(("fill", act["id"]))
+    elif spec.get("on_item_error", "stop") == "stop" or act["failed"] > act.get(
+        "bears", act["failed"]
+    ):
+        _cancel_items(m, act)
+        m.agenda.append(("map_over", act["id"]))
+    else:
+        m.agenda.append(("fill", act["id"]))
+
+
+def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
+    """Take the failure of an attempt: try again, or the unit has failed.
+
+    Args:
+        m: The advance at work.
+        unit: The unit.
+        failure: What the attempt ended with.
+    """
+    act = m.act_of(unit)
+    if isinstance(failure, dict):
+        error = failure
+        error.setdefault("step", m.address(unit))
+        error.setdefault("attempt", unit["tries"])
+        error.setdefault("cause", None)
+    else:
+        error = as_error(failure, m.address(unit), unit["tries"])
+    stop_attempt(m, unit)
+    if not act["units"][unit["id"]]:
+        unpark(m, unit)
+    if not retried(m, unit, error):
+        unit_failed(m, unit, error)
+
+
+def unit_failed(m: Machine, unit: Unit, error: ErrorData) -> None:
+    """End a unit that has failed for good."""
+    act = m.act_of(unit)
+    stop_attempt(m, unit)
+    _remove_unit(m, act, unit)
+    if unit["item"] < 0:
+        activation_failed(m, act, error)
+    else:
+        _item_failed(m, act, unit, error)
+
+
+def activation_ended(m: Machine, act: Activation, status: str, outcome: str, output: Plain) -> None:
+    """End an activation; its token goes on along `next`.
+
+    Args:
+        m: The advance at work.
+        act: The activation.
+        status: `succeeded` or `skipped`.
+        outcome: What `next` may route by.
+        output: What the step gives.
+    """
+    if "undo" in act:
+        undoing.compensated(m, act, None)
+        return
+    targets = _record_and_choose(m, act, status, outcome, output)
+    if targets is None:
+        return
+    m.note(act, status, outcome=outcome, output=output)
+    hand_over(m.scope_of(act), act)
+    tokens.leave(m, act, targets, output)
+
+
+def _record_and_choose(
+    m: Machine, act: Activation, status: str, outcome: str, output: Plain
+) -> list[int] | None:
+    """Choose where the token goes, and put the step into its past; None if that fails."""
+    node = m.node(act)
+    if "deadline" in act:
+        m.clear_timer(act.pop("deadline"))
+    try:
+        names = Names(m, act, extra={"output": output, "outcome": outcome})
+        targets = tokens.choose(node, names, outcome)
+    except (StepFailure, EvaluationError) as failure:
+        activation_failed(m, act, as_error(failure, m.step_address(act)))
+        return None
+    if node.named:
+        record(m, act, node, status, outcome, output, None)
+    return targets
+
+
+def activation_failed(m: Machine, act: Activation, error: ErrorData) -> None:
+    """Let a failed activation be handled by its `on_error`, or fail its scope.
+
+    Args:
+        m: The advance at work.
+        act: The activation; nothing of it runs any more.
+        error: What it failed with.
+    """
+    if "deadline" in act:
+        m.clear_timer(act.pop("deadline"))
+    if "undo" in act:
+        undoing.compensated(m, act, error)
+    else:
+        handlers.handle(m, act, error)

@@ -1,0 +1,52 @@
+"""Records: what a past keeps of a step that has ended - the fields that some expression names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.kernel import pasts
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import Plain
+from flowengine.kernel.linked import Node
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import Activation
+from flowengine.kernel.times import format_time
+
+
+def record(
+    m: Machine,
+    act: Activation,
+    node: Node,
+    status: str,
+    outcome: str | None,
+    output: Plain,
+    error: ErrorData | None,
+) -> None:
+    """Put what expressions name of a step into the past of its token."""
+    known: dict[str, Any] = {
+        "status": status,
+        "outcome": outcome,
+        "output": output,
+        "error": error,
+        "rounds": act.get("rounds", 0),
+        "attempts": act.get("attempts", 0),
+        "items": _items(act) if "over" in act else None,
+        "agent": None,
+        "started_at": format_time(act["at"]),
+        "ended_at": format_time(m.now),
+    }
+    kept = {field: known[field] for field in node.named or () if field in known}
+    act["past"] = pasts.remember(m.state, act["past"], act["step"], kept)
+
+
+def _items(act: Activation) -> list[Plain]:
+    """Return `steps.x.items`: how each item ended; those still running say so for good."""
+    rows = []
+    for index, key in enumerate(act["keys"]):
+        status, output, error = act["results"][index] or [
+            "running" if index < act["next"] else "none", None, None,
+        ]  # fmt: skip
+        rows.append(
+            {"key": key, "index": index, "status": status, "output": output, "error": error}
+        )
+    return rows
