@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import jsonschema_rs
+from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.json_schemas import SchemaProblem
@@ -30,40 +30,55 @@ def config_problems(
     Yields:
         What is wrong, in no order.
     """
-    for error in jsonschema_rs.Draft202012Validator(schema).iter_errors(value):
-        place = (*loc, *error.instance_path)
-        if has_expression(error.instance):
-            continue
-        yield from _translated(error, schema, place, f"{kind!r}")
+    for error in Draft202012Validator(schema).iter_errors(value):
+        if not has_expression(error.instance):
+            yield from _problems(error, _owner(schema, error), f"{kind!r}", loc)
 
 
-def _translated(
-    error: jsonschema_rs.ValidationError, schema: dict[str, Any], loc: Loc, noun: str
+def _owner(schema: dict[str, Any], error: ValidationError) -> dict[str, Any]:
+    """Return the part of the schema whose keyword an error is about."""
+    node: Any = schema
+    for step in error.schema_path[:-1]:
+        node = node[step]
+    return node if isinstance(node, dict) else {}
+
+
+def _problems(
+    error: ValidationError, owner: dict[str, Any], noun: str, loc: Loc
 ) -> Iterator[SchemaProblem]:
-    kind = error.kind
-    if isinstance(kind, jsonschema_rs.ValidationErrorKind.AdditionalProperties):
-        known = _properties(schema, list(error.schema_path))
+    place, kind = (*loc, *error.instance_path), error.kind
+    if isinstance(kind, ValidationErrorKind.AdditionalProperties):
+        known = list(owner.get("properties", {}))
         for key in kind.unexpected:
-            if key.startswith("x-"):
-                continue
             hint = did_you_mean(key, known) or f"known are {', '.join(known)}"
             message = f"unknown key {key!r} in {noun}"
-            yield SchemaProblem((*loc, key), "E102", message, hint, key=True)
-    elif isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
+            if not key.startswith("x-"):
+                yield SchemaProblem((*place, key), "E102", message, hint, key=True)
+    elif isinstance(kind, ValidationErrorKind.Required):
         message = f"{noun} needs {kind.property!r}"
-        yield SchemaProblem(loc, "E104", message, f"add '{kind.property}'", key=True)
+        yield SchemaProblem(place, "E104", message, f"add '{kind.property}'", key=True)
+    elif isinstance(
+        kind, ValidationErrorKind.OneOfNotValid | ValidationErrorKind.OneOfMultipleValid
+    ):
+        yield _one_of(error, owner, noun, place)
+    elif isinstance(kind, ValidationErrorKind.PropertyNames):
+        key = str(error.instance)
+        yield SchemaProblem((*place, key), "E103", f"{key!r} cannot be a name here", key=True)
     else:
-        expected = _expected(kind)
-        message = f"expected {expected}, got {shown(error.instance)}" if expected else error.message
-        yield SchemaProblem(loc, "E103", message)
+        yield SchemaProblem(place, "E103", _message(kind, error.instance, owner))
 
 
-def _properties(schema: dict[str, Any], path: list[str | int]) -> list[str]:
-    """Return the keys that the schema knows where an error says that there are others."""
-    node: Any = schema
-    for step in path[:-1]:
-        node = node[step]
-    return list(node.get("properties", {}))
+def _one_of(error: ValidationError, owner: dict[str, Any], noun: str, loc: Loc) -> SchemaProblem:
+    """Say which keys exclude one another, where that is what the alternatives are about."""
+    keys = [key for one in owner["oneOf"] for key in one.get("required", ())]
+    named = " or ".join(repr(key) for key in keys)
+    given = [key for key in keys if isinstance(error.instance, dict) and key in error.instance]
+    if len(given) > 1:
+        message = f"{noun} has {given[0]!r} and {given[1]!r}; only one of them can be"
+        return SchemaProblem((*loc, given[1]), "E103", message, f"keep one of {named}", key=True)
+    if keys and not given:
+        return SchemaProblem(loc, "E104", f"{noun} needs {named}", f"add {named}", key=True)
+    return SchemaProblem(loc, "E103", _message(error.kind, error.instance, owner))
 
 
 _TYPES = {
@@ -77,9 +92,12 @@ _TYPES = {
 }
 
 
-def _expected(kind: Any) -> str | None:
-    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Type):
-        return " or ".join(_TYPES[one] for one in kind.types)
-    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Enum):
-        return " or ".join(repr(one) for one in kind.as_dict()["options"])
-    return None
+def _message(kind: Any, value: Any, owner: dict[str, Any]) -> str:
+    if isinstance(kind, ValidationErrorKind.Type):
+        expected = " or ".join(_TYPES[one] for one in kind.types)
+    elif isinstance(kind, ValidationErrorKind.Enum):
+        expected = " or ".join(repr(one) for one in owner["enum"])
+    else:
+        meant = str(owner.get("description", "")).rstrip(".")
+        return f"{shown(value)} does not fit here" + (f": {meant}" if meant else "")
+    return f"expected {expected}, got {shown(value)}"

@@ -22,9 +22,9 @@ from flowengine.flow.configurations import config_problems
 from flowengine.flow.diagnostics import Diagnostics, Position, did_you_mean
 from flowengine.flow.json_schemas import SchemaProblem, schema_problems
 from flowengine.flow.models import FlowModel, Loc, Part, Step
-from flowengine.flow.models.flow import Pluggable, Tool
-from flowengine.flow.models.kinds import Place, configuration, kind_names, short_form
-from flowengine.flow.models.not_yet import keys_refused, not_yet
+from flowengine.flow.models.flow import Pluggable
+from flowengine.flow.models.kinds import configuration, kind_names, short_form
+from flowengine.flow.models.not_yet import not_yet, refused_keys
 from flowengine.flow.models.schemas import IsSchema
 from flowengine.flow.models.types import OPEN, shown
 from flowengine.flow.source import Source
@@ -192,7 +192,7 @@ class _Loader:
                 self._drop(place)
             elif key in fields:
                 expanded[key] = self._field(fields[key][1], one, place)
-            elif issubclass(cls, Pluggable) and key in kind_names(_place(cls)):
+            elif issubclass(cls, Pluggable) and key in kind_names(cls.PLACE):
                 self._kind(expanded, key, one, place)
             elif cls.model_config.get("extra") == "allow" and not issubclass(cls, Pluggable):
                 expanded[key] = one
@@ -201,9 +201,9 @@ class _Loader:
         return expanded
 
     def _unknown_key(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> None:
-        known = [*cls.fields_by_key(), *keys_refused(cls.__name__)]
+        known = [*cls.fields_by_key(), *refused_keys(cls.__name__)]
         if issubclass(cls, Pluggable):
-            known += kind_names(_place(cls))
+            known += kind_names(cls.PLACE)
         hint = did_you_mean(key, [one for one in known if one not in given])
         if hint is None and len(known) <= 8:
             hint = f"known are {', '.join(known)}"
@@ -246,6 +246,10 @@ class _Loader:
             self._drop(loc)
             return
         value = short_form(schema, value)
+        for inner, one in value.items() if isinstance(value, dict) else ():
+            refused = not_yet(key, inner, one)
+            if refused is not None:
+                self._error("E502", f"not supported yet: {refused.what}", (*loc, inner), key=True)
         good = True
         for problem in config_problems(schema, value, key, loc):
             self._error(problem.code, problem.message, problem.loc, problem.hint, key=problem.key)
@@ -316,10 +320,6 @@ class _Loader:
 def _stand_in(loc: Loc) -> str:
     """Return an id for what has none, which nothing else in the file is called."""
     return "_".join(["unnamed", *(str(one) for one in loc if isinstance(one, int))])
-
-
-def _place(cls: type[Part]) -> Place:
-    return "tool" if issubclass(cls, Tool) else "step"
 
 
 def _get(data: Any, loc: Loc) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainValidator
 
 from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
     AlternativeId,
+    AsSchema,
     Condition,
     DurationOrExpression,
     Outcome,
@@ -34,6 +35,8 @@ OF_SIGNAL = ("key", "match", "count", "transient")
 
 class Occasion(Part):
     """One thing that a step can wait for."""
+
+    RULES_AS_SCHEMA = ({"dependentRequired": {key: ["signal"] for key in OF_SIGNAL}},)
 
     for_: DurationOrExpression | None = Field(
         default=None, alias="for", description="A duration.", examples=["15m", "3d"]
@@ -154,7 +157,7 @@ def _people(value: Any) -> list[str] | str:
 People = Annotated[
     list[str] | str,
     PlainValidator(_people),
-    WithJsonSchema(
+    AsSchema(
         {
             "anyOf": [
                 {
@@ -192,6 +195,7 @@ class Approval(Part):
 
     NOUN = "an approval"
     MAIN = "title"
+    RULES_AS_SCHEMA = ({"dependentRequired": {"on_expire": ["expires"]}},)
 
     title: Template = Field(
         description="The question.", examples=["Expense of ${{ inputs.amount }}"]
@@ -207,7 +211,7 @@ class Approval(Part):
     edit: Annotated[
         bool | list[str] | str,
         PlainValidator(_editable),
-        WithJsonSchema(
+        AsSchema(
             {
                 "anyOf": [
                     {"type": "boolean"},
@@ -324,7 +328,7 @@ class Cancel(Part):
     targets: Annotated[
         list[StepName] | Literal["execution"],
         PlainValidator(_targets),
-        WithJsonSchema(
+        AsSchema(
             {
                 "anyOf": [
                     {"const": "execution"},

@@ -44,6 +44,8 @@ class Part(BaseModel):
     SINGLE: ClassVar[bool] = False
     """Where a list of these is expected, one alone may stand."""
     RULES: ClassVar[tuple[OneOf, ...]] = ()
+    RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = ()
+    """What a model's own `problems` find, as JSON Schema."""
 
     _loc: Loc = PrivateAttr(default=())
 

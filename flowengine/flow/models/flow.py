@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from flowengine.flow.models.actions import Approval, Cancel, Wait
 from flowengine.flow.models.base import Loc, OneOf, Part, Problem
-from flowengine.flow.models.kinds import kind_names
+from flowengine.flow.models.kinds import Place, kind_names
 from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
 from flowengine.flow.models.schemas import Schema, StateSchema
 from flowengine.flow.models.types import (
@@ -33,8 +33,6 @@ from flowengine.flow.models.types import (
     Value,
 )
 
-CONTROL = ("call", "wait", "approval", "group", "parallel", "fail", "cancel")
-"""The actions that the language itself defines."""
 WITH = ("call", "python", "agent", "flow")
 """Actions that take arguments by `with`."""
 
@@ -43,6 +41,15 @@ class Pluggable(Part):
     """A mapping that also takes the keys of step kinds, with their configurations."""
 
     model_config = ConfigDict(extra="allow")
+
+    PLACE: ClassVar[Place] = "step"
+    OWN_ACTIONS: ClassVar[tuple[str, ...]] = ()
+    """Actions that the language itself defines."""
+
+    @classmethod
+    def actions(cls) -> tuple[str, ...]:
+        """Return the keys of which one says what is done."""
+        return (*cls.OWN_ACTIONS, *kind_names(cls.PLACE), "agent", "flow")
 
     @property
     def kinds(self) -> dict[str, Any]:
@@ -54,6 +61,7 @@ class Compensation(Pluggable):
     """How a step is undone: one action with its arguments."""
 
     NOUN = "'compensate'"
+    OWN_ACTIONS = ("call",)
 
     call: ToolName | None = Field(
         default=None, description="The tool that undoes it.", examples=["release_hotel"]
@@ -76,8 +84,7 @@ class Compensation(Pluggable):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
         """Add that there is one action."""
         yield from super().problems(given)
-        keys = ("call", *kind_names("step"), "agent", "flow")
-        yield from cls._broken(OneOf(keys), given)
+        yield from cls._broken(OneOf(cls.actions()), given)
 
 
 class Trigger(Part):
@@ -110,6 +117,14 @@ class Step(Pluggable):
     """A node of the graph: at most one action, and modifiers."""
 
     NOUN = "a step"
+    OWN_ACTIONS = ("call", "wait", "approval", "group", "parallel", "fail", "cancel")
+    RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"not": {"required": ["timeout", "approval"]}},
+        {
+            "if": {"required": ["with"]},
+            "then": {"anyOf": [{"required": [key]} for key in WITH]},
+        },
+    )
 
     id: StepId = Field(description="The name of the step, unique in the file.", examples=["fetch"])
     title: Template | None = Field(
@@ -234,8 +249,7 @@ class Step(Pluggable):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
         """Add that there is one action at most, and what only some actions have."""
         yield from super().problems(given)
-        keys = {*CONTROL, *kind_names("step"), "agent", "flow"}
-        first, *others = [key for key in given if key in keys] or [""]
+        first, *others = [key for key in given if key in cls.actions()] or [""]
         for key in others:
             hint = "make a step of each, or put them into a 'group'"
             message = f"a step has one action; this one has {first!r} and {key!r}"
@@ -252,7 +266,7 @@ class Step(Pluggable):
     @property
     def action(self) -> tuple[str, Any] | None:
         """The action's key and its model (of `call`: the tool's name), or None."""
-        for key in CONTROL:
+        for key in self.OWN_ACTIONS:
             if self.has(key):
                 return key, getattr(self, key)
         return next(iter(self.kinds.items()), None)
@@ -262,6 +276,10 @@ class ParallelStep(Step):
     """A step of `parallel`: starts with a token of its own, and ends there."""
 
     NOUN = "a step of 'parallel'"
+    RULES_AS_SCHEMA = (
+        *Step.RULES_AS_SCHEMA,
+        {"not": {"anyOf": [{"required": ["join"]}, {"required": ["trigger"]}]}},
+    )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
@@ -333,6 +351,8 @@ class Tool(Pluggable):
     """Something that steps can call."""
 
     NOUN = "a tool"
+    PLACE = "tool"
+    OWN_ACTIONS = ("mcp",)
 
     description: Text | None = Field(
         default=None, description="What it does; derived where it can be.", examples=["Search"]
@@ -360,9 +380,6 @@ class Tool(Pluggable):
         description="Under which key it is repeated; from execution and address.",
         examples=["${{ args.order }}"],
     )
-    in_: Text | None = Field(
-        default=None, alias="in", description="The environment of a shell tool.", examples=["host"]
-    )
     timeout: Duration | None = Field(
         default=None, description="The bound of one attempt.", examples=["30s"]
     )
@@ -372,8 +389,7 @@ class Tool(Pluggable):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
         """Add that a tool is of one kind."""
         yield from super().problems(given)
-        keys = (*kind_names("tool"), "mcp", "flow", "agent")
-        yield from cls._broken(OneOf(keys), given)
+        yield from cls._broken(OneOf(cls.actions()), given)
 
 
 class Defaults(Part):

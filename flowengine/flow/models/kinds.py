@@ -34,7 +34,7 @@ def configuration(name: str) -> dict[str, Any]:
 
     Raises:
         UnknownKind: The kind's package cannot be imported.
-    """  # noqa: DOC502
+    """
     return dict(registry.kind_class(name).configuration())
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+from pydantic import Discriminator, Field, PlainValidator, Tag
 
 from flowengine.flow.models.base import OneOf, Part, Problem
 from flowengine.flow.models.types import (
+    AsSchema,
     BareName,
     Condition,
     Duration,
@@ -18,6 +19,7 @@ from flowengine.flow.models.types import (
     Jitter,
     Positive,
     PositiveOrExpression,
+    RoutedOutcome,
     SignalName,
     StepName,
     Target,
@@ -42,9 +44,9 @@ def _need(words: tuple[str, ...]) -> Any:
     return check
 
 
-def _need_schema(words: tuple[str, ...]) -> WithJsonSchema:
+def _need_schema(words: tuple[str, ...]) -> AsSchema:
     number = {"type": "integer", "minimum": 1}
-    return WithJsonSchema({"anyOf": [{"enum": words}, number, {"$ref": "#/$defs/Expression"}]})
+    return AsSchema({"anyOf": [{"enum": words}, number, {"$ref": "#/$defs/Expression"}]})
 
 
 class Join(Part):
@@ -52,6 +54,14 @@ class Join(Part):
 
     NOUN = "'join'"
     MAIN = "need"
+    RULES_AS_SCHEMA = (
+        {
+            "not": {
+                "required": ["late"],
+                "properties": {"need": {"enum": ["each", "all", "active"]}},
+            }
+        },
+    )
 
     need: Annotated[
         int | str,
@@ -90,6 +100,9 @@ class MapJoin(Part):
 
     NOUN = "the 'join' of a map"
     MAIN = "need"
+    RULES_AS_SCHEMA = (
+        {"not": {"required": ["late"], "properties": {"need": {"enum": ["all", "none"]}}}},
+    )
 
     need: Annotated[
         int | str, PlainValidator(_need(("all", "none"))), _need_schema(("all", "none"))
@@ -128,7 +141,7 @@ class Map(Part):
     over: Annotated[
         list[Any] | int | str,
         PlainValidator(_over),
-        WithJsonSchema(
+        AsSchema(
             {
                 "anyOf": [
                     {"type": "array"},
@@ -247,7 +260,7 @@ _ERRORS_SCHEMA = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
 }
 ErrorTypes = Annotated[
-    list[str], PlainValidator(one_or_many(constant_text)), WithJsonSchema(_ERRORS_SCHEMA)
+    list[str], PlainValidator(one_or_many(constant_text)), AsSchema(_ERRORS_SCHEMA)
 ]
 """One name of an error type, or a list; `Prefix.*` matches by beginning."""
 
@@ -319,7 +332,7 @@ class Fail(Part):
     type: Annotated[
         str,
         PlainValidator(error_type),
-        WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*$"}),
+        AsSchema({"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_.]*$"}),
     ] = Field(default="Failed", description="The name of the error.", examples=["OutOfStock"])
     message: Template = Field(
         default="", description="What happened, for people.", examples=["No ${{ item }} left"]
@@ -337,6 +350,16 @@ class Handler(Part):
 
     NOUN = "a handler"
     RULES = (OneOf(("next", "output", "fail"), required=False),)
+    RULES_AS_SCHEMA = (
+        {
+            "anyOf": [
+                {"required": ["next"]},
+                {"required": ["output"]},
+                {"required": ["fail"]},
+                {"required": ["compensate"], "properties": {"compensate": {"const": True}}},
+            ]
+        },
+    )
 
     type: ErrorTypes | None = Field(
         default=None,
@@ -391,6 +414,9 @@ class Entry(Part):
     NOUN: ClassVar[str] = "an entry of 'next'"
     MAIN: ClassVar[str | None] = "to"
     RULES = (OneOf(("to", "else")),)
+    RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"not": {"required": ["else", "when"]}},
+    )
 
     to: Target | None = Field(default=None, description="Where to.", examples=["approve"])
     when: Condition | None = Field(
@@ -417,6 +443,10 @@ class FirstEntry(Entry):
 
     NOUN = "an entry of 'first'"
     MAIN: ClassVar[str | None] = None
+    RULES_AS_SCHEMA = (
+        {"not": {"required": ["else", "when"]}},
+        {"dependentRequired": {"to": ["when"]}},
+    )
 
     @classmethod
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
@@ -432,6 +462,14 @@ class Next(Part):
     NOUN = "'next'"
     MAIN = "to"
     RULES = (OneOf(("to", "all", "first", "outcome")),)
+    RULES_AS_SCHEMA = (
+        {
+            "properties": {
+                split: {"contains": {"required": ["else"]}, "minContains": 0, "maxContains": 1}
+                for split in ("all", "first")
+            }
+        },
+    )
 
     to: Target | None = Field(default=None, description="One way.", examples=["end"])
     all: list[Entry] | None = Field(
@@ -446,7 +484,7 @@ class Next(Part):
         description="Along the first entry that holds.",
         examples=[[{"when": "${{ output.ok }}", "to": "go_on"}, {"else": "end"}]],
     )
-    outcome: dict[Target, Target] | None = Field(
+    outcome: dict[RoutedOutcome, Target] | None = Field(
         default=None,
         min_length=1,
         description="By the outcome of the action; `else` takes every outcome not named.",

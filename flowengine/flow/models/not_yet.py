@@ -16,6 +16,13 @@ class NotYet(NamedTuple):
     """In words, for the message: `agents`."""
     refuses: Callable[[Any], bool] | None = None
     """Which values are refused; None: all."""
+    allowed: dict[str, Any] | None = None
+    """The other values, as JSON Schema."""
+
+
+_NONE = {
+    "anyOf": [{"const": "none"}, {"required": ["need"], "properties": {"need": {"const": "none"}}}]
+}
 
 
 def _is_none(value: Any) -> bool:
@@ -26,7 +33,7 @@ def _is_no_host(value: Any) -> bool:
     return bool(value != "host")
 
 
-ENVIRONMENTS = NotYet("environments other than 'host'", _is_no_host)
+ENVIRONMENTS = NotYet("environments other than 'host'", _is_no_host, {"const": "host"})
 AGENTS = NotYet("agents")
 SUBFLOWS = NotYet("subflows")
 LOCKS = NotYet("locks")
@@ -61,7 +68,7 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Compensation", "in"): ENVIRONMENTS,
     ("Handler", "emit"): EMITTING,
     ("Map", "more"): NotYet("adding items to a running map"),
-    ("Map", "join"): NotYet("'join: none' of a map", _is_none),
+    ("Map", "join"): NotYet("'join: none' of a map", _is_none, {"not": _NONE}),
     ("Loop", "keep"): NotYet("keeping the outputs of all rounds"),
     ("Wait", "when"): STATE_WAITS,
     ("Alternative", "when"): STATE_WAITS,
@@ -71,26 +78,24 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Tool", "mcp"): NotYet("MCP servers"),
     ("Tool", "flow"): SUBFLOWS,
     ("Tool", "agent"): AGENTS,
-    ("Tool", "in"): ENVIRONMENTS,
+    ("shell", "in"): ENVIRONMENTS,
     ("Tool", "approval"): NotYet("approvals of tool calls"),
     ("Tool", "parallel"): AGENTS,
     ("Tool", "environments"): NotYet("declared environments"),
     ("Tool", "limits"): NotYet("limits of a tool"),
 }
-"""By the model's name and the key; `ParallelStep` is a `Step` here."""
+"""By the model's name, or that of a step kind, and the key; `ParallelStep` is a `Step` here."""
 
 
 def not_yet(model: str, key: str, value: Any) -> NotYet | None:
     """Return why a key with this value is refused, or None."""
-    entry = NOT_YET.get(("Step" if model == "ParallelStep" else model, key))
+    entry = refused_keys(model).get(key)
     if entry is None or (entry.refuses is not None and not entry.refuses(value)):
         return None
     return entry
 
 
-def keys_refused(model: str) -> list[str]:
-    """Return the keys of a model that are refused whatever their value."""
+def refused_keys(model: str) -> dict[str, NotYet]:
+    """Return the keys of a model that are refused, always or with some values."""
     model = "Step" if model == "ParallelStep" else model
-    return [
-        key for (owner, key), entry in NOT_YET.items() if owner == model and entry.refuses is None
-    ]
+    return {key: entry for (owner, key), entry in NOT_YET.items() if owner == model}

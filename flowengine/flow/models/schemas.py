@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import PlainValidator
 
-from flowengine.flow.models.types import wrong
+from flowengine.flow.models.types import AsSchema, wrong
 
 
 class IsSchema(NamedTuple):
@@ -25,14 +25,14 @@ def _schema(value: Any) -> dict[str, Any]:
 Schema = Annotated[
     dict[str, Any],
     PlainValidator(_schema),
-    WithJsonSchema({"$ref": "#/$defs/Schema"}),
+    AsSchema({"$ref": "#/$defs/Schema"}),
     IsSchema(),
 ]
 """A JSON Schema, draft 2020-12, as plain data."""
 StateSchema = Annotated[
     dict[str, Any],
     PlainValidator(_schema),
-    WithJsonSchema({"$ref": "#/$defs/StateSchema"}),
+    AsSchema({"$ref": "#/$defs/StateSchema"}),
     IsSchema(frozenset({"reducer"})),
 ]
 """The same of a state key, with `reducer`."""

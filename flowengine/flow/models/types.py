@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
 from flowengine.kernel.times import parse_duration, parse_time
@@ -20,6 +20,13 @@ ID = r"[a-z][a-z0-9_]{0,62}"
 EXPRESSION = r"^\s*\$\{\{[\s\S]+\}\}\s*$"
 OPEN = re.compile(r"(?<!\$)\$\{\{")
 """The beginning of an expression: `${{`, not the escaped `$${{`."""
+
+
+class AsSchema:
+    """What a type is in the JSON Schema of flow files; `$ref` leads to `DEFINITIONS`."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
 
 
 def words(text: str) -> frozenset[str]:
@@ -195,13 +202,6 @@ def _time(value: Any) -> str:
     return str(value)
 
 
-def _size(value: Any) -> str:
-    text = _constant_text(value, "a size such as 512KiB")
-    if not re.fullmatch(SIZE, text):
-        wrong("a size such as 512KiB", value, "a whole number with B, KiB, MiB, GiB or TiB")
-    return text
-
-
 def integer(least: int, expected: str) -> Callable[[Any], int]:
     """Return the check of a whole number that is at least `least`, called `expected`."""
 
@@ -258,94 +258,101 @@ def or_expression(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return checked
 
 
-def schema_or_expression(schema: dict[str, Any]) -> WithJsonSchema:
+def defined(name: str) -> AsSchema:
+    """Return the JSON Schema of a type that has a name in `DEFINITIONS`."""
+    return AsSchema({"$ref": f"#/$defs/{name}"})
+
+
+def schema_or_expression(schema: dict[str, Any]) -> AsSchema:
     """Return the JSON Schema of a constant or an expression."""
-    return WithJsonSchema({"anyOf": [schema, {"$ref": "#/$defs/Expression"}]})
+    return AsSchema({"anyOf": [schema, {"$ref": "#/$defs/Expression"}]})
 
 
-SIZE = r"\d+(B|KiB|MiB|GiB|TiB)"
 PERCENTAGE = r"(100|\d{1,2})%"
-DURATION = r"^(?=\d)(\d+w)?(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?$"
-_ID_SCHEMA = {"type": "string", "pattern": f"^{ID}$"}
-_DURATION_SCHEMA = {"type": "string", "pattern": DURATION}
-_TIME_SCHEMA = {"type": "string", "format": "date-time", "pattern": r"^\d{4}-\d\d-\d\d[Tt ]"}
-_POSITIVE_SCHEMA = {"type": "integer", "minimum": 1}
 
 
-def _id_schema(reserved: frozenset[str] = frozenset()) -> WithJsonSchema:
-    return WithJsonSchema({**_ID_SCHEMA, "not": {"enum": sorted(NEVER | reserved)}})
+def _id_schema(reserved: frozenset[str] = frozenset()) -> dict[str, Any]:
+    return {"type": "string", "pattern": f"^{ID}$", "not": {"enum": sorted(NEVER | reserved)}}
 
 
-Id = Annotated[str, PlainValidator(name("a name")), _id_schema()]
-FlowId = Annotated[str, PlainValidator(name("the id of a flow")), _id_schema()]
-StepId = Annotated[str, PlainValidator(name("the id of a step", NOT_STEPS)), _id_schema(NOT_STEPS)]
-StepName = Annotated[str, PlainValidator(name("the name of a step")), _id_schema()]
+_POSITIVE = {"type": "integer", "minimum": 1}
+_DURATION = {"$ref": "#/$defs/Duration"}
+_TIME = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d.*([Zz]|[+-]\d\d:?\d\d)$"}
+
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "Expression": {"type": "string", "pattern": EXPRESSION},
+    "Duration": {
+        "type": "string",
+        "pattern": r"^(?=\d)(\d+w)?(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?$",
+        "description": "Whole numbers with w, d, h, m, s, ms in this order.",
+        "examples": ["90s", "1h30m"],
+    },
+    "Id": _id_schema(),
+    "StepId": _id_schema(NOT_STEPS),
+    "StepName": _id_schema(),
+    "Target": _id_schema(),
+    "ToolId": _id_schema(frozenset({"std"})),
+    "ToolName": {"type": "string", "pattern": rf"^{ID}(\.[A-Za-z0-9_-]+)*$"},
+    "SignalName": _id_schema(),
+    "Outcome": _id_schema(NOT_OUTCOMES),
+    "BareName": _id_schema(NOT_BARE),
+    "SecretName": {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,62}$"},
+}
+"""Types that the JSON Schema names; those of one file (`schema --for`) say more."""
+
+Id = Annotated[str, PlainValidator(name("a name")), defined("Id")]
+FlowId = Annotated[str, PlainValidator(name("the id of a flow")), defined("Id")]
+StepId = Annotated[str, PlainValidator(name("the id of a step", NOT_STEPS)), defined("StepId")]
+StepName = Annotated[str, PlainValidator(name("the name of a step")), defined("StepName")]
 """A step that is named, not declared: `cancel`, `join.from`."""
-Target = Annotated[str, PlainValidator(name("a target")), _id_schema()]
+Target = Annotated[str, PlainValidator(name("a target")), defined("Target")]
 """The id of a step of the same scope, `end` or `end_all`."""
+RoutedOutcome = Annotated[str, PlainValidator(name("an outcome")), defined("Id")]
+"""An outcome that is named: also `skipped`, `expired`, `timeout`, `ok`, and `else`."""
 Outcome = Annotated[
-    str, PlainValidator(name("the id of a choice", NOT_OUTCOMES)), _id_schema(NOT_OUTCOMES)
+    str, PlainValidator(name("the id of a choice", NOT_OUTCOMES)), defined("Outcome")
 ]
 AlternativeId = Annotated[
-    str, PlainValidator(name("the id of an alternative", NOT_OUTCOMES)), _id_schema(NOT_OUTCOMES)
+    str, PlainValidator(name("the id of an alternative", NOT_OUTCOMES)), defined("Outcome")
 ]
 BareName = Annotated[
-    str, PlainValidator(name("a name that stands alone", NOT_BARE)), _id_schema(NOT_BARE)
+    str, PlainValidator(name("a name that stands alone", NOT_BARE)), defined("BareName")
 ]
 ToolId = Annotated[
-    str,
-    PlainValidator(name("the name of a tool", frozenset({"std"}))),
-    _id_schema(frozenset({"std"})),
+    str, PlainValidator(name("the name of a tool", frozenset({"std"}))), defined("ToolId")
 ]
-SecretName = Annotated[
-    str,
-    PlainValidator(_secret_name),
-    WithJsonSchema({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,62}$"}),
-]
-SignalName = Annotated[str, PlainValidator(name("the name of a signal")), _id_schema()]
-ToolName = Annotated[
-    str,
-    PlainValidator(constant_text),
-    WithJsonSchema({"type": "string", "pattern": rf"^{ID}(\.[A-Za-z0-9_-]+)*$"}),
-]
+SecretName = Annotated[str, PlainValidator(_secret_name), defined("SecretName")]
+SignalName = Annotated[str, PlainValidator(name("the name of a signal")), defined("SignalName")]
+ToolName = Annotated[str, PlainValidator(constant_text), defined("ToolName")]
 
-Text = Annotated[str, PlainValidator(constant_text), WithJsonSchema({"type": "string"})]
+Text = Annotated[str, PlainValidator(constant_text), AsSchema({"type": "string"})]
 """Text without expressions."""
-Template = Annotated[str, PlainValidator(_template), WithJsonSchema({"type": "string"})]
+Template = Annotated[str, PlainValidator(_template), AsSchema({"type": "string"})]
 """Text, perhaps with expressions in it."""
-Value = Annotated[Any, WithJsonSchema({})]
+Value = Annotated[Any, AsSchema({})]
 """Any data, with expressions anywhere in it."""
-Condition = Annotated[
-    str, PlainValidator(_condition), WithJsonSchema({"$ref": "#/$defs/Expression"})
-]
-Duration = Annotated[str, PlainValidator(_duration), WithJsonSchema(_DURATION_SCHEMA)]
+Condition = Annotated[str, PlainValidator(_condition), defined("Expression")]
+Duration = Annotated[str, PlainValidator(_duration), AsSchema(_DURATION)]
 DurationOrNone = Annotated[
-    str,
-    PlainValidator(_duration_or_none),
-    WithJsonSchema({"anyOf": [{"const": "none"}, _DURATION_SCHEMA]}),
+    str, PlainValidator(_duration_or_none), AsSchema({"anyOf": [{"const": "none"}, _DURATION]})
 ]
 DurationOrExpression = Annotated[
-    str, PlainValidator(or_expression(_duration)), schema_or_expression(_DURATION_SCHEMA)
+    str, PlainValidator(or_expression(_duration)), schema_or_expression(_DURATION)
 ]
-TimeOrExpression = Annotated[
-    str, PlainValidator(or_expression(_time)), schema_or_expression(_TIME_SCHEMA)
-]
-Size = Annotated[
-    str, PlainValidator(_size), WithJsonSchema({"type": "string", "pattern": f"^{SIZE}$"})
-]
+TimeOrExpression = Annotated[str, PlainValidator(or_expression(_time)), schema_or_expression(_TIME)]
 Positive = Annotated[
-    int, PlainValidator(integer(1, "a whole number of 1 or more")), WithJsonSchema(_POSITIVE_SCHEMA)
+    int, PlainValidator(integer(1, "a whole number of 1 or more")), AsSchema(_POSITIVE)
 ]
 PositiveOrExpression = Annotated[
     int | str,
     PlainValidator(or_expression(integer(1, "a whole number of 1 or more, or an expression"))),
-    schema_or_expression(_POSITIVE_SCHEMA),
+    schema_or_expression(_POSITIVE),
 ]
-Factor = Annotated[float, PlainValidator(_factor), WithJsonSchema({"type": "number", "minimum": 1})]
+Factor = Annotated[float, PlainValidator(_factor), AsSchema({"type": "number", "minimum": 1})]
 Jitter = Annotated[
     str | float,
     PlainValidator(_jitter),
-    WithJsonSchema(
+    AsSchema(
         {"anyOf": [{"enum": ["full", "none"]}, {"type": "number", "minimum": 0, "maximum": 1}]}
     ),
 ]

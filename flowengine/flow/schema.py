@@ -1,0 +1,334 @@
+"""The JSON Schema of flow files, made from the models: what editors complete and check with.
+
+It says what can be said locally. Names, edges, types and secrets belong to the checker; but what
+is an error of the kinds E102 to E106 for the loader is one for the schema too, and a test holds the
+two together.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from flowengine.flow.json_schemas import (
+    ANYTHING,
+    BOOLEANS,
+    COUNTS,
+    LISTS,
+    MAPS,
+    NUMBERS,
+    REDUCERS,
+    SCHEMAS,
+    TEXTS,
+    TYPES,
+)
+from flowengine.flow.models import FlowModel, Output, Part, Step
+from flowengine.flow.models.base import OneOf
+from flowengine.flow.models.flow import Compensation, ParallelStep, Pluggable, Tool
+from flowengine.flow.models.kinds import configuration, kind_names
+from flowengine.flow.models.not_yet import refused_keys
+from flowengine.flow.models.types import DEFINITIONS, TARGETS, AsSchema
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+IGNORED: dict[str, Any] = {"^x-": {}}
+"""Keys that may stand in every mapping, and mean nothing."""
+_PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
+
+Schema = dict[str, Any]
+
+
+def flow_schema() -> Schema:
+    """Return the JSON Schema of flow files, draft 2020-12."""
+    definitions: dict[str, Schema] = {
+        **copy.deepcopy(DEFINITIONS),
+        "Schema": _keywords(),
+        "StateSchema": _keywords(reducer=_reducer()),
+    }
+    waiting: list[type[Part]] = [FlowModel]
+    known: set[type[Part]] = {FlowModel}
+    while waiting:
+        part = waiting.pop()
+        definitions[part.__name__] = _part(part)
+        new = sorted(set(_parts_in(part)) - known, key=lambda one: one.__name__)
+        known.update(new)
+        waiting += new
+    for name in sorted({*kind_names("step"), *kind_names("tool")}):
+        definitions[_kind_name(name)] = _kind(name)
+    top = definitions.pop("FlowModel")
+    head = {"$schema": DIALECT, "title": "A flow of flowengine, language version 1"}
+    return {**head, **top, "$defs": dict(sorted(definitions.items()))}
+
+
+def schema_for(model: FlowModel) -> Schema:
+    """Return the JSON Schema for one file: with its own step ids, tools and signals as enums.
+
+    Args:
+        model: The file; it may have errors.
+
+    Returns:
+        The schema of `flow_schema`, where fewer words are left.
+    """
+    schema = flow_schema()
+    definitions = schema["$defs"]
+    ids = sorted(_ids(model.steps))
+    tools = sorted([*model.tools, *(f"std.{name}" for name in _std_tools())])
+    definitions["Target"] = {"enum": [*ids, *sorted(TARGETS)]}
+    definitions["StepName"] = {"enum": ids}
+    definitions["SignalName"] = {"enum": sorted(model.signals)}
+    definitions["ToolName"] = {"enum": tools}
+    arguments = [
+        {
+            "if": {"required": ["call"], "properties": {"call": {"const": name}}},
+            "then": {"properties": {"with": _or_expressions(tool.args)}},
+        }
+        for name, tool in sorted(model.tools.items())
+        if tool.args
+    ]
+    states = {"propertyNames": {"anyOf": [{"pattern": "^x-"}, {"enum": sorted(model.state)}]}}
+    for name in ("Step", "ParallelStep"):
+        definitions[name]["allOf"] = definitions[name].get("allOf", []) + arguments
+        definitions[name]["properties"]["set"] |= states
+    return schema
+
+
+def _ids(steps: Iterable[Step]) -> Iterator[str]:
+    for step in steps:
+        yield step.id
+        yield from _ids([*(step.group or ()), *(step.parallel or ()), *step.finally_])
+
+
+def _std_tools() -> list[str]:
+    return ["ask", "glob", "print", "read_file", "write_file"]
+
+
+def _or_expressions(schema: Schema) -> Schema:
+    """Return the schema of arguments where each may be an expression; none is required here."""
+    given = schema.get("properties", {})
+    expression = {"type": "string", "pattern": r"\$\{\{"}
+    properties = {key: {"anyOf": [one, expression]} for key, one in given.items()}
+    return {"properties": properties}
+
+
+# Parts
+
+
+def _part(cls: type[Part]) -> Schema:
+    """Return the schema of a mapping, beside that of its short form."""
+    refused = refused_keys(cls.__name__)
+    properties: dict[str, Schema] = {}
+    required = []
+    for key, (_, info) in cls.fields_by_key().items():
+        entry = refused.get(key)
+        if entry is not None and entry.refuses is None:
+            continue
+        properties[key] = _field(info)
+        if entry is not None and entry.allowed is not None:
+            properties[key]["allOf"] = [entry.allowed]
+        if info.is_required():
+            required.append(key)
+    _more_properties(cls, properties)
+    schema: Schema = {"type": "object", "properties": properties, "required": required}
+    schema |= {"additionalProperties": False, "patternProperties": IGNORED}
+    rules = [*(_one_of(rule, properties) for rule in cls.RULES), *cls.RULES_AS_SCHEMA]
+    actions = _actions(cls, properties)
+    if actions:
+        schema["oneOf"] = actions
+    if rules:
+        schema["allOf"] = rules
+    schema = {key: value for key, value in schema.items() if value != []}
+    described = {"description": (cls.__doc__ or "").strip().splitlines()[0]}
+    if cls.MAIN is None:
+        return {**described, **schema}
+    short = {key: value for key, value in properties[cls.MAIN].items() if key != "default"}
+    return {**described, "anyOf": [{"not": {"type": "object"}, **short}, schema]}
+
+
+def _more_properties(cls: type[Part], properties: dict[str, Schema]) -> None:
+    if issubclass(cls, Pluggable):
+        for kind in kind_names(cls.PLACE):
+            properties[kind] = {"$ref": f"#/$defs/{_kind_name(kind)}"}
+    if cls is Output:
+        properties |= _keywords()["properties"]
+    if cls is ParallelStep:
+        ends: Schema = {"enum": sorted(TARGETS)}
+        long = {"type": "object", "properties": {"to": ends}, "required": ["to"]}
+        properties["next"]["anyOf"] = [ends, {**long, "additionalProperties": False}]
+        del properties["next"]["$ref"], properties["join"]
+
+
+def _actions(cls: type[Part], properties: dict[str, Schema]) -> list[Schema]:
+    """Return what makes a step one of the kinds of actions; a plain step has none."""
+    if not issubclass(cls, Pluggable):
+        return []
+    alone: list[Schema] = [{"required": [key]} for key in cls.actions() if key in properties]
+    if cls in {Compensation, Tool}:
+        return alone
+    return [*alone, {"not": {"anyOf": copy.deepcopy(alone)}}]
+
+
+def _one_of(rule: OneOf, properties: dict[str, Schema]) -> Schema:
+    each: list[Schema] = [{"required": [key]} for key in rule.keys if key in properties]
+    return {"oneOf": each if rule.required else [*each, {"not": {"anyOf": each}}]}
+
+
+def _field(info: FieldInfo) -> Schema:
+    schema = _type(info.annotation, tuple(info.metadata))
+    schema["description"] = info.description
+    default = None if info.is_required() else _default(info)
+    if default is not None:
+        schema["default"] = default
+    schema["examples"] = info.examples
+    return schema
+
+
+def _default(info: FieldInfo) -> Any:
+    """Return a default as it would stand in a file."""
+    default = info.get_default(call_default_factory=True, validated_data={})
+    if isinstance(default, Part):
+        return default.model_dump(by_alias=True, exclude_unset=True)
+    if isinstance(default, list):
+        return [_default_item(one) for one in default]
+    return default
+
+
+def _default_item(item: Any) -> Any:
+    return item.model_dump(by_alias=True, exclude_unset=True) if isinstance(item, Part) else item
+
+
+def _type(annotation: Any, metadata: tuple[Any, ...] = ()) -> Schema:
+    """Return the schema of a field's type."""
+    for marker in metadata:
+        if isinstance(marker, AsSchema):
+            return copy.deepcopy(marker.schema)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(arguments[0], annotation.__metadata__)
+    if origin in {Union, types.UnionType}:
+        some = [_type(one) for one in arguments if one is not type(None)]
+        return some[0] if len(some) == 1 else {"anyOf": some}
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is list:
+        return _list(arguments[0], metadata)
+    if origin is dict:
+        return _dict(*arguments)
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        return {"$ref": f"#/$defs/{annotation.__name__}"}
+    return {"type": _PLAIN[annotation]}
+
+
+def _list(of: Any, metadata: tuple[Any, ...]) -> Schema:
+    item = _type(of)
+    schema = {"type": "array", "items": item}
+    for marker in metadata:
+        if hasattr(marker, "min_length"):
+            schema["minItems"] = marker.min_length
+    single = isinstance(of, type) and issubclass(of, Part) and of.SINGLE
+    return {"anyOf": [schema, item]} if single else schema
+
+
+def _dict(key: Any, value: Any) -> Schema:
+    schema: Schema = {"type": "object"}
+    names = _type(key)
+    if names != {"type": "string"}:
+        schema["propertyNames"] = {"anyOf": [{"pattern": "^x-"}, names]}
+    schema["patternProperties"] = IGNORED
+    content = _type(value)
+    if content:
+        schema["additionalProperties"] = content
+    return schema
+
+
+def _parts_in(part: type[Part]) -> Iterator[type[Part]]:
+    refused = refused_keys(part.__name__)
+    for key, (_, info) in part.fields_by_key().items():
+        if key not in refused or refused[key].refuses is not None:
+            yield from _parts_of(info.annotation)
+
+
+def _parts_of(annotation: Any) -> Iterator[type[Part]]:
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        yield annotation
+    for one in get_args(annotation):
+        yield from _parts_of(one)
+
+
+# Step kinds
+
+
+def _kind_name(name: str) -> str:
+    return f"kind_{name}"
+
+
+def _kind(name: str) -> Schema:
+    """Return what stands behind the key of a step kind: its configuration or the short form."""
+    schema = configuration(name)
+    main = schema.pop("x-main", None)
+    properties = dict(schema.get("properties", {}))
+    for key, one in properties.items():
+        if one.get("type") != "string":
+            kept = {
+                word: one[word] for word in ("description", "default", "examples") if word in one
+            }
+            properties[key] = {**kept, "anyOf": [one, {"$ref": "#/$defs/Expression"}]}
+        entry = refused_keys(name).get(key)
+        if entry is not None and entry.allowed is not None:
+            properties[key] = {**properties[key], "allOf": [entry.allowed]}
+    schema |= {"properties": properties, "patternProperties": IGNORED}
+    if main is None:
+        return schema
+    short = {key: one for key, one in properties[main].items() if key != "default"}
+    return {
+        "description": str(schema.pop("description", f"The step kind {name}.")),
+        "anyOf": [{"not": {"type": "object"}, **short}, schema],
+    }
+
+
+# JSON Schemas inside a flow file
+
+
+def _keywords(**more: Schema) -> Schema:
+    """Return the schema of a JSON Schema with the closed set of keywords."""
+    inner: Schema = {"$ref": "#/$defs/Schema"}
+    groups: list[tuple[frozenset[str], Schema]] = [
+        (SCHEMAS, {"anyOf": [{"type": "boolean"}, inner]}),
+        (LISTS, {"type": "array", "items": inner, "minItems": 1}),
+        (MAPS, {"type": "object", "additionalProperties": inner}),
+        (NUMBERS, {"type": "number"}),
+        (COUNTS, {"type": "integer", "minimum": 0}),
+        (TEXTS, {"type": "string"}),
+        (BOOLEANS, {"type": "boolean"}),
+        (ANYTHING, {}),
+    ]
+    properties = {key: dict(schema) for keys, schema in groups for key in keys}
+    one_type: Schema = {"enum": list(TYPES)}
+    properties["type"] = {"anyOf": [one_type, {"type": "array", "items": one_type}]}
+    properties["required"] = {"type": "array", "items": {"type": "string"}}
+    properties["enum"] = {"type": "array", "minItems": 1}
+    properties["$ref"] = {"type": "string", "pattern": "^#"}
+    return {
+        "description": "A JSON Schema, draft 2020-12, with `ui` for forms.",
+        "type": "object",
+        "properties": dict(sorted({**properties, **more}.items())),
+        "additionalProperties": False,
+        "patternProperties": IGNORED,
+    }
+
+
+def _reducer() -> Schema:
+    own: Schema = {
+        "type": "object",
+        "properties": {"python": {"type": "string"}},
+        "required": ["python"],
+        "additionalProperties": False,
+    }
+    return {
+        "anyOf": [{"enum": list(REDUCERS)}, own],
+        "description": "What a write makes of the old value and the new one.",
+        "default": "replace",
+        "examples": ["append"],
+    }
