@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
+from flowengine.sdk import StepContext
+
 Table = list[list[str]]
 
 
@@ -45,19 +47,31 @@ class Content(NamedTuple):
     tables: list[Table]
 
 
-def read(path: str) -> Document:
+def read(path: str, context: StepContext) -> Document:
     """Read one document.
 
     Args:
-        path: Path of the file.
+        path: Path of the file, below the working folder of the execution.
+        context: The attempt; not an argument of the tool.
+
+    Returns:
+        Its text and its tables.
+    """
+    return read_file(Path(context.workdir, path))
+
+
+def read_file(file: Path) -> Document:
+    """Read one document, wherever it is.
+
+    Args:
+        file: The file.
 
     Returns:
         Its text and its tables.
 
     Raises:
-        Unreadable: The file cannot be read; the message says why.
+        Unreadable: It cannot be read; the message says why.
     """
-    file = Path(path)
     reader = READERS.get(file.suffix.lower())
     if reader is None:
         raise Unreadable(f"{file.name}: no reader for files of this kind")

@@ -45,14 +45,14 @@ def text(content: str) -> dict[str, object]:
 def test_text_and_tables_come_out_of_every_format(
     name: str, pages: int, tables: int, words: list[str]
 ) -> None:
-    read = documents.read(str(SAMPLES / name))
+    read = documents.read_file(SAMPLES / name)
 
     assert (read["file"], read["pages"], len(read["tables"])) == (name, pages, tables)
     assert [word for word in words if word not in read["text"]] == []
 
 
 def test_scripts_styles_and_head_of_a_page_are_no_text() -> None:
-    read = documents.read(str(SAMPLES / "order_confirmation.html"))
+    read = documents.read_file(SAMPLES / "order_confirmation.html")
 
     assert "1999" not in read["text"]
     assert "padding" not in read["text"]
@@ -62,7 +62,7 @@ def test_a_csv_file_may_be_of_another_encoding_and_separator(tmp_path: Path) -> 
     file = tmp_path / "list.csv"
     file.write_bytes("Größe\tPreis\nÖl\t3,50\n".encode("cp1252"))
 
-    assert documents.read(str(file))["tables"] == [[["Größe", "Preis"], ["Öl", "3,50"]]]
+    assert documents.read_file(file)["tables"] == [[["Größe", "Preis"], ["Öl", "3,50"]]]
 
 
 @pytest.mark.parametrize("name", ["torn.pdf", "torn.docx", "torn.pptx"])
@@ -71,7 +71,7 @@ def test_a_damaged_file_is_unreadable_and_named(tmp_path: Path, name: str) -> No
     file.write_bytes(b"not what the ending says")
 
     with pytest.raises(documents.Unreadable, match=re.escape(name)):
-        documents.read(str(file))
+        documents.read_file(file)
 
 
 @pytest.mark.parametrize("name", ["empty.csv", "empty.html"])
@@ -79,7 +79,7 @@ def test_an_empty_file_has_no_text(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.touch()
 
-    assert documents.read(str(file))["text"] == ""
+    assert documents.read_file(file)["text"] == ""
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_empty_file_has_no_text(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_every_sample_is_doubtful_or_sound_as_intended(name: str, finding: str | None) -> None:
-    read = documents.read(str(SAMPLES / name))
+    read = documents.read_file(SAMPLES / name)
 
     checked = checks.check(read, threshold=10000.0, today="2026-11-20")
 
