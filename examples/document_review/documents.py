@@ -57,7 +57,7 @@ def read(path: str, context: StepContext) -> Document:
     Returns:
         Its text and its tables.
     """
-    return read_file(Path(context.workdir, path))
+    return read_file(Path(context.execution.workdir, path))
 
 
 def read_file(file: Path) -> Document:
