@@ -48,6 +48,7 @@ __all__ = [
     "StepError",
     "StepKind",
     "Timeout",
+    "Tool",
     "ToolError",
     "ValidationError",
     "import_function",
@@ -380,6 +381,17 @@ class StepContext(Protocol):
         """
 
 
+class Tool(TypedDict):
+    """A tool that a step kind brings: `call: std.print`."""
+
+    description: str
+    args: dict[str, Plain]
+    """JSON Schema of the arguments."""
+    returns: dict[str, Plain]
+    """JSON Schema of the result."""
+    effect: Effect
+
+
 class StepKind:
     """What an action key of a flow file does. One object per process; attempts may overlap.
 
@@ -392,12 +404,20 @@ class StepKind:
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind the action key; default: any map."""
+        """Return the JSON Schema of what stands behind the action key; default: any map.
+
+        `x-main` names the property that a bare value stands for, as `script` in `run: make test`.
+        """
         return {"type": "object"}
 
     @classmethod
     def output(cls) -> dict[str, Plain]:
         """Return the JSON Schema of the output; default: unknown."""
+        return {}
+
+    @classmethod
+    def tools(cls) -> dict[str, Tool]:
+        """Return tools that need no declaration, called as `kind.tool`; default: none."""
         return {}
 
     def execute(

@@ -1,0 +1,272 @@
+"""Files below a folder, and never outside of it.
+
+Every path is walked one name at a time from an open folder, and no name is followed as a link by
+the operating system: a link is read, and its target walked in the same way. So what was checked is
+what is opened, also while somebody swaps a folder for a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
+
+from flowengine.sdk import ToolError, ValidationError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LINKS = 40
+
+
+class OutsideError(ValidationError):
+    """A path leads out of the working folder; nothing was read or written."""
+
+    type = "Refused"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"'{path}' {why}: the file tools stay below the working folder (--workdir)",
+            retryable=False,
+        )
+
+
+class _Place(NamedTuple):
+    """An open folder, and a name in it that is no link."""
+
+    folder: int
+    name: str
+
+
+class Below:
+    """A working folder.
+
+    Args:
+        root: Its path.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return the content of a file.
+
+        Args:
+            path: Relative path.
+            limit: Largest size.
+
+        Returns:
+            Its bytes.
+
+        Raises:
+            ToolError: There is no such file, or it is too large.
+        """
+        with self._walk(path) as place, _said(path):
+            file = os.open(
+                place.name,
+                os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                dir_fd=place.folder,
+            )
+            with os.fdopen(file, "rb") as stream:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise ToolError(f"'{path}' is no file", retryable=False)
+                data = stream.read(limit + 1)
+        if len(data) > limit:
+            raise ToolError(
+                f"'{path}' has more than {limit} bytes; read it in a 'python' or 'run' step",
+                retryable=False,
+            )
+        return data
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file whole or not at all; folders on the way are made.
+
+        Args:
+            path: Relative path.
+            data: Its new content.
+
+        Raises:
+            ToolError: A folder stands in its place.
+        """
+        with self._walk(path, make=True) as place, _said(path):
+            before = None
+            with suppress(FileNotFoundError):
+                before = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
+                if not stat.S_ISREG(before):
+                    raise ToolError(f"'{path}' is no file", retryable=False)
+            new = f".{secrets.token_hex(8)}.tmp"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                with os.fdopen(os.open(new, flags, 0o666, dir_fd=place.folder), "wb") as stream:
+                    if before is not None:
+                        os.fchmod(stream.fileno(), stat.S_IMODE(before))
+                    stream.write(data)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(new, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+                os.fsync(place.folder)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(new, dir_fd=place.folder)
+                raise
+
+    def glob(self, path: str, pattern: str) -> list[str]:
+        """Return the files below a folder that a pattern names.
+
+        `*`, `?` and `[...]` stand for parts of a name, `**` for any number of folders; names that
+        begin with a dot are found only if the pattern says so. Links are followed where they stay
+        below the working folder; `**` does not go through them.
+
+        Args:
+            path: Relative path of the folder.
+            pattern: Relative pattern.
+
+        Returns:
+            Paths relative to the working folder, sorted.
+
+        Raises:
+            OutsideError: The pattern leads out of the folder.
+        """
+        parts: list[str] = []
+        for part in pattern.split("/"):
+            if part not in {"", "."} and not (part == "**" and parts[-1:] == ["**"]):
+                parts.append(part)
+        if pattern.startswith("/") or ".." in parts:
+            raise OutsideError(pattern, "is a pattern that leads out of its folder")
+        start = [part for part in path.split("/") if part not in {"", "."}]
+        self._check_names(path)
+        return sorted(set(self._matches(start, parts)))
+
+    def _matches(self, folder: list[str], parts: list[str]) -> Iterator[str]:
+        if not parts:
+            return
+        head, *rest = parts
+        for name, mode in self._entries(folder):
+            found = [*folder, name]
+            if head == "**":
+                hidden = name.startswith(".")
+                if stat.S_ISDIR(mode) and not hidden:
+                    yield from self._matches(found, parts)
+            elif not _fits(name, head):
+                continue
+            elif not rest and stat.S_ISREG(self._resolved(found, mode)):
+                yield "/".join(found)
+            elif rest and stat.S_ISDIR(self._resolved(found, mode)):
+                yield from self._matches(found, rest)
+        if head == "**":
+            yield from self._matches(folder, rest or ["*"])
+
+    def _entries(self, folder: list[str]) -> list[tuple[str, int]]:
+        """Return names and modes (of links themselves) in a folder."""
+        path = "/".join(folder) or "."
+        with self._walk(f"{path}/.") as place, _said(path):
+            names = os.listdir(place.folder)
+            entries = []
+            for name in names:
+                with suppress(FileNotFoundError):
+                    info = os.stat(name, dir_fd=place.folder, follow_symlinks=False)
+                    entries.append((name, info.st_mode))
+        return entries
+
+    def _resolved(self, found: list[str], mode: int) -> int:
+        """Return the mode of an entry; of a link that of what it leads to inside, or 0."""
+        if not stat.S_ISLNK(mode):
+            return mode
+        try:
+            with self._walk("/".join(found)) as place:
+                return os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
+        except (OutsideError, ToolError):
+            return 0
+
+    def _check_names(self, path: str) -> None:
+        """Refuse what can be seen to lead out before anything is opened or made."""
+        if path.startswith("/"):
+            raise OutsideError(path, "is an absolute path")
+        if "\0" in path:
+            raise ValidationError(f"{path!r} has a null character")
+        depth = 0
+        for name in path.split("/"):
+            depth += {"": 0, ".": 0, "..": -1}.get(name, 1)
+            if depth < 0:
+                raise OutsideError(path, "leads out of it")
+
+    @contextmanager
+    def _walk(self, path: str, *, make: bool = False) -> Iterator[_Place]:
+        """Open the folder that a path's last name is in, links resolved, never above the root."""
+        self._check_names(path)
+        with ExitStack() as opened, _said(path):
+            folders = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+            opened.callback(os.close, folders[0])
+            names = path.split("/")[::-1]
+            links = 0
+            last = "."
+            while names:
+                name = names.pop()
+                if name in {"", "."}:
+                    continue
+                if name == "..":
+                    if len(folders) == 1:
+                        raise OutsideError(path, "leads out of it")
+                    folders.pop()
+                    continue
+                target = _link(name, folders[-1])
+                if target is not None:
+                    links += 1
+                    if links > _LINKS:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                    if target.startswith("/"):
+                        target = self._inside(path, target)
+                        del folders[1:]
+                    names += target.split("/")[::-1]
+                elif any(part not in {"", "."} for part in names) or path.endswith(("/", "/.")):
+                    folder = _enter(name, folders[-1], make=make)
+                    opened.callback(os.close, folder)
+                    folders.append(folder)
+                else:
+                    last = name
+            yield _Place(folders[-1], last)
+
+    def _inside(self, path: str, target: str) -> str:
+        """Return the absolute target of a link as a path from the root, if it can be one."""
+        for root in (os.path.abspath(self._root), os.path.realpath(self._root)):
+            if target == root or target.startswith(f"{root.rstrip('/')}/"):
+                return target[len(root) :]
+        raise OutsideError(path, "leads out of it through a link")
+
+
+def _fits(name: str, pattern: str) -> bool:
+    if name.startswith(".") and not pattern.startswith("."):
+        return False
+    return fnmatch.fnmatchcase(name, pattern)
+
+
+def _link(name: str, folder: int) -> str | None:
+    """Return where a name leads if it is a link."""
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.ENOENT}:  # no link; nothing there
+            return None
+        raise
+
+
+def _enter(name: str, folder: int, *, make: bool) -> int:
+    """Open a folder in a folder; if it has become a link since it was looked at, this fails."""
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+    return os.open(name, _FOLDER, dir_fd=folder)
+
+
+@contextmanager
+def _said(path: str) -> Iterator[None]:
+    """Say errors of the operating system with the path that the flow gave."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(
+            f"'{path}': {error.strerror}", retryable=error.errno in {errno.EINTR, errno.EAGAIN}
+        ) from None

@@ -1,0 +1,90 @@
+"""What `run` steps and `shell` tools have in common: a command in an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.sdk import Command, ExitCode, Plain, StepContext
+
+ACCEPT: dict[str, Plain] = {
+    "description": "Exit codes that count as success, or `any`; others raise `ExitCode`.",
+    "anyOf": [
+        {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}},
+        {"const": "any"},
+    ],
+    "default": [0],
+    "examples": [[0, 1], "any"],
+}
+ENV: dict[str, Plain] = {
+    "description": "Values by name; lists and maps become JSON, `null` leaves the name out.",
+    "type": "object",
+    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+    "default": {},
+    "examples": [{"AMOUNT": "${{ inputs.amount }}", "TOKEN": "${{ secrets.TOKEN }}"}],
+}
+_FILE: dict[str, Plain] = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string"},
+        "name": {"type": "string"},
+        "size": {"type": "integer"},
+        "sha256": {"type": "string"},
+    },
+    "required": ["path", "name", "size", "sha256"],
+}
+OUTPUT: dict[str, Plain] = {
+    "type": "object",
+    "properties": {
+        "exit_code": {"type": "integer"},
+        "stdout": {"type": "string"},
+        "stderr": {"type": "string"},
+        "value": {},
+        "files": {
+            "type": "object",
+            "additionalProperties": {"anyOf": [_FILE, {"type": "array", "items": _FILE}]},
+        },
+        "stdout_file": _FILE,
+        "stderr_file": _FILE,
+    },
+    "required": ["exit_code", "stdout", "stderr", "value", "files"],
+}
+
+
+async def run_command(
+    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+) -> Plain:
+    """Run a command where the step says, and judge its exit code.
+
+    Args:
+        context: The attempt.
+        task: `script`, `accept`, `files`, `in`; all may be absent.
+        input: `argv`, `env`, `stdin`, `cwd`; all may be absent.
+
+    Returns:
+        `{exit_code, stdout, stderr, value, files}`.
+
+    Raises:
+        ExitCode: The exit code is not accepted; its data is the result.
+    """
+    place = context.environment(task.get("in") or "host")
+    command = Command(
+        script=task.get("script"),
+        argv=input.get("argv"),
+        env=input.get("env") or {},
+        stdin=input.get("stdin"),
+        cwd=input.get("cwd"),
+        files=task.get("files") or {},
+    )
+    result = await place.run(context, command)
+    accept = task.get("accept")
+    if accept != "any" and result["exit_code"] not in (accept or (0,)):
+        raise ExitCode(_message(result), data=result)
+    return result
+
+
+def _message(result: Mapping[str, Any]) -> str:
+    """Say the exit code and, of what the command wrote, the line that most likely says why."""
+    said = (result["stderr"].strip() or result["stdout"].strip()).splitlines()
+    last = f": {said[-1][:300]}" if said else ""
+    return f"exit code {result['exit_code']}{last}"

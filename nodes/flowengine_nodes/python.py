@@ -1,0 +1,146 @@
+"""`python`: calls a function.
+
+An `async` function runs on the engine's loop, one marked with `@flowengine.quick` at once, any
+other on a thread. A withdrawn function on a thread cannot be stopped: it runs on, its result is
+dropped, and one that takes a `StepContext` can look at `cancelled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from flowengine.sdk import Plain, StepContext, StepKind, import_function
+
+_COROUTINE = 0x80 | 0x100
+"""Flags of code that gives a coroutine: `async def`, and `types.coroutine`."""
+
+
+class _Function(NamedTuple):
+    call: Callable[..., Any]
+    context: tuple[str, ...]
+    """Parameters that take the `StepContext`."""
+    takes_resources: bool
+    is_async: bool
+    is_quick: bool
+
+    def arguments(self, context: StepContext, input: Mapping[str, Plain]) -> dict[str, Any]:
+        """Return what the function is called with."""
+        arguments = dict(input["args"])
+        arguments.update(input.get("bind", ()))
+        if self.takes_resources:
+            arguments["runtime_resources"] = context.resources
+        for name in self.context:
+            arguments[name] = context
+        return arguments
+
+
+class Python(StepKind):
+    """Calls a Python function with the arguments of `with` and `bind`."""
+
+    def __init__(self) -> None:
+        self._functions: dict[tuple[str, str | None], _Function] = {}
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what stands behind `python`."""
+        return {
+            "type": "object",
+            "x-main": "function",
+            "properties": {
+                "function": {
+                    "type": "string",
+                    "description": "The function, as `package.module:function`; modules beside the "
+                    "flow file come first.",
+                    "examples": ["money:convert"],
+                    "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$",
+                }
+            },
+            "required": ["function"],
+            "additionalProperties": False,
+        }
+
+    def quick(
+        self, task: Mapping[str, Plain]
+    ) -> Callable[[StepContext, Mapping[str, Plain]], Plain] | None:
+        """Return the call of a function that is marked as quick."""
+        if not task.get("quick", True):  # the compiler has read it: nothing is imported here
+            return None
+        function = self._function(task)
+        if not function.is_quick or function.is_async:
+            return None
+        call = function.call
+        if function.context or function.takes_resources:
+            return lambda context, input: call(**function.arguments(context, input))
+        return lambda context, input: (
+            call(**input["args"])
+            if "bind" not in input
+            else call(**{**input["args"], **input["bind"]})
+        )
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Call the function and return what it returns."""
+        key = (task["function"], task.get("folder"))
+        function = self._functions.get(key)
+        if function is None:  # importing may take seconds
+            function = await context.on_thread(lambda: self._function(task))
+        arguments = function.arguments(context, input)
+        if function.is_async or function.is_quick:
+            result = function.call(**arguments)
+        else:
+            result = await self._on_thread(context, function, arguments)
+        return await result if hasattr(result, "__await__") else result
+
+    async def _on_thread(
+        self, context: StepContext, function: _Function, arguments: dict[str, Any]
+    ) -> Any:
+        ended = False
+
+        def call() -> Any:
+            nonlocal ended
+            try:
+                return function.call(**arguments)
+            finally:
+                ended = True
+
+        try:
+            return await context.on_thread(call)
+        except BaseException:
+            if not ended:
+                context.log.warning(
+                    "withdrawn, but a Python function cannot be stopped: %s runs on in its thread "
+                    "until it returns, and its result is dropped",
+                    function.call.__name__,
+                )
+            raise
+
+    def _function(self, task: Mapping[str, Plain]) -> _Function:
+        key = (task["function"], task.get("folder"))
+        function = self._functions.get(key)
+        if function is None:
+            function = self._functions[key] = _look_at(import_function(*key))
+        return function
+
+
+def _look_at(call: Callable[..., Any]) -> _Function:
+    inner: Any = call
+    while hasattr(inner, "__wrapped__"):
+        inner = inner.__wrapped__
+    code = getattr(inner, "__code__", None)
+    count = code.co_argcount + code.co_kwonlyargcount if code else 0
+    parameters = code.co_varnames[:count] if code else ()
+    hints = getattr(inner, "__annotations__", {})
+    return _Function(
+        call=call,
+        context=tuple(name for name in parameters if _is_context(hints.get(name))),
+        takes_resources="runtime_resources" in parameters,
+        is_async=bool(code and code.co_flags & _COROUTINE),
+        is_quick=getattr(call, "__flowengine_quick__", False),
+    )
+
+
+def _is_context(hint: Any) -> bool:
+    name = hint if isinstance(hint, str) else getattr(hint, "__name__", "")
+    return name.strip("'\"").rpartition(".")[2] == "StepContext"

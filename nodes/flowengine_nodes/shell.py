@@ -1,0 +1,51 @@
+"""`shell`: a command as a tool, with arguments that a caller gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowengine.sdk import Plain, StepContext, StepKind
+from flowengine_nodes.commands import ACCEPT, ENV, OUTPUT, run_command
+
+
+class Shell(StepKind):
+    """Runs a program with arguments; never a text that a shell reads."""
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what stands behind `shell`."""
+        return {
+            "type": "object",
+            "x-main": "argv",
+            "properties": {
+                "argv": {
+                    "description": "Program and arguments.",
+                    "type": "array",
+                    "minItems": 1,
+                    "examples": [["wc", "-l", "${{ args.file }}"]],
+                },
+                "env": ENV,
+                "in": {
+                    "description": "Environment it runs in; default: `defaults.in`, else `host`.",
+                    "anyOf": [
+                        {"type": "string"},
+                        {"type": "object", "minProperties": 1, "maxProperties": 1},
+                    ],
+                    "examples": ["box"],
+                },
+                "accept": ACCEPT,
+            },
+            "required": ["argv"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def output(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the result."""
+        return OUTPUT
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Run it and return what `run` returns."""
+        return await run_command(context, task, input)
