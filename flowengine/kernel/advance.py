@@ -6,8 +6,9 @@ Order of work, the same for every event:
 2. *Agenda*: one first-in-first-out list, worked off until it is empty. A step's own work (`output`,
    `set`, `next`) is done in one entry; what it sets off stands behind what was set off before.
 3. *Quiet work*, when the agenda is empty, one piece at a time, each followed by the agenda again:
-   waits whose condition on state holds now; joins that nobody else can reach; scopes without a
-   token; stuck joins; places of maps that items gave back when they began to wait.
+   waits whose condition on state holds now; then the scopes in which a token has moved, innermost
+   first: joins that nobody else can reach, the end of a scope without a token; then stuck joins;
+   then places of maps that items gave back when they began to wait.
 4. *End of the event*: the status follows from what is open.
 
 The agenda is empty between events, so it is no part of the state.
@@ -16,6 +17,7 @@ The agenda is empty between events, so it is no part of the state.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop
 from typing import Any
 
 from flowengine.kernel import (
@@ -28,6 +30,7 @@ from flowengine.kernel import (
     handlers,
     joins,
     outcomes,
+    pasts,
     scopes,
     undoing,
     waits,
@@ -294,13 +297,22 @@ def _ended(m: Machine, number: int, output: Plain, outcome: str) -> None:
 
 
 def _group_over(m: Machine, number: int, output: Plain, past: int) -> None:
-    outcomes.attempt_ended(m, m.state["units"][number], output, "ok", past)
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        outcomes.attempt_ended(m, unit, output, "ok", past)
+    pasts.drop(m.state, past)
 
 
 def _attempt_failed(m: Machine, number: int, failure: outcomes.Failure) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
         outcomes.attempt_failed(m, unit, failure)
+
+
+def _unit_ended(m: Machine, number: int, output: Plain) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        outcomes.unit_ended(m, unit, output)
 
 
 def _unit_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
@@ -423,7 +435,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "ended": _ended,
     "group_over": _group_over,
     "attempt_failed": _attempt_failed,
-    "unit_ended": lambda m, n, output: outcomes.unit_ended(m, m.state["units"][n], output),
+    "unit_ended": _unit_ended,
     "unit_broken": _unit_broken,
     "act_ended": _act_ended,
     "act_broken": _act_broken,
@@ -465,22 +477,21 @@ def _quiet(m: Machine) -> bool:
         if waits.look_at_state(m):
             return True
         m.changed.clear()
-    if m.dirty:
-        if any(
-            _settle_one(m, act) for act in (joins.settle, scopes.end_if_over, joins.settle_stuck)
-        ):
+    while m.moved:
+        number = -heappop(m.moved)
+        m.marked.discard(number)
+        scope = m.state["scopes"].get(number)
+        if scope is not None:
+            if (scope["joins"] and joins.settle(m, scope)) or scopes.end_if_over(m, scope):
+                return True
+            if scope["joins"]:
+                m.calm[number] = True
+    for number in sorted(m.calm, reverse=True):
+        del m.calm[number]
+        scope = m.state["scopes"].get(number)
+        if scope is not None and joins.settle_stuck(m, scope):
             return True
-        m.dirty.clear()
     return _fill_places(m)
-
-
-def _settle_one(m: Machine, settle: Callable[[Machine, Any], bool]) -> bool:
-    """Let the innermost scope act that a token has moved in, and that can."""
-    live = m.state["scopes"]
-    for number in sorted(m.dirty, reverse=True):
-        if number in live and settle(m, live[number]):
-            return True
-    return False
 
 
 def _fill_places(m: Machine) -> bool:

@@ -128,7 +128,6 @@ def remove_scope(m: Machine, scope: Scope) -> None:
         del owner["scope"]
         owner["phase"] = "ready"
     del m.state["scopes"][scope["id"]]
-    m.dirty.pop(scope["id"], None)
     m.commands.append(ReleaseScope(scope["id"]))
 
 
@@ -184,4 +183,4 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
             scope["held"] -= count
             tokens.place(m, scope, node.index, -count, other)
             scope["joins"][other] = {"held": {}, "round": held.get("round", 0)}
-    m.dirty[scope["id"]] = True
+    m.touch(scope["id"])

@@ -54,7 +54,7 @@ def arrive(m: Machine, arrival: Arrival) -> None:
 def _hold(m: Machine, scope: Scope, node: Node, change: int) -> None:
     scope["held"] += change
     tokens.place(m, scope, node.index, change, node.index)
-    m.dirty[scope["id"]] = True
+    m.touch(scope["id"])
 
 
 def _armed(m: Machine, scope: Scope, node: Node) -> JoinState:
@@ -102,7 +102,7 @@ def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> Non
             _fire(m, scope, node, round_)
     if round_["fired"] and len(round_["heard"]) == len(node.sources):
         _end_round(m, scope, node, round_)
-    m.dirty[scope["id"]] = True
+    m.touch(scope["id"])
 
 
 def _keep(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
@@ -221,7 +221,7 @@ def held_arrivals(held: JoinState) -> list[Arrival]:
 def _act(m: Machine, scope: Scope, index: int, held: JoinState) -> None:
     """Fire an `active` join; end a round that has fired; fail one that is short."""
     node = m.graph.node(index)
-    m.dirty[scope["id"]] = True
+    m.touch(scope["id"])
     assert node.join is not None
     if node.join["kind"] == "active":
         taken = [a for source in node.sources for a in held["held"].get(source, ())]

@@ -8,6 +8,7 @@ nothing recurses, and the order of work is the order in which it was asked for.
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappush
 from typing import Any
 
 from flowengine.kernel.commands import ClearTimer, Command, Observation, SetTimer
@@ -22,14 +23,28 @@ class Machine:
     """The working context of one `advance`.
 
     Attributes:
-        dirty: Scopes in which a token has moved, to be looked at when the agenda is empty.
+        moved: Heap of the scopes in which a token has moved, innermost (negated) first.
+        marked: The scopes that are on the heap.
+        calm: Scopes looked at since, in which only a stuck join may still have to act.
         changed: State keys written since the event began.
         places: Map activations in which an item has given back its place.
         begun: Activations begun by this event.
     """
 
-    __slots__ = ("agenda", "begun", "changed", "commands", "dirty", "graph", "now", "observe",
-                 "places", "state")  # fmt: skip
+    __slots__ = (
+        "agenda",
+        "begun",
+        "calm",
+        "changed",
+        "commands",
+        "graph",
+        "marked",
+        "moved",
+        "now",
+        "observe",
+        "places",
+        "state",
+    )  # fmt: skip
 
     def __init__(self, graph: Graph, state: State, observe: list[Observation] | None) -> None:
         self.graph = graph
@@ -38,7 +53,9 @@ class Machine:
         self.observe = observe
         self.commands: list[Command] = []
         self.agenda: deque[tuple[Any, ...]] = deque()
-        self.dirty: dict[int, bool] = {}
+        self.moved: list[int] = []
+        self.marked: set[int] = set()
+        self.calm: dict[int, bool] = {}
         self.changed: set[str] = set()
         self.places: dict[int, bool] = {}
         self.begun = 0
@@ -47,6 +64,12 @@ class Machine:
         """Return the next number of this execution."""
         self.state["last"] += 1
         return self.state["last"]
+
+    def touch(self, scope: int) -> None:
+        """Have a scope looked at when the agenda is empty."""
+        if scope not in self.marked:
+            self.marked.add(scope)
+            heappush(self.moved, -scope)
 
     def node(self, act: Activation) -> Node:
         """Return the step of an activation."""

@@ -50,7 +50,7 @@ def open_scope(m: Machine, body: int, unit: Unit | None) -> Scope:
         unit["scope"] = scope["id"]
     line = act["line"] if act is not None else []
     tokens.start(m, scope, m.graph.body(body).start, line)
-    m.dirty[scope["id"]] = True
+    m.touch(scope["id"])
     return scope
 
 
@@ -89,7 +89,6 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
     past = tokens.merged_past(m, scope)
     if not scope["unit"]:
         m.agenda.append(("flow_over", scope["id"], past))
-        m.dirty.pop(scope["id"], None)
         scope["over"] = True
         return
     unit = m.state["units"][scope["unit"]]

@@ -141,7 +141,7 @@ def end_token(m: Machine, scope: Scope, line: list[int], past: int) -> None:
         pasts.drop(m.state, past)
     else:
         scope["ended"].append([line, past])
-    m.dirty[scope["id"]] = True
+    m.touch(scope["id"])
 
 
 def forget(m: Machine, act: Activation) -> None:
@@ -151,7 +151,7 @@ def forget(m: Machine, act: Activation) -> None:
     del scope["live"][act["id"]]
     if not act.get("gone"):
         place(m, scope, act["step"], -1)
-    m.dirty[scope["id"]] = True
+    m.touch(scope["id"])
 
 
 def place(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) -> None:

@@ -1,0 +1,234 @@
+"""Small compiled flows written in Python, for tests of the kernel that need no flow file.
+
+    graph(step("a", next="b"), step("b", join="all"))
+
+Expressions are Python functions of the names: `x(lambda names: names["inputs"]["n"] > 1)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from flowengine.kernel import Graph
+from flowengine.kernel.graph import END, END_ALL, START, CompiledFlow, Names, Plain
+
+Expression = Callable[[Names], Plain]
+
+
+class Functions:
+    """An evaluator whose expressions are Python functions."""
+
+    version = "functions"
+
+    def __init__(self, functions: list[Expression]) -> None:
+        self.functions = functions
+
+    def evaluate(self, expression: int, names: Names) -> Plain:
+        """Return what the function gives."""
+        return self.functions[expression](names)
+
+    def text(self, value: Plain, expression: int) -> str:
+        """Return a value as text."""
+        return str(value)
+
+
+class X:
+    """An expression inside the description of a step."""
+
+    def __init__(self, function: Expression) -> None:
+        self.function = function
+
+
+def x(function: Expression) -> X:
+    """Return an expression."""
+    return X(function)
+
+
+def output_of(step: str) -> X:
+    """Return the expression `steps.STEP.output`."""
+    return X(lambda names: names["steps"][step]["output"])
+
+
+Described = dict[str, Any]
+
+
+def step(id: str, **keys: Any) -> Described:
+    """Describe a step.
+
+    Args:
+        id: Its name.
+        keys: As in `graph.StepSpec`, and: `next` - a name, `end`, `end_all`, or a dict with `all`,
+            `first` (lists of names or `(condition, name)`; a condition `"else"`) or `outcome`;
+            `join` - a word or a number, perhaps with `late`; `group` - steps of a child body;
+            `parallel` - the same, all started at once; `undo` - the name of a hidden step.
+            Without `action` a step is a task, or a group if it has one.
+
+    Returns:
+        The description.
+    """
+    return {"id": id, **keys}
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.steps: list[Described] = []
+        self.bodies: list[Described] = []
+        self.functions: list[Expression] = []
+
+    def body(self, described: list[Described], kind: str, owner: int, parallel: bool) -> int:
+        number = len(self.bodies)
+        body: Described = {"kind": kind, "owner": owner}
+        self.bodies.append(body)
+        indexes: dict[str, int] = {}
+        for one in described:
+            indexes[one["id"]] = len(self.steps)
+            self.steps.append({"id": one["id"], "body": number, "sources": []})
+            self._children(one, indexes[one["id"]])
+        for position, one in enumerate(described):
+            default = described[position + 1]["id"] if position + 1 < len(described) else "end"
+            self._fill(one, indexes, "end" if parallel else default)
+        start = list(indexes.values()) if parallel else [indexes[described[0]["id"]]]
+        for index in start:
+            self.steps[index]["sources"].insert(0, START)
+        body.update({"start": start, "steps": list(indexes.values())})
+        if parallel:
+            parts = {n: ["expr", self._expression(output_of(n))] for n in indexes}
+            body["output"] = ["map", parts]
+        elif kind == "group":
+            last = described[-1]["id"]
+            body["output"] = ["expr", self._expression(output_of(last))]
+        return number
+
+    def _children(self, one: Described, index: int) -> None:
+        for word in ("group", "parallel"):
+            if word in one:
+                child = self.body(one[word], "group", index, word == "parallel")
+                self.steps[index].update({"action": "group", "child": child})
+        if "undo" in one:
+            self.steps[index]["compensate"] = len(self.steps)
+            self.steps.append(
+                {"id": one["undo"], "body": -1, "action": "task", "effect": "idempotent",
+                 "input": ["expr", self._expression(X(lambda names: names["output"]))]}
+            )  # fmt: skip
+
+    def _fill(self, one: Described, indexes: dict[str, int], default: str) -> None:
+        spec = self.steps[indexes[one["id"]]]
+        spec.setdefault("action", "task")
+        spec.setdefault("effect", "pure")
+        spec["named"] = ["output", "status", "outcome", "error", "items"]
+        spec["carries"] = True
+        spec["split"] = self._split(one.get("next", default), indexes)
+        for key, value in one.items():
+            if key == "join":
+                spec["join"] = self._join(value)
+            elif key == "on_error":
+                spec["on_error"] = [self._handler(h, indexes) for h in value]
+            elif key == "cancel":
+                spec["cancel"] = {**value, "targets": [self._index(t) for t in value["targets"]]}
+            elif key not in ("id", "next", "group", "parallel", "undo"):
+                spec[key] = self._resolved(value)
+        for target in self._targets(spec):
+            if target >= 0 and indexes[one["id"]] not in self.steps[target]["sources"]:
+                self.steps[target]["sources"].append(indexes[one["id"]])
+
+    def _index(self, name: str) -> int:
+        return next(i for i, s in enumerate(self.steps) if s["id"] == name)
+
+    def _join(self, value: Any) -> Described:
+        if isinstance(value, dict):
+            return {"kind": "count", **value, "need": self._value(value["need"])}
+        if isinstance(value, int):
+            return {"kind": "count", "need": ["const", value], "late": "ignore"}
+        return {"kind": value}
+
+    def _split(self, next_: Any, indexes: dict[str, int]) -> Described:
+        def to(name: str) -> int:
+            return {"end": END, "end_all": END_ALL}.get(name, indexes.get(name, END))
+
+        if isinstance(next_, str):
+            return {"kind": "one", "to": to(next_)}
+        ((kind, ways),) = next_.items()
+        if kind == "outcome":
+            outcomes = {name: to(target) for name, target in ways.items() if name != "else"}
+            rest = {"otherwise": to(ways["else"])} if "else" in ways else {}
+            return {"kind": kind, "outcomes": outcomes, **rest}
+        entries = []
+        for way in ways:
+            if isinstance(way, str):
+                entries.append({"to": to(way)})
+            elif way[0] == "else":
+                entries.append({"to": to(way[1]), "otherwise": True})
+            else:
+                entries.append({"to": to(way[1]), "when": self._expression(X(way[0]))})
+        return {"kind": kind, "entries": entries}
+
+    def _handler(self, handler: Described, indexes: dict[str, int]) -> Described:
+        made = {k: self._resolved(v) for k, v in handler.items() if k != "to"}
+        if "to" in handler:
+            made["to"] = indexes[handler["to"]]
+        return made
+
+    def _targets(self, spec: Described) -> list[int]:
+        split = spec["split"]
+        found = [split["to"]] if "to" in split else []
+        found += [entry["to"] for entry in split.get("entries", ())]
+        found += [*split.get("outcomes", {}).values()]
+        found += [split["otherwise"]] if "otherwise" in split else []
+        return found + [h["to"] for h in spec.get("on_error", ()) if "to" in h]
+
+    def _expression(self, expression: X) -> int:
+        self.functions.append(expression.function)
+        return len(self.functions) - 1
+
+    def _value(self, value: Any) -> list[Any]:
+        return ["expr", self._expression(value)] if isinstance(value, X) else ["const", value]
+
+    def _resolved(self, value: Any) -> Any:
+        """Put the numbers of expressions where a description has them."""
+        if isinstance(value, X):
+            return self._expression(value)
+        if isinstance(value, V):
+            return self._value(value.value)
+        if isinstance(value, dict):
+            return {k: self._resolved(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [self._resolved(v) for v in value]
+        return value
+
+
+class V:
+    """A value inside the description of a step: data, or an expression."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def v(value: Any) -> V:
+    """Return a value."""
+    return V(value)
+
+
+def graph(*steps: Described, on_error: list[Described] | None = None, **flow: Any) -> Graph:
+    """Build a graph.
+
+    Args:
+        steps: See `step`.
+        on_error: Handlers of the flow.
+        flow: Further keys of `CompiledFlow`: `outputs` (name → `v(...)`), `state`, `limits`, ...
+
+    Returns:
+        The graph, linked.
+    """
+    builder = _Builder()
+    builder.body(list(steps), "flow", -1, False)
+    indexes = {s["id"]: i for i, s in enumerate(builder.steps)}
+    compiled: Described = {"id": "test", "version": "0", "format": 1, "evaluator": "functions"}
+    compiled["on_error"] = [builder._handler(h, indexes) for h in on_error or ()]
+    for key, value in flow.items():
+        if key == "outputs":
+            compiled[key] = {n: {"value": builder._resolved(o)} for n, o in value.items()}
+        else:
+            compiled[key] = builder._resolved(value)
+    compiled.update({"bodies": builder.bodies, "steps": builder.steps, "expressions": []})
+    return Graph(cast(CompiledFlow, compiled), Functions(builder.functions))
