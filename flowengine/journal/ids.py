@@ -1,37 +1,16 @@
-"""Names of waits, and the short forms in which people type ids.
-
-The kernel numbers the waits of an execution 0, 1, 2, …; to the outside a wait has an id of its own,
-made from the id of the execution and that number, so that the same history gives the same ids.
-"""
+"""The short forms in which people type ids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from flowengine.errors import NotFound, UsageError
+from flowengine.kernel.ids import wait_id as wait_id
 
-WAIT_ID_LENGTH = 16
-"""Hex digits of a wait's id: 64 bits, so that a million waits meet once in 37 million stores."""
 SHORT_WAIT = 4
 """Fewest digits of a wait's id that are shown."""
 SHORT_EXECUTION = 8
 """Fewest characters of an execution's id that are shown: the second it was created in."""
-
-
-def wait_id(execution: str, number: int) -> str:
-    """Return the public id of a wait.
-
-    Args:
-        execution: Full id of the execution.
-        number: The kernel's number of the wait.
-
-    Returns:
-        16 hex digits.
-    """
-    # Loading OpenSSL takes longer than all the rest of the journal; many executions never wait.
-    from hashlib import sha256
-
-    return sha256(f"{execution}/{number}".encode()).hexdigest()[:WAIT_ID_LENGTH]
 
 
 def shortest(full: str, others: Iterable[str], least: int) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from flowengine.kernel.commands import Notify
 from flowengine.kernel.events import Decided
 from flowengine.kernel.graph import Plain
+from flowengine.kernel.ids import wait_id
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
 from flowengine.kernel.state import Cut, Unit, Wait
@@ -116,14 +117,17 @@ def counting(record: dict[str, Plain], choice: str) -> str:
 
 
 def _close(m: Machine, wait: Wait, decision: dict[str, Plain], how: str, outcome: str) -> None:
-    output = answer(wait["record"], decision, m.now)
+    output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
     end_wait(m, wait, how, output, outcome)
 
 
-def answer(record: dict[str, Plain], decision: dict[str, Plain], now: int) -> dict[str, Any]:
+def answer(
+    execution: str, record: dict[str, Plain], decision: dict[str, Plain], now: int
+) -> dict[str, Any]:
     """Return the output of an approval.
 
     Args:
+        execution: Id of the execution.
         record: What was asked.
         decision: What was decided, by whom and through what.
         now: When (ms).
@@ -136,7 +140,7 @@ def answer(record: dict[str, Plain], decision: dict[str, Plain], now: int) -> di
     original = record.get("subject")
     edits = decision.get("edits") or {}
     return {
-        "id": record["id"],
+        "id": wait_id(execution, record["id"]),
         "choice": choice,
         "counts_as": counts_as,
         "approved": counts_as == "approve",
