@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.results import Result, WaitInfo
-from flowengine.journal.ids import wait_id
+from flowengine.engines.results import ENDED, ExecutionInfo, Result, WaitInfo
+from flowengine.kernel.ids import wait_id
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.times import format_time
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.execution import Execution
+    from flowengine.journal.store import Execution as Record
     from flowengine.kernel.events import Event
     from flowengine.kernel.linked import Graph
     from flowengine.kernel.state import State
@@ -74,10 +75,44 @@ def result_of(execution: Execution) -> Result:
     )
 
 
+def unit_of(state: State, event: Event) -> int | None:
+    """Return the unit that an event is about, as things stand before the event."""
+    number: Any = event.get("unit")
+    if "wait" in event and event["wait"] in state["waits"]:
+        number = state["waits"][event["wait"]]["unit"]
+    elif "timer" in event and event["timer"] in state["timers"]:
+        timer = state["timers"][event["timer"]]
+        number = timer["ref"]
+        if number in state["waits"]:
+            number = state["waits"][number]["unit"]
+    return number if number in state["units"] else None
+
+
 def address_of(graph: Graph, state: State, event: Event) -> str | None:
-    """Return the address of what an event is about, as it stands before the event."""
-    wait = state["waits"].get(event.get("wait", -1))  # type: ignore[call-overload]
-    if wait is not None:
-        return str(wait["record"]["address"])
-    unit = state["units"].get(event.get("unit", -1))  # type: ignore[call-overload]
-    return None if unit is None else Machine(graph, state, None).address(unit)
+    """Return the address of what an event is about, as things stand before the event."""
+    unit = unit_of(state, event)
+    if unit is not None:
+        return Machine(graph, state, None).address(state["units"][unit])
+    if "wait" in event and event["wait"] in state["waits"]:
+        return str(state["waits"][event["wait"]]["record"]["address"])
+    return None
+
+
+def execution_view(record: Record) -> ExecutionInfo:
+    """Return an execution as lists give it."""
+    view: ExecutionInfo = {
+        "execution": record.id,
+        "flow": record.flow,
+        "version": record.version or "",
+        "status": record.status,  # type: ignore[typeddict-item]
+        "labels": record.labels,
+        "started_by": record.started_by,
+        "started_at": format_time(record.created_at),
+        "parent": record.parent,
+        "forked_from": record.forked_from,
+    }
+    if record.status in ENDED and record.ended_at is not None:
+        view["ended_at"] = format_time(record.ended_at)
+    if record.due is not None:
+        view["due"] = format_time(record.due)
+    return view

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal import sql
 from flowengine.journal.format import checksum, pack
-from flowengine.journal.ids import wait_id
 from flowengine.journal.rows import event_id, read_execution, read_wait
 from flowengine.journal.store import ENDED, Append, ClosedWait, Head, NewExecution, Plain
+from flowengine.kernel.ids import wait_id
 
 ANYONE = ""
 """Stands in the table of assignees for waits that anyone may answer."""

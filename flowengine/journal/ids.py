@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from flowengine.errors import NotFound, UsageError
-from flowengine.kernel.ids import wait_id as wait_id
 
 SHORT_WAIT = 4
 """Fewest digits of a wait's id that are shown."""

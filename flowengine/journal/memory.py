@@ -21,7 +21,7 @@ from flowengine.journal.filters import (
     read_page_end,
 )
 from flowengine.journal.format import pack, unpack
-from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one, wait_id
+from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
 from flowengine.journal.store import (
     ENDED,
     Append,
@@ -44,6 +44,7 @@ from flowengine.journal.store import (
     WaitFilter,
     WaitPage,
 )
+from flowengine.kernel.ids import wait_id
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -304,11 +305,17 @@ class MemoryStore(Store):
         with self._lock:
             self._owners[owner.id] = owner, until
 
-    def acquire(self, execution: str, owner: str, now: int) -> int:
+    def holder(self, execution: str, now: int) -> Owner | None:
         with self._lock:
             journal = self._journal(execution)
             holder, until = self._owners.get(journal.owner or "", (None, 0))
-            if holder and holder.id != owner and until > now and not self._is_dead(holder):
+        return holder if holder and until > now and not self._is_dead(holder) else None
+
+    def acquire(self, execution: str, owner: str, now: int) -> int:
+        with self._lock:
+            journal = self._journal(execution)
+            holder = self.holder(execution, now)
+            if holder and holder.id != owner:
                 raise Conflict(
                     f"execution {execution} is held by process {holder.pid} on {holder.host}",
                     standing=holder,
@@ -356,9 +363,13 @@ class MemoryStore(Store):
             before = self._sent_before(address, message_id)
             if before is not None:
                 return before
+            return self._store_message(address, message_id, self.find_key(signal, key), at, event)
+
+    def find_key(self, signal: str, key: str) -> str:
+        with self._lock:
             for id, journal in self._journals.items():
                 if any((s, k) == (signal, key) for s, k, _ in journal.keys):
-                    return self._store_message(address, message_id, id, at, event)
+                    return id
         raise NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
 
     def _sent_before(self, address: tuple[str, ...], message_id: str) -> Sent | None:
