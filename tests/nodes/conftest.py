@@ -1,0 +1,127 @@
+"""One attempt of one step, run as an engine runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.engines.runner import AttemptFailed, Runner
+from flowengine.kernel.commands import Run
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph import CompiledFlow, SecretText, StepSpec
+from flowengine.sdk import Execution, File
+
+
+class Kept:
+    """Artifacts in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, source: bytes | os.PathLike[str], name: str) -> File:
+        data = source if isinstance(source, bytes) else Path(source).read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / digest).write_bytes(data)
+        path = str(self.folder / digest)
+        return {"path": path, "name": name, "size": len(data), "sha256": digest}
+
+    def path(self, sha256: str) -> str:
+        if not (self.folder / sha256).exists():
+            raise KeyError(sha256)
+        return str(self.folder / sha256)
+
+
+class Bench:
+    """Runs single steps.
+
+    Attributes:
+        workdir: The working folder.
+        kept: The artifacts of the execution.
+        said: Texts that steps have shown.
+    """
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.workdir = tmp_path / "work"
+        self.workdir.mkdir()
+        self.kept = Kept(tmp_path / "kept")
+        self.said: list[str] = []
+        self.execution = Execution(
+            "01k8exec",
+            "flow",
+            "1",
+            str(self.workdir),
+            self.kept,
+            lambda address, text: self.said.append(f"{address}: {text}"),
+        )
+
+    def runner(
+        self, kind: str, task: dict[str, Any], input: dict[str, Any], secrets: dict[str, Any]
+    ) -> Runner:
+        step: StepSpec = {"id": "s", "action": "task", "kind": kind, "task": task}
+        step["input"] = _compiled(input)
+        flow: CompiledFlow = {"id": "flow", "steps": [step], "secrets": secrets}
+        return Runner(flow)
+
+    def do(
+        self,
+        kind: str,
+        task: dict[str, Any] | None = None,
+        input: dict[str, Any] | None = None,
+        *,
+        args: Any = None,
+        secrets: dict[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Any:
+        """Run one attempt, at once if the step can, and return its value."""
+        input = input or {}
+        runner = self.runner(kind, task or {}, input, secrets or {})
+        run = Run(3, 1, 0, "place/s", args, input, key)
+        quick = runner.quick(0)
+        if quick is not None:
+            return quick(self.execution, run)
+        return asyncio.run(runner.attempt(self.execution, run))
+
+    def fail(self, *args: Any, **kwargs: Any) -> ErrorData:
+        """Run one attempt that fails, and return the error."""
+        with pytest.raises(AttemptFailed) as failed:
+            self.do(*args, **kwargs)
+        return failed.value.error
+
+
+def _compiled(value: Any) -> list[Any]:
+    """Return a value as the compiler writes it, so that secrets are seen where they are."""
+    match value:
+        case SecretText():
+            return ["secret", value.parts]
+        case dict():
+            return ["map", {key: _compiled(item) for key, item in value.items()}]
+        case list():
+            return ["list", [_compiled(item) for item in value]]
+    return ["const", value]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Callable[..., str]:
+    """Write modules beside a flow file; returns the folder."""
+    folder = tmp_path / "flows"
+
+    def write(_folder: str = "", **sources: str) -> str:
+        place = folder / _folder
+        place.mkdir(parents=True, exist_ok=True)
+        for name, source in sources.items():
+            (place / f"{name}.py").write_text(source)
+        return str(place)
+
+    return write

@@ -1,0 +1,85 @@
+"""What starting costs is held by what is imported: no timing, so nothing to flicker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "docker",
+    "httpx2",
+    "litellm",
+    "mcp",
+    "networkx",
+    "playwright",
+    "pypdf",
+    "starlette",
+    "temporalio",
+}
+
+
+def loaded_by(program: str) -> set[str]:
+    """Return the top-level modules that a fresh interpreter has loaded after a program."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "flowengine",
+        "flowengine.cli",
+        "flowengine_nodes",
+        "flowengine_nodes.http",
+        "flowengine_nodes.python",
+        "flowengine_nodes.run",
+        "flowengine_nodes.shell",
+        "flowengine_nodes.std",
+        "flowengine_envs.host",
+    ],
+)
+def test_importing_loads_no_heavy_library(module: str) -> None:
+    assert not HEAVY & loaded_by(f"import {module}")
+
+
+def test_what_every_execution_needs_loads_nothing_that_only_some_steps_need() -> None:
+    loaded = loaded_by("import flowengine.sdk, flowengine.registry, flowengine.engines.runner")
+
+    assert not loaded & (
+        HEAVY
+        | {
+            "asyncio",
+            "dataclasses",
+            "importlib.metadata",
+            "inspect",
+            "jsonschema_rs",
+            "logging",
+            "pydantic",
+            "subprocess",
+            "tempfile",
+            "urllib.parse",
+            "yaml",
+        }
+    )
+
+
+def test_quick_step_needs_no_event_loop_and_no_schema_library() -> None:
+    loaded = loaded_by(
+        "from flowengine.engines.runner import Runner\n"
+        "from flowengine.kernel.commands import Run\n"
+        "from flowengine.sdk import Execution\n"
+        "schema = {'type': 'object', 'properties': {'text': {'type': 'string'}}}\n"
+        "step = {'kind': 'std', 'task': {'tool': 'print', 'schema': schema}}\n"
+        "call = Runner({'id': 'f', 'steps': [step]}).quick(0)\n"
+        "run = Run(1, 1, 0, 's', {'text': 'hi'}, {'args': {'text': 'hi'}}, None)\n"
+        "call(Execution('e', 'f', '1', '.', None, lambda *said: None), run)\n"
+    )
+
+    assert not loaded & (HEAVY | {"asyncio", "jsonschema_rs", "pydantic", "yaml", "logging"})

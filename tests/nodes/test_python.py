@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowengine.kernel.commands import Run
+from flowengine.kernel.graph import SecretText
+from flowengine.sdk import import_function
+
+from .conftest import Bench
+
+Write = Callable[..., str]
+
+
+def call(folder: str, function: str, **more: Any) -> dict[str, Any]:
+    return {"function": function, "folder": folder, **more}
+
+
+@pytest.mark.parametrize("mark", ["", "@quick\n", "async "])
+def test_function_is_called_whatever_its_kind(bench: Bench, module: Write, mark: str) -> None:
+    folder = module(m=f"from flowengine.sdk import quick\n{mark}def f(a, b=2): return [a, b]\n")
+
+    assert bench.do("python", call(folder, "m:f"), {"args": {"a": 1}}) == [1, 2]
+
+
+def test_only_what_is_marked_as_quick_runs_on_the_engines_thread(
+    bench: Bench, module: Write
+) -> None:
+    folder = module(
+        m="import threading\nfrom flowengine.sdk import quick\n"
+        "def slow(): return threading.get_ident()\n"
+        "@quick\ndef fast(): return threading.get_ident()\n"
+        "async def later(): return threading.get_ident()\n"
+    )
+    here = threading.get_ident()
+
+    def ran_at(name: str) -> Any:
+        return bench.do("python", call(folder, f"m:{name}"), {"args": {}})
+
+    assert ran_at("fast") == here
+    assert ran_at("later") == here
+    assert ran_at("slow") != here
+
+
+def test_module_of_a_step_known_not_to_be_quick_is_not_imported_on_the_engines_thread(
+    bench: Bench, module: Write
+) -> None:
+    folder = module(m="import threading\nWHERE = threading.get_ident()\ndef f(): return WHERE\n")
+
+    assert bench.do("python", call(folder, "m:f", quick=False), {"args": {}}) != (
+        threading.get_ident()
+    )
+
+
+def test_modules_of_one_name_beside_two_flows_do_not_mix(bench: Bench, module: Write) -> None:
+    source = "import helper\ndef f():\n    import late\n    return [helper.NAME, late.NAME]\n"
+    one = module("one", tools=source, helper="NAME = 1\n", late="NAME = 10\n")
+    two = module("two", tools=source, helper="NAME = 2\n", late="NAME = 20\n")
+    path = list(sys.path)
+
+    def run(folder: str) -> Any:
+        return bench.do("python", call(folder, "tools:f"), {"args": {}})
+
+    assert [run(one), run(two), run(one)] == [[1, 10], [2, 20], [1, 10]]
+    assert sys.path == path
+    assert not {"tools", "helper", "late"} & sys.modules.keys()
+
+
+def test_packages_beside_a_flow_work_like_installed_ones(bench: Bench, module: Write) -> None:
+    folder = module(tools="import pkg.sub as s, pkg.sub\nfrom pkg import deep\nf = pkg.sub.f\n")
+    module("pkg", __init__="", sub="from . import deep\ndef f(): return deep.V\n", deep="V = 7\n")
+
+    assert bench.do("python", call(folder, "tools:f"), {"args": {}}) == 7
+
+
+def test_folder_of_data_does_not_hide_an_installed_package(bench: Bench, module: Write) -> None:
+    folder = module("json", data="")
+    flows = folder.rpartition("/")[0]
+
+    assert bench.do("python", call(flows, "json:dumps"), {"args": {"obj": [1]}}) == "[1]"
+
+
+def test_function_cannot_change_the_state_through_its_arguments(
+    bench: Bench, module: Write
+) -> None:
+    folder = module(
+        m="from flowengine.sdk import quick\n"
+        "@quick\ndef fast(rows): rows[0].append(1); return rows\n"
+        "def slow(rows): rows[0].append(1); return rows\n"
+    )
+    rows: list[Any] = [[]]
+
+    assert bench.do("python", call(folder, "m:fast"), {"args": {"rows": rows}}) == [[1]]
+    assert bench.do("python", call(folder, "m:slow"), {"args": {"rows": rows}}) == [[1]]
+    assert rows == [[]]
+
+
+def test_what_it_returns_becomes_plain_data(bench: Bench, module: Write) -> None:
+    folder = module(
+        m="""
+import datetime, enum, pathlib, uuid
+from dataclasses import dataclass
+from pydantic import BaseModel
+class Level(enum.StrEnum):
+    HIGH = "high"
+@dataclass
+class Row:
+    id: int
+    tags: tuple[str, ...]
+class Doc(BaseModel):
+    at: datetime.date
+def f():
+    return {"row": Row(1, ("a",)), "doc": Doc(at=datetime.date(2026, 1, 2)), "level": Level.HIGH,
+            "path": pathlib.Path("a/b"), "id": uuid.UUID(int=1), "raw": b"x", "none": None}
+"""
+    )
+
+    assert bench.do("python", call(folder, "m:f"), {"args": {}}) == {
+        "row": {"id": 1, "tags": ["a"]},
+        "doc": {"at": "2026-01-02"},
+        "level": "high",
+        "path": "a/b",
+        "id": "00000000-0000-0000-0000-000000000001",
+        "raw": b"x",
+        "none": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("result", "complaint"),
+    [
+        ("object()", "a value of type builtins.object cannot be kept"),
+        ("{1: 2}", "the key 1 of a map is int, not text"),
+        ("float('nan')", "nan is no number that JSON has"),
+        ("2 ** 70", "more than 64 bits"),
+        ("'\\ud800'", "no Unicode text"),
+        ("loop", "nested more than 200 deep"),
+    ],
+)
+def test_what_cannot_be_kept_is_an_error_that_says_so(
+    bench: Bench, module: Write, result: str, complaint: str
+) -> None:
+    folder = module(m=f"loop = []\nloop.append(loop)\ndef f(): return {result}\n")
+
+    error = bench.fail("python", call(folder, "m:f"), {"args": {}})
+
+    assert error["type"] == "ValidationError"
+    assert complaint in error["message"]
+
+
+def test_arguments_and_result_are_checked_by_their_schemas(bench: Bench, module: Write) -> None:
+    folder = module(m="def f(n): return n\n")
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "additionalProperties": False,
+    }
+    task = call(folder, "m:f", schema=schema, returns={"type": "integer", "maximum": 5})
+
+    assert bench.do("python", task, {"args": {"n": 1}}) == 1
+    wrong = bench.fail("python", task, {"args": {"n": "x"}})
+    large = bench.fail("python", task, {"args": {"n": 9}})
+
+    assert wrong["type"] == large["type"] == "ValidationError"
+    assert wrong["message"] == "arguments: 'n' must be a whole number, not \"x\""
+    assert wrong["data"] == {"field": "n"}
+    assert large["message"].startswith("the result")
+
+
+def test_exception_becomes_an_error_with_its_type_places_and_cause(
+    bench: Bench, module: Write
+) -> None:
+    folder = module(
+        bank="""
+class Broke(Exception):
+    retryable = True
+    retry_after = 1.5
+def pay():
+    try:
+        {}["x"]
+    except KeyError as error:
+        raise Broke("no money") from error
+"""
+    )
+
+    error = bench.fail("python", call(folder, "bank:pay"), {"args": {}})
+
+    assert error["type"] == "bank.Broke"
+    assert error["message"] == "no money"
+    assert error["retryable"] is True
+    assert error["retry_after"] == 1500
+    assert "in pay: raise Broke" in error["data"]["traceback"][-1]
+    cause = error["cause"]
+    assert cause is not None
+    assert cause["type"] == "KeyError"
+
+
+def test_error_of_the_sdk_keeps_its_data(bench: Bench, module: Write) -> None:
+    folder = module(
+        m="from flowengine.sdk import StepError, Timeout\n"
+        "def f(): raise StepError('none left', type='OutOfStock', data={'left': 0})\n"
+        "def g(): raise Timeout('slow', retry_after=2)\n"
+    )
+
+    own = bench.fail("python", call(folder, "m:f"), {"args": {}})
+    known = bench.fail("python", call(folder, "m:g"), {"args": {}})
+
+    assert own == {"type": "OutOfStock", "message": "none left", "data": {"left": 0}}
+    assert (known["type"], known["retry_after"]) == ("Timeout", 2000)
+
+
+@pytest.mark.parametrize(
+    ("statement", "type"),
+    [
+        ("import sys; sys.exit(3)", "SystemExit"),
+        ("import asyncio; raise asyncio.CancelledError", "asyncio.exceptions.CancelledError"),
+    ],
+)
+def test_function_cannot_end_the_engine(
+    bench: Bench, module: Write, statement: str, type: str
+) -> None:
+    folder = module(m=f"async def later(): {statement}\ndef f():\n    {statement}\n")
+
+    assert bench.fail("python", call(folder, "m:later"), {"args": {}})["type"] == type
+    assert bench.fail("python", call(folder, "m:f"), {"args": {}})["type"] == type
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("nope:f", "nope:f: there is no module 'nope'"),
+        ("m:g", "m:g: module 'm' has no function 'g'"),
+        ("broken:f", "No module named 'not_there'"),
+    ],
+)
+def test_missing_module_or_function_is_an_error_of_the_step(
+    bench: Bench, module: Write, function: str, message: str
+) -> None:
+    folder = module(m="def f(): ...\n", broken="import not_there\n")
+
+    assert bench.fail("python", call(folder, function), {"args": {}})["message"] == message
+
+
+def test_function_may_take_the_context_and_the_resources(bench: Bench, module: Write) -> None:
+    folder = module(
+        m="""
+from __future__ import annotations
+from flowengine.sdk import StepContext, quick
+def slow(n, context: StepContext, runtime_resources):
+    context.say(f"{n} at {context.address}")
+    return [context.attempt, context.idempotency_key, dict(runtime_resources)]
+@quick
+def fast(at: StepContext):
+    return at.idempotency_key
+"""
+    )
+    attempt, own, resources = bench.do("python", call(folder, "m:slow"), {"args": {"n": 1}})
+
+    assert (attempt, resources) == (1, {})
+    assert own == hashlib.sha256(b'["01k8exec","place/s"]').hexdigest()
+    assert bench.do("python", call(folder, "m:fast"), {"args": {}}) == own
+    assert bench.do("python", call(folder, "m:fast"), {"args": {}}, key="k") == "k"
+    assert bench.said == ["place/s: 1 at place/s"]
+
+
+def test_bound_secret_reaches_the_function_and_nothing_else(
+    bench: Bench, module: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "s3cr3t-value")
+    folder = module(
+        m="def f(who, key): return {who: key}\n"
+        "def g(who, key): raise ValueError(f'{who} has {key}')\n"
+    )
+    given = {"args": {"who": "ada"}, "bind": {"key": SecretText([["KEY"]])}}
+    secrets = {"KEY": {"env": "KEY"}}
+
+    assert bench.do("python", call(folder, "m:f"), given, secrets=secrets) == {"ada": "***"}
+    error = bench.fail("python", call(folder, "m:g"), given, secrets=secrets)
+    missing = bench.fail("python", call(folder, "m:f"), given, secrets={"KEY": {"env": "NOPE"}})
+
+    assert error["message"] == "ada has ***"
+    assert "s3cr3t" not in str(error)
+    assert missing["type"] == "SecretMissing"
+
+
+def test_withdrawn_function_runs_on_and_its_result_is_dropped(
+    bench: Bench, module: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = module(
+        m="""
+import threading
+from flowengine.sdk import StepContext
+started, seen = threading.Event(), threading.Event()
+def f(context: StepContext):
+    started.set()
+    context.cancelled.wait()
+    seen.set()
+    return "late"
+def marks(): return started, seen
+"""
+    )
+    runner = bench.runner("python", call(folder, "m:f", quick=False), {"args": {}}, {})
+    run = Run(1, 1, 0, "s", None, {"args": {}}, None)
+
+    async def withdraw() -> None:
+        started, seen = import_function("m:marks", folder)()
+        task = asyncio.create_task(runner.attempt(bench.execution, run))
+        while not started.is_set():
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(seen.wait, 10)
+
+    asyncio.run(withdraw())
+
+    assert "cannot be stopped: f runs on in its thread" in caplog.text
+
+
+def test_withdrawn_coroutine_is_cancelled(bench: Bench, module: Write) -> None:
+    folder = module(
+        m="""
+import asyncio
+log = []
+async def f():
+    log.append("began")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        log.append("ended")
+def read(): return log
+"""
+    )
+    runner = bench.runner("python", call(folder, "m:f"), {"args": {}}, {})
+    run = Run(1, 1, 0, "s", None, {"args": {}}, None)
+    log = import_function("m:read", folder)()
+
+    async def withdraw() -> None:
+        task = asyncio.create_task(runner.attempt(bench.execution, run))
+        while not log:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(withdraw())
+
+    assert log == ["began", "ended"]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine import registry
+from flowengine.sdk import StepKind
+
+DIST = """Metadata-Version: 2.1
+Name: extra-kinds
+Version: 1.0
+Provides-Extra: cloud
+Requires-Dist: some-cloud-sdk>=1 ; extra == 'cloud'
+"""
+POINTS = """[flowengine.nodes]
+greet = extra_kinds:Greet
+cloud = extra_kinds.cloud:Cloud
+broken = extra_kinds.nowhere:X
+wrong = extra_kinds:NOT_A_KIND
+"""
+KINDS = """from flowengine.sdk import StepKind
+NOT_A_KIND = 1
+class Greet(StepKind):
+    async def execute(self, context, task, input):
+        return f"Hello, {input['name']}!"
+"""
+
+
+@pytest.fixture
+def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A distribution with step kinds of its own, installed beside the built-in ones."""
+    info = tmp_path / "extra_kinds-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(DIST)
+    (info / "entry_points.txt").write_text(POINTS)
+    package = tmp_path / "extra_kinds"
+    package.mkdir()
+    (package / "__init__.py").write_text(KINDS)
+    (package / "cloud.py").write_text("import some_cloud_sdk\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forget(monkeypatch)
+    yield
+    for name in [name for name in sys.modules if name.startswith("extra_kinds")]:
+        del sys.modules[name]
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cache in ("_points", "_kinds", "_environments"):
+        monkeypatch.setattr(registry, cache, {})
+
+
+def test_kinds_and_environments_are_listed_without_importing_one() -> None:
+    program = (
+        "import sys; from flowengine import registry;"
+        "print(*registry.kind_names(), *registry.environment_names());"
+        "print([m for m in sys.modules if m.startswith(('flowengine_nodes', 'flowengine_envs'))])"
+    )
+
+    listed, imported = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+    assert listed == "http python run shell std host"
+    assert imported == "[]"
+
+
+@pytest.mark.usefixtures("third_party")
+def test_kind_of_another_package_is_found_and_imported_when_it_is_used() -> None:
+    assert "greet" in registry.kind_names()
+    assert "extra_kinds" not in sys.modules
+
+    assert isinstance(registry.kind("greet"), StepKind)
+    assert registry.kind("greet") is registry.kind("greet")
+
+
+@pytest.mark.usefixtures("third_party")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "cloud",
+            "step kind 'cloud' needs some_cloud_sdk, which is not installed\n"
+            '  pip install "extra-kinds[cloud]"',
+        ),
+        ("wrong", "step kind 'wrong': extra_kinds:NOT_A_KIND is no flowengine.sdk.StepKind"),
+        (
+            "broken",
+            "step kind 'broken' cannot be imported: No module named 'extra_kinds.nowhere'",
+        ),
+    ],
+)
+def test_kind_that_cannot_be_used_says_why(name: str, message: str) -> None:
+    with pytest.raises(registry.UnknownKind) as refused:
+        registry.kind(name)
+
+    assert str(refused.value) == message
+
+
+def test_unknown_names_are_refused_with_those_that_exist() -> None:
+    with pytest.raises(registry.UnknownKind, match="no step kind 'htp'") as kind:
+        registry.kind("htp")
+    with pytest.raises(registry.UnknownKind, match="no kind of environment 'moon'") as place:
+        registry.environment("moon")
+
+    assert "installed are http, python, run, shell, std" in str(kind.value)
+    assert "installed are host" in str(place.value)
+
+
+def test_source_folder_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+    monkeypatch.setattr(registry, "NODES", "flowengine.nothing")
+
+    with pytest.raises(registry.UnknownKind, match=r"no .* is installed") as refused:
+        registry.kind("http")
+
+    assert "install" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", registry.kind_names())
+def test_every_kind_brings_a_schema_of_its_configuration_and_output(name: str) -> None:
+    import jsonschema_rs
+
+    kind = registry.kind_class(name)
+
+    for schema in (kind.configuration(), kind.output()):
+        jsonschema_rs.Draft202012Validator(schema)
+    main = kind.configuration().get("x-main")
+    assert main is None or main in kind.configuration()["properties"]
+    for tool in kind.tools().values():
+        jsonschema_rs.Draft202012Validator(tool["args"])
+        jsonschema_rs.Draft202012Validator(tool["returns"])
