@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal import sql
 from flowengine.journal.format import checksum, pack
-from flowengine.journal.rows import event_id, read_execution, read_wait
+from flowengine.journal.rows import event_row, read_execution, read_wait
 from flowengine.journal.store import ENDED, Append, ClosedWait, Head, NewExecution, Plain
 from flowengine.kernel.ids import wait_id
 
@@ -22,7 +22,7 @@ WHOLE_LIFE = -1
 """Stands in the table of keys for the wait of keys that hold to an execution's end."""
 
 
-def write(connection: sqlite3.Connection, append: Append) -> Conflict | None:
+def write(connection: sqlite3.Connection, append: Append) -> tuple[int, Conflict | None]:
     """Write one append, or nothing of it.
 
     Args:
@@ -30,30 +30,27 @@ def write(connection: sqlite3.Connection, append: Append) -> Conflict | None:
         append: What to write.
 
     Returns:
-        Why it was left out, or None.
+        The number of the execution, and why the append was left out, or None.
     """
     if append.new is not None:
         taken = _create(connection, append.execution, append.new)
         if taken is not None:
-            return taken
+            return 0, taken
     row = connection.execute(sql.NUMBER, (append.execution,)).fetchone()
     if row is None:
-        return lease_lost(connection, append.execution, None)
+        return 0, lease_lost(connection, append.execution, None)
     number: int = row[0]
     if connection.execute(sql.FENCE, (number, append.epoch)).fetchone() is None:
-        return lease_lost(connection, append.execution, number)
+        return number, lease_lost(connection, append.execution, number)
     late = _expired_too_late(connection, append)
     if late is not None:
-        return late
+        return number, late
     connection.executemany(
         sql.APPEND,
-        [
-            (event_id(number, seq), at, checksum(payload, seq), payload)
-            for seq, (at, payload) in enumerate(append.events, append.seq)
-        ],
+        [event_row(number, seq, event) for seq, event in enumerate(append.events, append.seq)],
     )
     _write_index(connection, number, append)
-    return None
+    return number, None
 
 
 def lease_lost(connection: sqlite3.Connection, execution: str, number: int | None) -> LeaseLost:

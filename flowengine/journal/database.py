@@ -329,6 +329,10 @@ _EXPLANATIONS: dict[str, tuple[str, str]] = {
         "another process has locked the store {path} for more than {patience:g} s",
         _SAFE + "end the process that holds it (`fuser -v {path}` names it), then try again",
     ),
+    "SQLITE_CONSTRAINT": (
+        "the store {path} has an entry in that place already: {error}",
+        "an entry is never written over: two writers share one lease, which is a defect",
+    ),
     "SQLITE_NOTADB": ("{path} is not a store: it does not hold an SQLite database", _RESTORE),
     "SQLITE_CORRUPT": ("the store {path} is damaged: {error}", _RESTORE),
 }

@@ -20,6 +20,23 @@ def event_id(number: int, seq: int) -> int:
     return number << 32 | seq
 
 
+def event_row(number: int, seq: int, event: tuple[int, bytes]) -> tuple[int, int, int, bytes]:
+    """Return the columns of an event: id, at, checksum, payload.
+
+    Args:
+        number: Of the execution.
+        seq: Of the event.
+        event: (`at`, packed event).
+    """
+    at, payload = event
+    return number << 32 | seq, at, _event_sum(seq, at, payload), payload
+
+
+def _event_sum(seq: int, at: int, payload: bytes) -> int:
+    """Return a checksum over an event, its place and its time."""
+    return checksum(payload, (seq ^ at * 31) & 0xFFFFFFFF)
+
+
 def read_execution(row: Sequence[Any]) -> Execution:
     """Return a record from `sql.EXECUTION_COLUMNS` and, if they were asked for, outputs and error.
 
@@ -68,10 +85,12 @@ def read_events(rows: Iterable[Sequence[Any]], first: int, where: str) -> list[E
         StoreError: One is missing or damaged.
     """
     entries = []
-    for expected, (seq, at, expected_sum, payload) in enumerate(rows, first):
+    for expected, (seq, at, total, payload) in enumerate(rows, first):
         if seq != expected:
             raise StoreError(f"entry {expected} of {where} is missing", hint=DAMAGE_HINT)
-        if checksum(payload, seq) != expected_sum:
+        # Damage can change the type of a column too.
+        sound = type(payload) is bytes and type(at) is int
+        if not sound or _event_sum(seq, at, payload) != total:
             raise StoreError(f"entry {seq} of {where} is damaged", hint=DAMAGE_HINT)
         entries.append(Entry(seq, at, payload))
     return entries

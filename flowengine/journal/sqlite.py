@@ -18,6 +18,7 @@ from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_on
 from flowengine.journal.leases import IsDead, is_dead
 from flowengine.journal.rows import (
     event_id,
+    event_row,
     read_events,
     read_execution,
     read_holder,
@@ -122,18 +123,26 @@ class SqliteStore(Store):
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
         if len(appends) == 1 and _is_one_event(appends[0]):
-            return [self._append_event(appends[0])]
+            number = self._numbers.get(appends[0].execution)
+            if number is not None:
+                return [self._append_event(number, appends[0])]
         with self._database.writing() as connection:
-            outcomes = [write(connection, append) for append in appends]
-        return outcomes
+            written = [write(connection, append) for append in appends]
+        self._numbers.update(
+            (append.execution, number)
+            for append, (number, refusal) in zip(appends, written, strict=True)
+            if refusal is None and not append.release
+        )
+        return [refusal for _, refusal in written]
 
-    def _append_event(self, append: Append) -> Conflict | None:
+    def _append_event(self, number: int, append: Append) -> Conflict | None:
         """Write one event: the commit of a step in a chain, so as cheap as SQLite can make it.
 
         One statement outside of a transaction is a transaction. It takes the right to write before
         it reads the lease, so the epoch cannot change between the check and the insert.
 
         Args:
+            number: Of the execution.
             append: Holds one event and nothing else.
 
         Returns:
@@ -141,22 +150,8 @@ class SqliteStore(Store):
         """
         connection = self._database.connection()
         try:
-            number = self._numbers.get(append.execution)
-            if number is None:
-                number = self._numbers[append.execution] = find_number(connection, append.execution)
-            seq = append.seq
-            at, payload = append.events[0]
-            cursor = connection.execute(
-                sql.APPEND_FENCED,
-                (
-                    event_id(number, seq),
-                    at,
-                    checksum(payload, seq),
-                    payload,
-                    number,
-                    append.epoch,
-                ),
-            )
+            row = event_row(number, append.seq, append.events[0])
+            cursor = connection.execute(sql.APPEND_FENCED, (*row, number, append.epoch))
             if cursor.rowcount == 1:
                 return None
             self._numbers.pop(append.execution, None)
@@ -192,12 +187,20 @@ class SqliteStore(Store):
         with self._database.writing() as connection:
             connection.execute(sql.RENEW, (*owner, until))
 
+    def holder(self, execution: str, now: int) -> Owner | None:
+        with self._database.reading() as connection:
+            return self._living_holder(connection, find_number(connection, execution), now)
+
+    def _living_holder(self, connection: sqlite3.Connection, number: int, now: int) -> Owner | None:
+        row = connection.execute(sql.HOLDER, (number,)).fetchone()
+        holder = read_holder(row)
+        return holder if holder and row[6] > now and not self._is_dead(holder) else None
+
     def acquire(self, execution: str, owner: str, now: int) -> int:
         with self._database.writing() as connection:
             number = find_number(connection, execution)
-            row = connection.execute(sql.HOLDER, (number,)).fetchone()
-            holder = read_holder(row)
-            if holder and holder.id != owner and row[6] > now and not self._is_dead(holder):
+            holder = self._living_holder(connection, number, now)
+            if holder and holder.id != owner:
                 raise Conflict(
                     f"execution {execution} is held by process {holder.pid} on {holder.host}",
                     standing=holder,
@@ -245,9 +248,17 @@ class SqliteStore(Store):
                 return before
             row = connection.execute(sql.FIND_KEY, (signal, key)).fetchone()
             if row is None:
-                raise NotFound(f"no open execution takes signal {signal!r} with key {key!r}")
+                raise _nobody_takes(signal, key)
             number = _store_message(connection, row[0], address, message_id, at, event)
         return Sent(number, row[1], first=True)
+
+    def find_key(self, signal: str, key: str) -> str:
+        with self._database.reading() as connection:
+            row = connection.execute(sql.FIND_KEY, (signal, key)).fetchone()
+        if row is None:
+            raise _nobody_takes(signal, key)
+        found: str = row[1]
+        return found
 
     def inbox(self, execution: str) -> list[Message]:
         with self._database.reading() as connection:
@@ -431,3 +442,7 @@ def _store_message(
     number = connection.execute(sql.SEND, (execution, address, message_id, at, event)).lastrowid
     assert number is not None
     return number
+
+
+def _nobody_takes(signal: str, key: str) -> NotFound:
+    return NotFound(f"no open execution takes signal {signal!r} with key {key!r}")

@@ -403,6 +403,17 @@ class Store(Protocol):
             NotFound: There is no such execution.
         """
 
+    def holder(self, execution: str, now: int) -> Owner | None:
+        """Return the living owner that holds an execution, or None.
+
+        Args:
+            execution: Full id.
+            now: As for `acquire`.
+
+        Raises:
+            NotFound: There is no such execution.
+        """
+
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
         """Give leases back, as (execution, epoch); those that were lost are passed over."""
 
@@ -442,6 +453,13 @@ class Store(Protocol):
 
         Returns:
             Its number and execution, and whether it was the first with this id.
+
+        Raises:
+            NotFound: No open execution has the key.
+        """
+
+    def find_key(self, signal: str, key: str) -> str:
+        """Return the id of the execution that `send_keyed` would choose.
 
         Raises:
             NotFound: No open execution has the key.

@@ -1,0 +1,61 @@
+"""Every store of this project passes the suite that is shipped for all stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowengine.journal.leases import IsDead
+from flowengine.journal.memory import MemoryStore
+from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.store import Store
+from flowengine.testing.faulty_store import FaultyStore
+from flowengine.testing.store_conformance import CHECKS, Check, check_store
+
+Make = Callable[[Path, IsDead], Store]
+
+
+def sqlite(folder: Path, is_dead: IsDead) -> Store:
+    return SqliteStore(folder / "store" / "flowengine.db", "none", is_dead=is_dead)
+
+
+def memory(folder: Path, is_dead: IsDead) -> Store:
+    return MemoryStore(is_dead=is_dead)
+
+
+def faulty(folder: Path, is_dead: IsDead) -> Store:
+    return FaultyStore(lambda own_view: MemoryStore(is_dead=is_dead))
+
+
+@pytest.mark.parametrize("make", [sqlite, memory, faulty], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_store_conforms(check: Check, make: Make, tmp_path: Path) -> None:
+    check(lambda is_dead: make(tmp_path, is_dead))
+
+
+def test_the_whole_suite_runs_in_one_call() -> None:
+    """A third party needs one function; each check begins with a store of its own."""
+    made = []
+
+    def make(is_dead: IsDead) -> Store:
+        made.append(MemoryStore(is_dead=is_dead))
+        return made[-1]
+
+    check_store(make)
+
+    assert len(made) == len(CHECKS)
+
+
+def test_the_suite_finds_a_store_that_forgets_to_fence() -> None:
+    """A suite that cannot fail proves nothing."""
+
+    class Careless(MemoryStore):
+        def acquire(self, execution: str, owner: str, now: int) -> int:
+            super().acquire(execution, owner, now)
+            self._journals[execution].epoch = 1
+            return 1
+
+    with pytest.raises(AssertionError):
+        check_store(lambda is_dead: Careless(is_dead=is_dead))
