@@ -232,12 +232,6 @@ class FaultyStore(Store):
     def find_key(self, signal: str, key: str) -> str:
         return self._alive.find_key(signal, key)
 
-    def holder(self, execution: str, now: int) -> Owner | None:
-        return self._alive.holder(execution, now)
-
-    def find_key(self, signal: str, key: str) -> str:
-        return self._alive.find_key(signal, key)
-
     def inbox(self, execution: str) -> list[Message]:
         return self._alive.inbox(execution)
 
