@@ -35,7 +35,7 @@ PLUGIN = "    sql:\n"
 FLOWS = [
     (place, text)
     for place, text in blocks("yaml")
-    if text.startswith("flowengine: 1\n") and PLUGIN not in text
+    if re.match(r"(#.*\n)?flowengine: 1\n", text) and PLUGIN not in text
 ]
 
 
@@ -79,6 +79,26 @@ def test_the_step_kind_of_the_docs_works_once_it_is_installed(tmp_path: Path) ->
     )
 
     assert (done.returncode, done.stdout) == (0, "names: [Ana, Zoé]\n"), done.stderr
+
+
+def test_the_programs_of_the_python_page_print_what_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    [flow] = re.findall(r"^```yaml\n# refund.yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "refund.yaml").write_text(flow)
+    told = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    programs = told.findall(page)
+
+    for program, expected in programs:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == (expected, ""), program
+
+    assert len(programs) == page.count("```python")
 
 
 def install(site: Path, module: str, project: dict[str, Any]) -> Path:
