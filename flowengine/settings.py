@@ -13,11 +13,11 @@ those members of a group whom both name.
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flowengine.errors import UsageError
 
-DURABILITIES = ("none", "process", "power")
+DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest promise to the strongest: none, a killed process, a power cut."""
 
 _NAME = "settings.yaml"
@@ -26,7 +26,7 @@ _NAME = "settings.yaml"
 class Settings(NamedTuple):
     """What the settings files say, merged."""
 
-    durability: str | None = None
+    durability: Literal["power", "process", "none"] | None = None
     groups: dict[str, frozenset[str]] = {}  # noqa: RUF012 - never mutated
     """Group → its users (`user:NAME`), groups in it resolved."""
 
@@ -105,7 +105,7 @@ def _read(path: str) -> Settings:
     return Settings(_durability(path, data.get("durability")), _groups(path, data.get("groups")))
 
 
-def _durability(path: str, value: Any) -> str | None:
+def _durability(path: str, value: Any) -> Literal["power", "process", "none"] | None:
     if value is None or value in DURABILITIES:
         return value  # type: ignore[no-any-return]
     raise UsageError(f"{path}: durability is {value!r}", hint="write power, process or none")

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from flowengine.engines.approvals import Answer, decide
 from flowengine.engines.driver import Driver
 from flowengine.engines.host import Host
-from flowengine.engines.inputs import check_inputs
 from flowengine.engines.recovery import recover
 from flowengine.engines.results import (
     Answering,
@@ -35,7 +34,7 @@ from flowengine.engines.results import (
 )
 from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.engines.views import result_of
-from flowengine.errors import Conflict, InputError, NotFound, UsageError
+from flowengine.errors import Conflict, InputError, UsageError
 from flowengine.journal.format import pack
 from flowengine.settings import current_user, load_settings
 
@@ -481,9 +480,15 @@ class Engine:
         """
         from flowengine.engines.lists import waits
 
-        found = None if execution is None else self.find(execution)
-        wanted = {"flow": flow, "execution": found, "batch": batch, "since": since}
-        wanted |= {"state": status, "kinds": tuple(kinds), "before": before}
+        wanted: dict[str, Any] = {
+            "flow": flow,
+            "execution": None if execution is None else self.find(execution),
+            "batch": batch,
+            "state": status,
+            "kinds": tuple(kinds),
+            "since": since,
+            "before": before,
+        }
         return waits(self._host, wanted, assignee, limit, after)
 
     def wait(self, wait: str) -> WaitInfo:
@@ -493,19 +498,22 @@ class Engine:
         store = self._host.store
         return stored_wait_view(store.wait(store.find_wait(wait)))
 
-    def events(self, execution: str, *, since: int = 0) -> Iterator[dict[str, Any]]:
+    def events(
+        self, execution: str, *, since: int = 0, follow: bool = False
+    ) -> Iterator[dict[str, Any]]:
         """Return the entries of a journal: `{seq, at, type, address?, ...}` each.
 
         Args:
             execution: Its id, or any unambiguous beginning of it.
             since: Number of the first one wanted.
+            follow: Go on with what is written meanwhile, until the execution has ended.
 
         Returns:
-            An iterator that reads as it goes and ends at the last entry.
+            An iterator that reads as it goes.
         """
         from flowengine.engines.history import entries
 
-        return entries(self._host, self.find(execution), since)
+        return entries(self._host, self.find(execution), since, follow=follow)
 
     def why(self, execution: str) -> list[Reason]:
         """Return for each live branch what it waits for, since when, and what would wake it."""
@@ -560,7 +568,11 @@ class Engine:
 
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[Update] = asyncio.Queue()
-        end = self.subscribe(lambda update: loop.call_soon_threadsafe(queue.put_nowait, update))
+
+        def tell(update: Update) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, update)
+
+        end = self.subscribe(tell)
         try:
             while True:
                 update = await queue.get()
@@ -586,15 +598,10 @@ class Engine:
         labels: Mapping[str, str] | None,
     ) -> Execution:
         """Return a new execution, or the one that has this id already."""
-        from flowengine.engines.beginning import begin
+        from flowengine.engines.beginning import begin, exists
 
-        if id is not None:
-            try:
-                self._host.store.execution(id)
-            except NotFound:
-                pass
-            else:
-                return self._loaded(id)
+        if id is not None and exists(self._host, id):
+            return self._loaded(id)
         return begin(self._host, self._flow(flow), inputs or {}, id, labels or {}, self.user)
 
     def _loaded(self, execution: str) -> Execution:
@@ -716,7 +723,14 @@ class Engine:
         )
 
     def _answer_questions(self, result: Result, choice: str) -> bool:
-        """Answer all open questions about uncertain steps; return whether there were any.
+        """Answer all open questions about uncertain steps.
+
+        Args:
+            result: How the execution stands.
+            choice: `retry` or `fail`.
+
+        Returns:
+            Whether there were any.
 
         Raises:
             UsageError: The choice answers no question.
@@ -751,22 +765,15 @@ class Engine:
         return id
 
     def _retried(self, execution: str, step: str | None, by: str | None) -> Execution:
-        """Return a failed execution that is about to start again.
+        """Return a failed execution that is about to start again."""
+        from flowengine.engines.retrying import retry
 
-        Raises:
-            Conflict: It has not failed.
-        """
         found = self._loaded(execution)
-        status = found.state["status"]
-        if status != "failed":
-            if found.epoch:
-                self._host.store.release([(found.id, found.epoch)])
-            raise Conflict(
-                f"execution {found.id} is {status}; only a failed one can be tried again",
-                hint=f"flowengine show {found.id}",
-            )
-        now = self._host.clock.now()
-        found.queue.append({"type": "retry", "at": now, "step": step, "by": by or self.user})
+        try:
+            retry(self._host, found, step, by or self.user)
+        except BaseException:
+            self._host.store.release([(found.id, found.epoch)])
+            raise
         return found
 
     def _forked(
@@ -795,7 +802,7 @@ def _open(store: str | PathLike[str] | Store | None, durability: Durability) -> 
         from flowengine.journal.sqlite import SqliteStore
 
         folder = fspath(store) or os.environ.get("FLOWENGINE_STORE") or ".flowengine"
-        return SqliteStore(folder, durability)
+        return SqliteStore(os.path.join(folder, "flowengine.db"), durability)
     return store
 
 

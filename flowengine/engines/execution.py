@@ -27,6 +27,8 @@ from flowengine.kernel.commands import (
 from flowengine.kernel.events import Event
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flowengine.engines.programs import Program
     from flowengine.journal.store import Loaded
     from flowengine.kernel.state import State
@@ -72,10 +74,11 @@ class Execution:
         "_events",
         "_head",
         "_heap",
-        "_keys",
+        "_left",
         "_messages",
         "_new",
         "_opened",
+        "_rewritten",
         "_snapshot",
         "_tail",
         "_taken",
@@ -112,21 +115,33 @@ class Execution:
         self.error: Exception | None = None
         self._heap: list[tuple[int, int]] = []
         self._batch: list[Event] = []
+        self._left: list[Command] = []
         self._events: list[tuple[int, bytes]] = []
         self._opened: dict[int, dict[str, Any]] = {}
         self._closed: list[ClosedWait] = []
         self._taken: list[int] = []
         self._messages: set[int] = set()
-        self._keys: list[tuple[str, str]] = []
         self._new: NewExecution | None = None
         self._head: tuple[str, int | None] = ("", None)
         self._tail = 0
         self._snapshot = 0
+        self._rewritten = False
 
-    def begin(self, new: NewExecution, started: Event) -> None:
+    def begin(self, new: NewExecution) -> None:
         """Make it a new execution, which the next `take` creates."""
         self._new = new
-        self.queue.append(started)
+
+    def begin_with(self, new: NewExecution, past: Sequence[Event], state: State) -> None:
+        """Make it a new execution that has a past.
+
+        Args:
+            new: What lists show of it.
+            past: Its first events.
+            state: The state after them.
+        """
+        self._new = new
+        self._events = [(event["at"], pack(event)) for event in past]
+        self.put_back(state)
 
     def load(self, loaded: Loaded) -> None:
         """Take over what the store holds, in place of what is here.
@@ -145,14 +160,32 @@ class Execution:
             self._tail += len(entry.payload)
             self.seq = entry.seq + 1
         self._head = (loaded.record.status, loaded.record.due)
-        for unsaved in (
-            self.queue, self.commands, self.waits, self.timers, self._heap,
-            self._events, self._opened, self._closed, self._taken, self._messages,
-        ):  # fmt: skip
-            unsaved.clear()
-        for command in pending(graph, self.state):
-            self._note(command)
+        self.queue.clear()
+        self._events.clear()
+        self._taken.clear()
+        self._messages.clear()
+        self._index()
         self._opened.clear()
+
+    def put_back(self, state: State) -> None:
+        """Go on from another state of this execution than the last one.
+
+        The next `take` writes it as a snapshot, and shows the waits that are open in it.
+        """
+        self.state = state
+        self._rewritten = True
+        self._index()
+
+    def _index(self) -> None:
+        """Find the waits and timers of the state; nothing follows from it that is not begun."""
+        self.commands.clear()
+        self.waits.clear()
+        self.timers.clear()
+        self._heap.clear()
+        self._opened.clear()
+        self._closed.clear()
+        for command in pending(self.state):
+            self._note(command)
 
     def load_again(self, loaded: Loaded) -> None:
         """Go back to what the store holds, after a commit that was refused.
@@ -162,14 +195,7 @@ class Execution:
         """
         results = [event for event in self._batch if event["type"] in ("succeeded", "failed")]
         self.load(loaded)
-        over = {event["unit"] for event in results}
-        self.commands[:] = [
-            command
-            for command in self.commands
-            if isinstance(command, Run)
-            and command.unit not in over
-            and command.unit not in self.work
-        ]
+        self.commands.extend(self._left)
         self.queue.extend(results)
 
     def apply(self, event: Event) -> None:
@@ -196,6 +222,7 @@ class Execution:
     def apply_queue(self) -> None:
         """Apply the events of the queue, in order."""
         self._batch, self.queue = self.queue, []
+        self._left = list(self.commands)
         for event in self._batch:
             if event["type"] == "timer" and self.timers.pop(event["timer"], None) is None:
                 continue  # an event before it has cleared it
@@ -209,7 +236,7 @@ class Execution:
         """
         state = self.state
         snapshot = None
-        if self._tail > SMALLEST_TAIL and self._tail > 2 * self._snapshot:
+        if self._rewritten or self._tail > max(SMALLEST_TAIL, 2 * self._snapshot):
             packed = pack_snapshot(state)
             self._snapshot, self._tail = len(packed), 0
             snapshot = (self.seq + len(self._events), packed)
@@ -222,16 +249,16 @@ class Execution:
             self._changed_head(release),
             list(self._opened.values()) if self._opened else (),
             self._closed,
-            self._keys,
+            list(state["keys"].items()) if self._new is not None or self._rewritten else (),
             self._taken,
             snapshot,
             release,
         )
         self.seq += len(self._events)
         self._events = []
+        self._rewritten = False
         if self._opened or self._closed or self._taken or self._new is not None:
             self._new, self._opened, self._closed, self._taken = None, {}, [], []
-            self._keys = []
         return append
 
     def takes(self, message: int) -> bool:
@@ -241,10 +268,6 @@ class Execution:
         self._messages.add(message)
         self._taken.append(message)
         return True
-
-    def found_under(self, keys: list[tuple[str, str]]) -> None:
-        """Let signals with these keys find the execution, from the next commit on."""
-        self._keys = keys
 
     def due(self) -> int | None:
         """Return when the next timer is due (ms), or None."""

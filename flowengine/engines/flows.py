@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.journal.format import pack, unpack
+
 if TYPE_CHECKING:
     from flowengine.flow.diagnostics import Diagnostic
+    from flowengine.journal.store import Store
     from flowengine.kernel.graph import CompiledFlow
 
 
@@ -16,8 +20,8 @@ class Flow(NamedTuple):
     compiled: CompiledFlow
     hash: str
     """Structural hash: the same for files that mean the same."""
-    warnings: list[str] = []  # noqa: RUF012 - never mutated
-    """What `check` warns of, rendered one by one."""
+    warnings: list[dict[str, Any]] = []  # noqa: RUF012 - never mutated
+    """What `check` warns of: `{file, line, column, code, message, hint}` each."""
 
     @property
     def id(self) -> str:
@@ -53,11 +57,7 @@ def load(path: str | PathLike[str]) -> Flow:
     Returns:
         The flow. A file with errors is a `FlowFileError` that holds all of them.
     """
-    from flowengine.flow.compile import compile_file
-
-    compiled = compile_file(fspath(path))
-    warnings = [str(diagnostic) for diagnostic in compiled.diagnostics]
-    return Flow(compiled.flow, compiled.hash, warnings)
+    return _compile(fspath(path))[0]
 
 
 def check(path: str | PathLike[str]) -> list[Diagnostic]:
@@ -76,3 +76,58 @@ def check(path: str | PathLike[str]) -> list[Diagnostic]:
         return list(compile_file(fspath(path)).diagnostics)
     except FlowFileError as error:
         return error.diagnostics
+
+
+def load_cached(store: Store, path: str) -> Flow:
+    """Return the flow of a file from the store, if nothing it was made of has changed.
+
+    Args:
+        store: Remembers what files compiled to.
+        path: The flow file.
+
+    Returns:
+        The flow; compiled and remembered, if it was not there.
+    """
+    path = os.path.abspath(path)
+    key = f"{path}\n{_compiler()}"
+    found = store.find_source(key)
+    if found is not None:
+        hash, sources, warnings = found
+        if all(_digest(source) == digest for source, digest in sources):
+            return Flow(unpack(store.get_flow(hash)), hash, unpack(warnings))
+    flow, sources = _compile(path)
+    store.put_flow(flow.hash, pack(flow.compiled))
+    store.remember_source(key, flow.hash, sources, pack(flow.warnings))
+    return flow
+
+
+def _compile(path: str) -> tuple[Flow, list[tuple[str, str]]]:
+    from flowengine.flow.compile import compile_file
+
+    compiled = compile_file(path)
+    warnings = [diagnostic.as_dict() for diagnostic in compiled.diagnostics]
+    return Flow(compiled.flow, compiled.hash, warnings), compiled.sources
+
+
+def _compiler() -> str:
+    """Name the compiler: its files with their times, so that another one is not taken for it."""
+    newest = count = 0
+    folders = [os.path.join(os.path.dirname(os.path.dirname(__file__)), "flow")]
+    for folder in folders:  # grows while it is walked
+        for entry in os.scandir(folder):
+            if entry.is_dir():
+                folders.append(entry.path)
+            elif entry.name.endswith(".py"):
+                newest = max(newest, entry.stat().st_mtime_ns)
+                count += 1
+    return f"{newest} {count}"
+
+
+def _digest(path: str) -> str | None:
+    from hashlib import sha256
+
+    try:
+        with open(path, "rb") as file:
+            return sha256(file.read()).hexdigest()
+    except OSError:
+        return None

@@ -1,4 +1,4 @@
-"""What comes in from outside, checked before it becomes an event: inputs, forms, data of signals."""
+"""Inputs of a flow, checked before they become an event."""
 
 from __future__ import annotations
 

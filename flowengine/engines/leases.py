@@ -11,7 +11,7 @@ from flowengine.journal.leases import steady_now, this_process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flowengine.journal.store import Store
+    from flowengine.journal.store import Owner, Store
 
 
 class Keeper:
@@ -44,12 +44,20 @@ class Keeper:
             self._thread.start()
 
     def acquire(self, execution: str) -> int:
-        """Take the lease of an execution and return its epoch.
+        """Take the lease of an execution.
 
-        `Conflict` says who else holds it.
+        Args:
+            execution: Full id.
+
+        Returns:
+            Its epoch. `Conflict` says who else holds it.
         """
         self.start()
         return self._store.acquire(execution, self.owner.id, steady_now())
+
+    def holder(self, execution: str) -> Owner | None:
+        """Return who holds an execution, if a living one does."""
+        return self._store.holder(execution, steady_now())
 
     def close(self) -> None:
         """Give back all leases."""

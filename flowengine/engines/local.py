@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -44,7 +46,7 @@ class Local(Driver):
         self._poller: asyncio.TimerHandle | None = None
         self._changes = 0
         self._arrived = 0
-        host.keeper.on_late = lambda: self._loop.call_soon_threadsafe(self._check_leases)
+        host.keeper.on_late = self._suspect
 
     # What callers do
 
@@ -78,6 +80,10 @@ class Local(Driver):
             self._awaited[id] -= 1
             if not self._awaited[id]:
                 del self._awaited[id]
+
+    def is_here(self) -> bool:
+        """Return whether it drives on the event loop that runs now."""
+        return self._loop is asyncio.get_running_loop()
 
     async def close(self) -> None:
         """Stop driving; all executions are saved."""
@@ -130,7 +136,12 @@ class Local(Driver):
             rest.set_exception(error)
             return
         ending = asyncio.ensure_future(asyncio.wait(work))
-        ending.add_done_callback(lambda _: rest.done() or rest.set_exception(error))
+
+        def tell(_: object) -> None:
+            if not rest.done():
+                rest.set_exception(error)
+
+        ending.add_done_callback(tell)
 
     # Inside
 
@@ -223,7 +234,42 @@ class Local(Driver):
                 self.look(execution)
         self._changes = changes
 
+    def _suspect(self) -> None:
+        """From the keeper's thread: leases may be lost."""
+        self._loop.call_soon_threadsafe(self._check_leases)
+
     def _check_leases(self) -> None:
         """Commit for every execution, which tells those that are not ours any more."""
         for execution in self.executions.values():
             self.look(execution)
+
+
+def drive_alone(host: Host, execution: Execution, left: list[Run]) -> None:
+    """Drive an execution on an event loop of its own until it ends or only waits.
+
+    SIGINT and SIGTERM stop it gracefully: what runs is ended, the execution is saved.
+
+    Args:
+        host: The engine's.
+        execution: With its lease.
+        left: Attempts that a synchronous driver has left to be awaited.
+
+    Raises:
+        KeyboardInterrupt: It was stopped.
+    """
+
+    async def drive() -> None:
+        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread() and task is not None:
+            loop.add_signal_handler(signal.SIGTERM, task.cancel)
+        local = Local(host)
+        try:
+            await local.drive(execution, left)
+        finally:
+            await local.close()
+
+    try:
+        asyncio.run(drive())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None

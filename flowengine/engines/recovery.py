@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.format import unpack
-from flowengine.kernel.commands import Run
+from flowengine.kernel import running
 
 if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
@@ -24,12 +24,8 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         inbox: Its messages that no journal holds.
         now: The time (ms).
     """
-    for command in execution.commands:
-        if isinstance(command, Run):
-            execution.queue.append(
-                {"type": "cut", "at": now, "unit": command.unit, "attempt": command.attempt}
-            )
-    execution.commands.clear()
+    for unit, attempt in running(execution.state):
+        execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
     happened = [(message.at, 0, message.number, message) for message in inbox]
     happened += [(due, 1, timer, None) for due, timer in execution.due_timers(now)]  # type: ignore[misc]
     for _, _, timer, message in sorted(happened, key=lambda entry: entry[:3]):

@@ -101,6 +101,8 @@ class ExecutionInfo(TypedDict, total=False):
     ended_at: str
     parent: str | None
     forked_from: str | None
+    due: str
+    """When the next timer is due, while it waits and nobody drives it."""
 
     durability: str
     inputs: dict[str, Any]

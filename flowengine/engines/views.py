@@ -75,7 +75,7 @@ def result_of(execution: Execution) -> Result:
     )
 
 
-def unit_of(state: State, event: Event) -> int | None:
+def unit_of(state: State, event: Any) -> int | None:
     """Return the unit that an event is about, as things stand before the event."""
     number: Any = event.get("unit")
     if "wait" in event and event["wait"] in state["waits"]:
@@ -88,7 +88,7 @@ def unit_of(state: State, event: Event) -> int | None:
     return number if number in state["units"] else None
 
 
-def address_of(graph: Graph, state: State, event: Event) -> str | None:
+def address_of(graph: Graph, state: State, event: Any) -> str | None:
     """Return the address of what an event is about, as things stand before the event."""
     unit = unit_of(state, event)
     if unit is not None:

@@ -1,0 +1,189 @@
+"""How executions begin: inputs checked, the first event made, the execution created."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.inputs import check_inputs
+from flowengine.errors import NotFound, UsageError
+from flowengine.journal.format import pack
+from flowengine.journal.store import Append, Head, NewExecution
+from flowengine.kernel import advance, new_state
+from flowengine.kernel.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.engines.execution import Execution
+    from flowengine.engines.flows import Flow
+    from flowengine.engines.host import Host
+    from flowengine.engines.programs import Program
+    from flowengine.kernel.graph import CompiledFlow
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+
+
+def begin(
+    host: Host,
+    flow: Flow,
+    inputs: Mapping[str, Any],
+    id: str | None,
+    labels: Mapping[str, str],
+    user: str,
+) -> Execution:
+    """Return a new execution, held by this engine, whose first commit creates it.
+
+    Args:
+        host: The engine's.
+        flow: What to run.
+        inputs: As given.
+        id: Its id; None makes one.
+        labels: For lists.
+        user: Who starts it.
+
+    Returns:
+        The execution, with `started` in its queue.
+    """
+    host.keeper.start()
+    program = host.programs.of(flow.compiled, flow.hash)
+    started = _started(host, flow, inputs, id, labels, user)
+    data = started["execution"]
+    execution = host.execution(data["id"], program, 1)
+    execution.begin(new_record(program, data, started["at"], host.keeper.owner.id))
+    execution.queue.append(started)
+    return execution
+
+
+def record(
+    host: Host,
+    flow: Flow,
+    inputs: Mapping[str, Any],
+    id: str | None,
+    labels: Mapping[str, str],
+    user: str,
+) -> str:
+    """Create an execution that nobody drives yet; its first event waits in its inbox.
+
+    Args:
+        host: The engine's.
+        flow: What to run.
+        inputs: As given.
+        id: Its id; None makes one. If it is there, nothing changes.
+        labels: For lists.
+        user: Who starts it.
+
+    Returns:
+        Its id.
+    """
+    store = host.store
+    program = host.programs.of(flow.compiled, flow.hash)
+    started = _started(host, flow, inputs, id, labels, user)
+    data, at = started["execution"], started["at"]
+    new = new_record(program, data, at, None)
+    state = new_state()
+    advance(program.graph, state, started)  # only to see the keys of its signals
+    head, keys = Head("running", at), list(state["keys"].items())
+    (taken,) = store.commit([Append(data["id"], 0, 0, new=new, head=head, keys=keys)])
+    if taken is None or not store.events(data["id"], limit=1):
+        store.send(data["id"], pack(started), at, "started")
+    return str(data["id"])
+
+
+def exists(host: Host, id: str) -> bool:
+    """Return whether there is an execution of this full id."""
+    try:
+        host.store.execution(id)
+    except NotFound:
+        return False
+    return True
+
+
+def execution_data(
+    host: Host,
+    compiled: CompiledFlow,
+    now: int,
+    id: str | None,
+    labels: Mapping[str, str],
+    user: str,
+) -> dict[str, Any]:
+    """Return what expressions see of a new execution.
+
+    Args:
+        host: The engine's.
+        compiled: Its flow.
+        now: When it starts (ms).
+        id: Its id; None makes one.
+        labels: As given.
+        user: Who starts it.
+
+    Returns:
+        The value of `execution`.
+
+    Raises:
+        UsageError: The id cannot be one.
+    """
+    if id is not None and not _ID.match(id):
+        raise UsageError(
+            f"{id!r} cannot be the id of an execution",
+            hint="up to 128 letters, digits and . _ -, beginning with a letter or digit",
+        )
+    return {
+        "id": id or host.ids.execution(now),
+        "flow": compiled["id"],
+        "version": compiled.get("version", ""),
+        "started_at": format_time(now),
+        "scheduled_at": None,
+        "started_by": user,
+        "parent": None,
+        "labels": dict(labels),
+    }
+
+
+def new_record(
+    program: Program,
+    data: Mapping[str, Any],
+    now: int,
+    owner: str | None,
+    forked_from: str | None = None,
+) -> NewExecution:
+    """Return what the store is told of a new execution.
+
+    Args:
+        program: Its flow.
+        data: See `execution_data`.
+        now: When it starts (ms).
+        owner: Who holds it first; None: nobody.
+        forked_from: Where it comes from, for people.
+
+    Returns:
+        The record.
+    """
+    return NewExecution(
+        data["flow"],
+        data["version"],
+        program.hash,
+        now,
+        data["labels"],
+        data["started_by"],
+        forked_from=forked_from,
+        owner=owner,
+    )
+
+
+def _started(
+    host: Host,
+    flow: Flow,
+    inputs: Mapping[str, Any],
+    id: str | None,
+    labels: Mapping[str, str],
+    user: str,
+) -> Any:
+    """Return the first event."""
+    now = host.clock.now()
+    return {
+        "type": "started",
+        "at": now,
+        "inputs": check_inputs(flow.inputs, inputs, host.workdir),
+        "execution": execution_data(host, flow.compiled, now, id, labels, user),
+    }

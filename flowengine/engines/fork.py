@@ -1,0 +1,137 @@
+"""Forks: a new execution that goes on from a point of an old one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.beginning import execution_data, new_record
+from flowengine.engines.journals import read, state_at, unit_at, walk
+from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.validation import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from flowengine.engines.execution import Execution
+    from flowengine.engines.flows import Flow
+    from flowengine.engines.host import Host
+    from flowengine.engines.programs import Program
+    from flowengine.kernel import Graph
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.events import Event
+
+
+def fork(
+    host: Host,
+    old: str,
+    at: str,
+    values: Mapping[str, Any],
+    flow: Flow | None,
+    id: str | None,
+    labels: Mapping[str, str] | None,
+    user: str,
+) -> Execution:
+    """Create an execution that has the past of another one up to where a step began.
+
+    That step begins anew, with what `values` writes into the state. Other steps that ran or waited
+    at that point wait on; what ran is taken as cut off.
+
+    Args:
+        host: The engine's.
+        old: Full id; it is not changed.
+        at: Address of the step.
+        values: State to write.
+        flow: A changed flow, if one.
+        id: Of the new execution; None makes one.
+        labels: For lists; None: those of the old one.
+        user: Who forks.
+
+    Returns:
+        The new execution, with its lease, in the store.
+    """
+    record = host.store.execution(old)
+    before = host.programs.by_hash(record.hash)
+    program = before if flow is None else host.programs.of(flow.compiled, flow.hash)
+    journal = read(host.store, old)
+    past = _past(before.graph, journal, old, at)
+    if program is not before:
+        _check_same_past(before.graph, program.graph, past, at)
+    _check_state(program, values)
+
+    host.keeper.start()
+    now = host.clock.now()
+    data = execution_data(host, program.compiled, now, id, labels or record.labels, user)
+    past[0] = {**past[0], "execution": data}
+    execution = host.execution(data["id"], program, 1)
+    state = state_at(program.graph, past, len(past))
+    unit = unit_at(program.graph, state, at)
+    new = new_record(program, data, now, host.keeper.owner.id, forked_from=f"{old} at {at}")
+    execution.begin_with(new, past, state)
+    written: Any = {"type": "state", "at": now, "values": dict(values), "by": user}
+    again: Any = {"type": "retry", "at": now, "back": len(past) + 1, "unit": unit, "by": user}
+    execution.queue += [written, again]
+    return execution
+
+
+def _past(graph: Graph, journal: Sequence[Event], execution: str, at: str) -> list[Any]:
+    """Return the events up to the one by which a step began.
+
+    Raises:
+        NotFound: No step of that address has begun and worked.
+    """
+    for moment in walk(graph, journal):
+        if unit_at(graph, moment.state, at) is not None:
+            return _line(journal, moment.number)
+    raise NotFound(
+        f"no step '{at}' was at work in execution {execution}",
+        hint=f"its steps are shown by: flowengine show {execution}",
+    )
+
+
+def _line(journal: Sequence[Event], last: int) -> list[Any]:
+    """Return the events that lead to one, without what was gone back over."""
+    line: list[Any] = []
+    while last >= 0:
+        event = journal[last]
+        line.append(event)
+        last = (event["back"] if event["type"] == "retry" else last) - 1
+    line.reverse()
+    return [
+        {**event, "back": number} if event["type"] == "retry" else event
+        for number, event in enumerate(line)
+    ]
+
+
+def _check_same_past(old: Graph, new: Graph, past: Sequence[Event], at: str) -> None:
+    """Check that a changed flow takes the events of the past as the old one did.
+
+    Raises:
+        Conflict: It does not.
+    """
+    seen: tuple[list[Observation], list[Observation]] = ([], [])
+    for graph, observed in zip((old, new), seen, strict=True):
+        for _ in walk(graph, past, observed):
+            pass
+    ways = [[(o.address, o.status, o.outcome) for o in observed] for observed in seen]
+    if ways[0] != ways[1]:
+        where = next(
+            (a[0] for a, b in zip(*ways, strict=False) if a != b), "the end of what was done"
+        )
+        raise Conflict(
+            f"the changed flow differs before '{at}': at '{where}'",
+            hint="change only what comes after the step to fork at",
+        )
+
+
+def _check_state(program: Program, values: Mapping[str, Any]) -> None:
+    """Check what is written into the state.
+
+    Raises:
+        InputError: The flow has no such key, or the value does not fit.
+    """
+    declared = program.compiled.get("state", {})
+    for key, value in values.items():
+        if key not in declared:
+            known = ", ".join(declared) or "none"
+            raise InputError(f"there is no state '{key}'", field=key, hint=f"state: {known}")
+        validate(declared[key].get("schema", {}), value, f"state '{key}'")

@@ -1,0 +1,86 @@
+"""Reading a whole journal again: for history, for going back, for forks.
+
+A journal is a line, with one exception: a `retry` goes back. What follows it goes on from the state
+before the event number `back`; what lies between stays in the journal as what was tried.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowengine.engines.views import address_of, unit_of
+from flowengine.journal.format import unpack
+from flowengine.kernel import advance, new_state
+from flowengine.kernel.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flowengine.journal.store import Store
+    from flowengine.kernel import Graph, State
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.events import Event
+
+
+class Moment(NamedTuple):
+    """An event, and the execution right after it."""
+
+    number: int
+    event: Event
+    address: str | None
+    """Of what the event is about."""
+    unit: int | None
+    """The unit whose attempt or wait it is about."""
+    state: State
+    """Changed by the next step of the walk."""
+
+
+def read(store: Store, execution: str) -> list[Event]:
+    """Return all events of an execution."""
+    return [unpack(entry.payload) for entry in store.events(execution)]
+
+
+def walk(
+    graph: Graph, journal: Sequence[Event], observe: list[Observation] | None = None
+) -> Iterator[Moment]:
+    """Walk through a journal, event by event.
+
+    Args:
+        graph: The flow.
+        journal: All events from the first on; may grow while it is walked.
+        observe: Gets what happened to each activation.
+
+    Yields:
+        Each event with the state after it.
+    """
+    state = new_state()
+    for number, event in enumerate(journal):
+        if event["type"] == "retry":
+            state = state_at(graph, journal, event["back"])
+        unit = unit_of(state, event)
+        address = address_of(graph, state, event)
+        advance(graph, state, event, observe)
+        yield Moment(number, event, address, unit, state)
+
+
+def state_at(graph: Graph, journal: Sequence[Event], count: int) -> State:
+    """Return the state after the first `count` events."""
+    line = []
+    number = count - 1
+    while number >= 0:
+        event = journal[number]
+        line.append(event)
+        number = (event["back"] if event["type"] == "retry" else number) - 1
+    state = new_state()
+    for event in reversed(line):
+        advance(graph, state, event)
+    return state
+
+
+def unit_at(graph: Graph, state: State, address: str) -> int | None:
+    """Return the unit at work at an address, or None."""
+    machine = Machine(graph, state, None)
+    for number, unit in state["units"].items():
+        if machine.address(unit) == address:
+            return number
+    return None

@@ -1,0 +1,70 @@
+"""Lists of waits, as the API gives them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.results import WaitInfo, WaitPage
+from flowengine.engines.views import wait_view
+from flowengine.journal.format import unpack
+from flowengine.journal.store import WaitFilter
+from flowengine.kernel.times import format_time
+
+if TYPE_CHECKING:
+    from flowengine.engines.host import Host
+    from flowengine.journal.store import Wait
+
+
+def waits(
+    host: Host, wanted: dict[str, Any], assignee: str | None, limit: int, after: str | None
+) -> WaitPage:
+    """Return a page of waits.
+
+    Args:
+        host: The engine's.
+        wanted: Fields of `WaitFilter`.
+        assignee: Only what this user may answer.
+        limit: Size of the page.
+        after: `next` of the page before.
+
+    Returns:
+        The page; shorter than `limit` where a user is excluded from some.
+    """
+    settings = host.settings
+    if assignee is not None:
+        wanted["assignees"] = [assignee, *settings.groups_of(assignee)]
+    page = host.store.waits(WaitFilter(**wanted), after, limit)
+    return WaitPage(
+        [
+            stored_wait_view(wait)
+            for wait in page.items
+            if assignee is None
+            or not settings.is_one_of(assignee, wait.record.get("exclude") or [])
+        ],
+        page.next,
+    )
+
+
+def stored_wait_view(wait: Wait) -> WaitInfo:
+    """Return a wait of the store, with what was decided on it."""
+    how = wait.how or ("decided" if wait.decision is not None else None)
+    view = wait_view(wait.execution, wait.flow, wait.record, how)
+    if wait.decision is not None:
+        view["decision"] = decision_view(unpack(wait.decision))
+    elif wait.how == "expired" and wait.closed_at is not None:
+        view["decision"] = {
+            "choice": wait.record.get("on_expire"),
+            "by": "system",
+            "at": format_time(wait.closed_at),
+            "via": "expiry",
+        }
+    return view
+
+
+def decision_view(event: dict[str, Any]) -> dict[str, Any]:
+    """Return a `decided` event as who decided what, when, through what."""
+    view = {key: value for key, value in event.items() if value not in (None, [])}
+    for key in ("type", "wait", "sent"):
+        view.pop(key, None)
+    view["at"] = format_time(event.get("sent", event["at"]))
+    return view

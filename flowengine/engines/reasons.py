@@ -1,0 +1,201 @@
+"""Why an execution stands where it stands: for each live branch what it waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.results import ENDED, Reason
+from flowengine.journal.format import unpack
+from flowengine.kernel.ids import wait_id
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flowengine.engines.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.journal.store import Message, Owner
+    from flowengine.kernel.state import State
+
+
+def reasons(host: Host, execution: Execution) -> list[Reason]:
+    """Return for each live branch of an execution why it does not move.
+
+    Args:
+        host: The engine's.
+        execution: As it stands in the store.
+
+    Returns:
+        One reason for each: what ended it, an attempt, a wait, a pause, tokens held at a join.
+    """
+    state = execution.state
+    id = host.store.short_execution(execution.id)
+    if state["status"] in ENDED:
+        return [_ended(state, id)]
+    holder = host.keeper.holder(execution.id)
+    found = []
+    if holder is None:
+        found += [_recorded(message, id) for message in host.store.inbox(execution.id)]
+    machine = Machine(execution.program.graph, state, None)
+    for unit in state["units"].values():
+        if unit["phase"] == "run":
+            found.append(_at_work(machine.address(unit), unit["attempt"], holder, id))
+        elif unit["phase"] == "pause":
+            due = state["timers"][unit["timer"]]["due"]
+            found.append(_pause(machine.address(unit), unit["attempt"], due, holder, id))
+    found += [_wait(host, execution.id, record, id) for record in execution.waits.values()]
+    return found + _held(machine)
+
+
+def _ended(state: State, id: str) -> Reason:
+    error = state["error"]
+    reason: Reason = {"address": "", "what": f"it has {state['status']}"}
+    if state["status"] == "succeeded":
+        return {**reason, "wakes": "nothing: it is done"}
+    if error is not None:
+        reason["address"] = error.get("step", "")
+        reason["what"] += f" with {error['type']}: {error['message']}"
+    if state["status"] == "failed":
+        reason["wakes"] = "an operator who tries it again"
+        reason["command"] = f"flowengine retry {id}"
+    return reason
+
+
+def _recorded(message: Message, id: str) -> Reason:
+    event = unpack(message.event)
+    what = {
+        "started": "it was recorded and has not begun",
+        "decided": f"a decision by {event.get('by')} was recorded and has not been taken",
+        "message": f"a message '{event.get('signal')}' was recorded and has not been taken",
+        "cancel": f"{event.get('by')} asked to cancel it, which has not been done",
+    }
+    return {
+        "address": "",
+        "what": what[event["type"]],
+        "since": format_time(message.at),
+        "wakes": "a process that goes on with it",
+        "command": f"flowengine resume {id}",
+    }
+
+
+def _at_work(address: str, attempt: int, holder: Owner | None, id: str) -> Reason:
+    if holder is not None:
+        where = f"process {holder.pid} on {holder.host}"
+        what = f"attempt {attempt} runs in {where}"
+        return {"address": address, "what": what, "wakes": "the end of the attempt"}
+    return {
+        "address": address,
+        "what": f"attempt {attempt} was running when its process ended",
+        "wakes": "a process that goes on with it",
+        "command": f"flowengine resume {id}",
+    }
+
+
+def _pause(address: str, attempt: int, due: int, holder: Owner | None, id: str) -> Reason:
+    at = format_time(due)
+    reason: Reason = {
+        "address": address,
+        "what": f"it pauses after attempt {attempt} until {at}",
+        "wakes": f"the time {at}",
+        "due": at,
+    }
+    if holder is None:
+        reason["command"] = f"flowengine resume {id}"
+    return reason
+
+
+def _wait(host: Host, execution: str, record: Mapping[str, Any], id: str) -> Reason:
+    """Say what an open wait waits for, and the command that ends it."""
+    full = wait_id(execution, record["id"])
+    short = host.store.short_wait(full)
+    reason: Reason = {
+        "address": record["address"],
+        "wait": full,
+        "since": format_time(record["since"]),
+    }
+    if "due" in record:
+        reason["due"] = format_time(record["due"])
+    reason.update(_DESCRIBE[record["kind"]](record, short, id))
+    return reason
+
+
+def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
+    who = ", ".join(record.get("assignees") or ()) or "anyone"
+    need, votes = record.get("need") or 1, len(record.get("votes") or ())
+    count = f" ({votes} of {need} votes)" if need > 1 else ""
+    approve = next((c for c in record["choices"] if c.get("counts_as") == "approve"), None)
+    command = f"flowengine approve {wait}"
+    if approve is None:
+        command = f"flowengine approvals decide {wait} --choice {record['choices'][0]['id']}"
+    return {
+        "what": f"it waits for a decision by {who}{count}: {record.get('title', '')}",
+        "wakes": "a decision" + (" or its expiry" if "due" in record else ""),
+        "command": command,
+    }
+
+
+def _question(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
+    return {
+        "what": str(record["title"]),
+        "wakes": "an operator who says what became of it: retry, result or fail",
+        "command": f"flowengine approvals decide {wait} --choice retry",
+    }
+
+
+def _signal(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
+    signals = record.get("signals") or []
+    names = " or ".join(f"'{signal['signal']}'" for signal in signals)
+    key = signals[0].get("key") if signals else None
+    target = id if key is None else f"--key {key}"
+    return {
+        "what": f"it waits for a message {names}" + (f" with key '{key}'" if key else ""),
+        "wakes": "such a message" + (", or the time" if "due" in record else ""),
+        "command": f"flowengine signal {target} {signals[0]['signal']}" if signals else "",
+    }
+
+
+def _timer(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
+    at = format_time(record["due"])
+    return {
+        "what": f"it waits until {at}",
+        "wakes": f"the time {at}; somebody has to resume it then",
+        "command": f"flowengine resume {id}",
+    }
+
+
+def _condition(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
+    return {"what": "it waits for a condition on state", "wakes": "a step that writes the state"}
+
+
+_DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
+    "approval": _approval,
+    "ask": _approval,
+    "question": _question,
+    "signal": _signal,
+    "timer": _timer,
+    "state": _condition,
+}
+
+
+def _held(machine: Machine) -> list[Reason]:
+    """Say which joins hold tokens, and from where they still need one."""
+    graph = machine.graph
+    found: list[Reason] = []
+    for scope in machine.state["scopes"].values():
+        for index, join in scope["joins"].items():
+            node = graph.node(index)
+            came = [source for source, arrivals in join["held"].items() if arrivals]
+            came += [arrival["source"] for arrival in join.get("got", ())]
+            if not came:
+                continue
+            missing = [source for source in node.sources if source not in came]
+            names = ", ".join(f"'{graph.node(s).id}'" for s in missing if s >= 0) or "others"
+            found.append(
+                {
+                    "address": scope["path"] + node.id,
+                    "what": f"its join holds what came and waits for {names}",
+                    "wakes": f"the arrival from {names}",
+                }
+            )
+    return found

@@ -1,0 +1,84 @@
+"""Starting a failed execution again from what failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.journals import read, state_at, walk
+from flowengine.errors import Conflict, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowengine.engines.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.kernel import Graph
+    from flowengine.kernel.events import Event
+
+
+_ENDS = ("succeeded", "failed", "timer", "decided", "message")
+
+
+def retry(host: Host, execution: Execution, step: str | None, by: str) -> None:
+    """Take a failed execution back to before the event that failed, and let it go on from there.
+
+    Args:
+        host: The engine's.
+        execution: Loaded, with its lease; the request is put into its queue.
+        step: Address of a step to go back to; None: what the execution failed with.
+        by: Who asks.
+
+    Raises:
+        Conflict: It has not failed, or what it did was undone since.
+    """
+    status = execution.state["status"]
+    if status != "failed":
+        raise Conflict(
+            f"execution {execution.id} is {status}; only a failed one can be tried again",
+            hint=f"flowengine show {execution.id}",
+        )
+    graph, journal = execution.program.graph, read(host.store, execution.id)
+    back, unit = _point(graph, journal, execution.id, step)
+    event: Any = {
+        "type": "retry",
+        "at": host.clock.now(),
+        "back": back,
+        "unit": unit,
+        "last": execution.state["last"],
+        "by": by,
+    }
+    execution.put_back(state_at(graph, journal, back))
+    execution.queue.append(event)
+
+
+def _point(
+    graph: Graph, journal: Sequence[Event], execution: str, step: str | None
+) -> tuple[int, int | None]:
+    """Return the number of the event to go back before, and the unit that it ended.
+
+    Raises:
+        NotFound: Nothing at the address has ended.
+        Conflict: Something was undone after it.
+    """
+    point: tuple[int, int | None] | None = None
+    ended = undone = False
+    for moment in walk(graph, journal):
+        if moment.event["type"] == "retry":
+            ended = undone = False
+        if ended:
+            continue
+        ended = moment.state["status"] == "failed"
+        if ended if step is None else (moment.address == step and moment.event["type"] in _ENDS):
+            point, undone = (moment.number, moment.unit), undone and step is None
+        undone = undone or bool(moment.state["undos"])
+    if point is None:
+        raise NotFound(
+            f"nothing at '{step}' has ended in execution {execution}",
+            hint=f"its steps are shown by: flowengine show {execution}",
+        )
+    if undone:
+        raise Conflict(
+            f"execution {execution} has undone what it did before it failed",
+            hint=f"start again from a step: flowengine fork {execution} --at STEP",
+        )
+    return point
