@@ -70,10 +70,13 @@ class Below:
                 os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
                 dir_fd=place.folder,
             )
-            with os.fdopen(file, "rb") as stream:
+            try:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
                     raise ToolError(f"'{path}' is no file", retryable=False)
-                data = stream.read(limit + 1)
+                with os.fdopen(file, "rb", closefd=False) as stream:
+                    data = stream.read(limit + 1)
+            finally:
+                os.close(file)
         if len(data) > limit:
             raise ToolError(
                 f"'{path}' has more than {limit} bytes; read it in a 'python' or 'run' step",
@@ -162,7 +165,7 @@ class Below:
     def _entries(self, folder: list[str]) -> list[tuple[str, int]]:
         """Return names and modes (of links themselves) in a folder."""
         path = "/".join(folder) or "."
-        with self._walk(f"{path}/.") as place, _said(path):
+        with self._walk(path, enter=True) as place, _said(path):
             names = os.listdir(place.folder)
             entries = []
             for name in names:
@@ -194,8 +197,8 @@ class Below:
                 raise OutsideError(path, "leads out of it")
 
     @contextmanager
-    def _walk(self, path: str, *, make: bool = False) -> Iterator[_Place]:
-        """Open the folder that a path's last name is in, links resolved, never above the root."""
+    def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[_Place]:
+        """Open the folder that a path's last name is in, or with `enter` what it names itself."""
         self._check_names(path)
         with ExitStack() as opened, _said(path):
             folders = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -221,7 +224,7 @@ class Below:
                         target = self._inside(path, target)
                         del folders[1:]
                     names += target.split("/")[::-1]
-                elif any(part not in {"", "."} for part in names) or path.endswith(("/", "/.")):
+                elif enter or any(part not in {"", "."} for part in names):
                     folder = _enter(name, folders[-1], make=make)
                     opened.callback(os.close, folder)
                     folders.append(folder)

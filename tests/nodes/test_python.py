@@ -311,8 +311,7 @@ def marks(): return started, seen
     async def withdraw() -> None:
         started, seen = import_function("m:marks", folder)()
         task = asyncio.create_task(runner.attempt(bench.execution, run))
-        while not started.is_set():
-            await asyncio.sleep(0)
+        await asyncio.to_thread(started.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -327,28 +326,27 @@ def test_withdrawn_coroutine_is_cancelled(bench: Bench, module: Write) -> None:
     folder = module(
         m="""
 import asyncio
-log = []
+log, began = [], asyncio.Event()
 async def f():
-    log.append("began")
+    began.set()
     try:
         await asyncio.Event().wait()
     finally:
         log.append("ended")
-def read(): return log
+def marks(): return log, began
 """
     )
     runner = bench.runner("python", call(folder, "m:f"), {"args": {}}, {})
     run = Run(1, 1, 0, "s", None, {"args": {}}, None)
-    log = import_function("m:read", folder)()
+    log, began = import_function("m:marks", folder)()
 
     async def withdraw() -> None:
         task = asyncio.create_task(runner.attempt(bench.execution, run))
-        while not log:
-            await asyncio.sleep(0)
+        await began.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(withdraw())
 
-    assert log == ["began", "ended"]
+    assert log == ["ended"]
