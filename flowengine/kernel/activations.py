@@ -103,7 +103,6 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
     """
     limits = m.graph.limits
     step = act["step"]
-    m.begun += 1
     if m.graph.body(scope["body"]).repeats:
         act["number"] = scope["counts"][step] = scope["counts"].get(step, 0) + 1
         hits = scope["hits"][step] = scope["hits"].get(step, 0) + 1
@@ -116,12 +115,12 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
         )
     if not scope["mapped"]:
         m.state["steps"] += 1
-    require(
-        m.state["steps"] <= limits["steps"] and m.begun <= limits["steps"],
-        "LimitExceeded",
-        f"more than {limits['steps']} activations (limits.steps)",
-        {"limit": "steps"},
-    )
+        require(
+            m.state["steps"] <= limits["steps"],
+            "LimitExceeded",
+            f"more than {limits['steps']} activations (limits.steps)",
+            {"limit": "steps"},
+        )
 
 
 def _begin(m: Machine, node: Node, act: Activation) -> None:
@@ -234,7 +233,7 @@ def fill(m: Machine, act: Activation) -> None:
         index = act["next"]
         act["next"] += 1
         begin_unit(m, act, index)
-    if act["next"] >= len(act["over"]) and not act["units"] and not act.get("gone"):
+    if act["next"] >= len(act["over"]) and not act["units"]:
         m.agenda.append(("map_over", act["id"]))
 
 

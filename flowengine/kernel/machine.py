@@ -28,12 +28,10 @@ class Machine:
         calm: Scopes looked at since, in which only a stuck join may still have to act.
         changed: State keys written since the event began.
         places: Map activations in which an item has given back its place.
-        begun: Activations begun by this event.
     """
 
     __slots__ = (
         "agenda",
-        "begun",
         "calm",
         "changed",
         "commands",
@@ -58,7 +56,6 @@ class Machine:
         self.calm: dict[int, bool] = {}
         self.changed: set[str] = set()
         self.places: dict[int, bool] = {}
-        self.begun = 0
 
     def new_id(self) -> int:
         """Return the next number of this execution."""
