@@ -12,7 +12,7 @@ from jsonschema_rs import Draft202012Validator, ValidationError, ValidationError
 
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.json_schemas import SchemaProblem
-from flowengine.flow.models.base import Loc
+from flowengine.flow.models.base import Loc, listed
 from flowengine.flow.models.types import has_expression, shown
 
 
@@ -62,8 +62,10 @@ def _problems(
     ):
         yield _one_of(error, owner, noun, place)
     elif isinstance(kind, ValidationErrorKind.PropertyNames):
-        key = str(error.instance)
-        yield SchemaProblem((*place, key), "E103", f"{key!r} cannot be a name here", key=True)
+        good = Draft202012Validator(owner.get("propertyNames", owner)).is_valid
+        names = error.instance if isinstance(error.instance, dict) else {}
+        for key in (one for one in names if not good(one)):
+            yield SchemaProblem((*place, key), "E103", f"{key!r} cannot be a name here", key=True)
     else:
         yield SchemaProblem(place, "E103", _message(kind, error.instance, owner))
 
@@ -71,7 +73,7 @@ def _problems(
 def _one_of(error: ValidationError, owner: dict[str, Any], noun: str, loc: Loc) -> SchemaProblem:
     """Say which keys exclude one another, where that is what the alternatives are about."""
     keys = [key for one in owner["oneOf"] for key in one.get("required", ())]
-    named = " or ".join(repr(key) for key in keys)
+    named = listed(keys) if keys else ""
     given = [key for key in keys if isinstance(error.instance, dict) and key in error.instance]
     if len(given) > 1:
         message = f"{noun} has {given[0]!r} and {given[1]!r}; only one of them can be"

@@ -89,11 +89,12 @@ class _Loader:
         for problem in self.source.problems:
             self.diagnostics.add(problem)
         data = self.source.data
-        if self.source.root is None or data is None:
+        if self.source.root is None:
             return None
         if not isinstance(data, dict):
             self._error("E103", f"a flow file is a mapping, this is {shown(data)}", ())
             return None
+        data = dict(data)
         if not self._readable_version(data):
             return None
         self._refuse_keys_with_expressions(data, ())
@@ -201,10 +202,11 @@ class _Loader:
         return expanded
 
     def _unknown_key(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> None:
-        known = [*cls.fields_by_key(), *refused_keys(cls.__name__)]
+        refused = refused_keys(cls.__name__)
+        known = [one for one in cls.fields_by_key() if one not in refused]
         if issubclass(cls, Pluggable):
             known += kind_names(cls.PLACE)
-        hint = did_you_mean(key, [one for one in known if one not in given])
+        hint = did_you_mean(key, [one for one in (*known, *refused) if one not in given])
         if hint is None and len(known) <= 8:
             hint = f"known are {', '.join(known)}"
         self._error("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
@@ -350,10 +352,10 @@ def _clean(loc: tuple[int | str, ...]) -> tuple[Loc, bool]:
     return tuple(names), False
 
 
-def _example(owner: type[Part], key: str) -> str | None:
+def _example(owner: type[Part], key: str) -> str:
     field = owner.fields_by_key().get(key)
     example = field[1].examples[0] if field and field[1].examples else None
-    return f"for example '{key}: {example}'" if isinstance(example, str | int) else None
+    return f"for example '{key}: {example}'" if isinstance(example, str | int) else f"add {key!r}"
 
 
 _EXPECTED = {
@@ -376,11 +378,14 @@ def _plain_error(
         hint = did_you_mean(value, words) if isinstance(value, str) else None
         return f"expected {context['expected']}, got {shown(value)}", hint
     hint = None
+    if kind == "list_type" and isinstance(value, dict):
+        hint = "begin each entry with '- '"
     if kind == "too_short":
         return f"expected at least {context['min_length']} entry, there is none", None
     if kind in {"model_type", "model_attributes_type"}:
         keys = list(part.fields_by_key()) if part else []
         hint = f"its keys are {', '.join(keys)}" if 0 < len(keys) <= 10 else None
+        hint = "write {} for an empty one" if value is None else hint
         return f"expected a mapping, got {shown(value)}", hint
     hint = None
     if (

@@ -44,7 +44,8 @@ def find_slip(text: str, error: yaml.YAMLError, last: tuple[int, int] | None) ->
     if isinstance(error, yaml.reader.ReaderError):
         code = error.character if isinstance(error.character, int) else ord(error.character)
         message = f"the character U+{code:04X} is not allowed"
-        return Slip(error.position, error.position + 1, message, "remove it")
+        index = max(text.find(chr(code)), 0)  # the parser counts bytes here
+        return Slip(index, index + 1, message, "remove it")
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         start = int(error.args[0]) if error.args and isinstance(error.args[0], int) else 0
         return Slip(start, start + 1, "lists and maps are nested too deep", "at most 100 levels")
@@ -157,7 +158,7 @@ def _quoted(text: str, index: int, start: int, problem: str, context: str) -> Sl
     at_end = not text[index:].strip()
     if "escape character" in problem:
         hint = "write \\\\ for a backslash, or use single quotes"
-        return Slip(index, index + 1, f"there is no escape '\\{text[index]}'", hint)
+        return Slip(index, index + 2, f"there is no escape '{text[index : index + 2]}'", hint)
     if "quoted scalar" in context:
         return Slip(
             start, start + 1, "this quote is never closed", "end the text with the same quote"

@@ -32,8 +32,8 @@ MAX_SLIPS = 50
 """So many slips are mended before the rest of the file is left unread."""
 
 BREAK = re.compile(r"\r\n|\r|\n")
-FOREIGN_BREAK = re.compile("[\x85\u2028\u2029]")
-"""Line breaks of YAML 1.1, which YAML 1.2 has as text."""
+FOREIGN = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
+"""Line breaks of YAML 1.1, which YAML 1.2 has as text, and halves of characters."""
 NULL = re.compile(r"~|null|Null|NULL|")
 TRUE = frozenset({"true", "True", "TRUE"})
 FALSE = frozenset({"false", "False", "FALSE"})
@@ -276,7 +276,7 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
     """
     source = Source(name, text)
     mended = text
-    for match in FOREIGN_BREAK.finditer(text):
+    for match in FOREIGN.finditer(text):
         code = f"U+{ord(match.group()):04X}"
         hint = f'write "\\u{ord(match.group()):04x}" in double quotes'
         _report(
@@ -325,7 +325,8 @@ class _Composer:
         self.last: tuple[int, int] | None = None
         """Start and end of the last plain text; the parser's errors are often about its end."""
         self._anchors: dict[str, Node | None] = {}
-        self._aliased = 0
+        self._room = MAX_BYTES
+        """Characters that aliases may still stand for."""
         self._events = yaml.parse(text, Loader=yaml.CLoader)
         self._event: Any = None
 
@@ -337,7 +338,7 @@ class _Composer:
             self._refuse(0, 1, "the file is empty", "flowengine init writes a first flow")
             return None
         if self._event.tags:
-            self._refuse(0, 1, "tags are not part of a flow file", "remove the %TAG line")
+            self._refuse(0, 1, NO_TAGS, "remove the %TAG line")
         self._advance()
         root = self._node(0)
         self._next(yaml.DocumentEndEvent)
@@ -397,9 +398,11 @@ class _Composer:
         if origin is None:
             self._refuse(start, end, f"'*{anchor}' stands inside what it refers to", None)
             return Node(start, end, None, "")
-        self._aliased += origin.weight
-        if self._aliased > MAX_BYTES:
-            self._refuse(start, end, "the aliases stand for more than 1 MiB", "use fewer aliases")
+        room, self._room = self._room, self._room - origin.weight
+        if self._room < 0:
+            if room >= 0:
+                message = "from here on the aliases stand for more than 1 MiB"
+                self._refuse(start, end, message, "use fewer aliases")
             return Node(start, end, None, "")
         content = origin.content
         return Node(start, end, content.data, content.style, weight=content.weight, origin=content)
@@ -479,6 +482,8 @@ class _Composer:
             node.data = None
 
 
+NO_TAGS = "tags are not part of a flow file"
+TAG = re.compile(r"!\S*")
 PROPERTIES = re.compile(r"(?:[&!]\S*\s*)*")
 """Anchor and tag before a value."""
 

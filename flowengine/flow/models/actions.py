@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
-from flowengine.flow.models.base import OneOf, Part, Problem
+from flowengine.flow.models.base import OneOf, Part, Problem, listed
 from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import (
     AlternativeId,
@@ -302,15 +302,16 @@ def _choice_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("choices", "E105", f"two choices have the id {twice!r}", "rename one")
     chosen = given.get("on_expire")
     if isinstance(chosen, str) and chosen not in ids:
-        known = " or ".join(repr(one) for one in ids)
-        yield Problem("on_expire", "E103", f"{chosen!r} is none of the choices", f"use {known}")
+        message = f"{chosen!r} is none of the choices"
+        yield Problem("on_expire", "E103", message, f"use {listed(ids)}" if ids else None)
 
 
 def _targets(value: Any) -> list[str] | str:
     if value == "execution":
         return "execution"
     if not isinstance(value, list) or not value:
-        wrong("a list of steps, or 'execution'", value)
+        single = f"write 'cancel: [{value}]'" if isinstance(value, str) else None
+        wrong("a list of steps, or 'execution'", value, single)
     for one in value:
         if not isinstance(one, str) or has_expression(one):
             wrong("the id of a step", one)

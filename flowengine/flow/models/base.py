@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 from pydantic.fields import FieldInfo
 
+from flowengine.flow.models.not_yet import refused_keys
+
 Loc = tuple[str | int, ...]
 """A path of keys and indexes from the top of the file: `("steps", 3, "retry", "attempts")`."""
+
+
+def listed(words: Iterable[str]) -> str:
+    """Return words as a sentence names them: `'a', 'b' or 'c'`."""
+    *most, last = [repr(word) for word in words]
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 class Problem(NamedTuple):
@@ -77,7 +85,8 @@ class Part(BaseModel):
     @classmethod
     def _broken(cls, rule: OneOf, given: Mapping[str, Any]) -> Iterator[Problem]:
         found = [key for key in given if key in rule.keys]
-        names = " or ".join(repr(key) for key in rule.keys)
+        refused = refused_keys(cls.__name__)
+        names = listed(key for key in rule.keys if key not in refused)
         if not found and rule.required:
             yield Problem(None, "E104", f"{cls.NOUN} needs {names}", f"add {names}")
         for extra in found[1:]:

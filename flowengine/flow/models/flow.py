@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from flowengine.flow.models.actions import Approval, Cancel, Wait
-from flowengine.flow.models.base import Loc, OneOf, Part, Problem
+from flowengine.flow.models.base import Loc, OneOf, Part, Problem, listed
 from flowengine.flow.models.kinds import Place, kind_names
 from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
+from flowengine.flow.models.not_yet import refused_keys
 from flowengine.flow.models.schemas import Schema, StateSchema
 from flowengine.flow.models.types import (
     Condition,
@@ -257,8 +258,10 @@ class Step(Pluggable):
         if "timeout" in given and "approval" in given:
             message = "an approval has no 'timeout'"
             yield Problem("timeout", "E103", message, "write 'expires' in the approval")
-        if "with" in given and first not in WITH:
-            message = "'with' has no meaning without " + " or ".join(repr(one) for one in WITH)
+        if "with" in given and not given.keys() & set(WITH):
+            refused = refused_keys(cls.__name__)
+            takers = listed(key for key in WITH if key not in refused)
+            message = f"'with' has no meaning without {takers}"
             yield Problem("with", "E103", message, "leave it out")
         if "finally" in given and first not in {"group", "parallel"}:
             yield Problem("finally", "E103", "only a group has 'finally'", "leave it out")

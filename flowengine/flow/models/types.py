@@ -126,8 +126,8 @@ def name(what: str, reserved: frozenset[str] = frozenset()) -> Callable[[Any], s
     """
 
     def check(value: Any) -> str:
-        if value is None or isinstance(value, bool):
-            fail("E105", f"{shown(value)} cannot be {what}", "use another word")
+        if not isinstance(value, str):
+            fail("E105", f"{shown(value)} cannot be {what}", "use a word")
         text = _constant_text(value, what)
         if not re.fullmatch(ID, text):
             fail("E105", f"{text!r} cannot be {what}", _better_id(text))
@@ -141,8 +141,8 @@ def name(what: str, reserved: frozenset[str] = frozenset()) -> Callable[[Any], s
 def _better_id(text: str) -> str:
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
     plain = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:63]
-    rule = "a small letter, then small letters, digits and underscores, at most 63 in all"
-    return f"write {plain!r}" if re.fullmatch(ID, plain) else f"ids are {rule}"
+    rule = "begin with a small letter; then small letters, digits, underscores, at most 63 in all"
+    return f"write {plain!r}" if re.fullmatch(ID, plain) else rule
 
 
 def _secret_name(value: Any) -> str:
@@ -316,7 +316,7 @@ AlternativeId = Annotated[
     str, PlainValidator(name("the id of an alternative", NOT_OUTCOMES)), defined("Outcome")
 ]
 BareName = Annotated[
-    str, PlainValidator(name("a name that stands alone", NOT_BARE)), defined("BareName")
+    str, PlainValidator(name("the name of an item", NOT_BARE)), defined("BareName")
 ]
 ToolId = Annotated[
     str, PlainValidator(name("the name of a tool", frozenset({"std"}))), defined("ToolId")

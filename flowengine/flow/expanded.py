@@ -1,0 +1,135 @@
+"""A flow written out: every short form in its long one, as `flowengine check --print` shows it.
+
+The text is YAML that reads back as the same flow. It is written here and not by a library because
+of what libraries do not do: quote by the core schema of YAML 1.2, and say beside a line what it
+comes to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from flowengine.flow.models import FlowModel, Loc
+from flowengine.flow.source import resolve
+
+UNPRINTABLE = "\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
+"""Characters that YAML does not have, breaks lines at, or that nobody sees."""
+PLAIN = re.compile(rf"[A-Za-z0-9_$/(][^\x00-\x1f{UNPRINTABLE}]*")
+UNSAFE = re.compile(r": |:$| #| $")
+"""What ends or cuts a text without quotes."""
+LITERAL = re.compile(rf"[^\x00-\x08\x0b-\x1f{UNPRINTABLE}]*")
+"""Text that can stand in a block."""
+OLD_BOOLEANS = frozenset({"y", "n", "yes", "no", "on", "off"})
+"""Words that readers of YAML 1.1 take for booleans; in quotes for their sake."""
+
+Comment = Callable[[Loc], str | None]
+
+
+def expanded(model: FlowModel) -> str:
+    """Return a flow file that says the same without short forms.
+
+    Args:
+        model: The flow.
+
+    Returns:
+        YAML; keys in the order of the language's reference, and behind each write to state what its
+        reducer makes of it.
+    """
+    reducers = {key: schema.get("reducer", "replace") for key, schema in model.state.items()}
+
+    def comment(loc: Loc) -> str | None:
+        if len(loc) < 3 or loc[-2] != "set" or not isinstance(loc[-3], int):
+            return None
+        reducer = reducers.get(str(loc[-1]), "replace")
+        return str(reducer["python"] if isinstance(reducer, dict) else reducer)
+
+    data = model.model_dump(by_alias=True, exclude_unset=True)
+    return "\n".join(_mapping(data, 0, (), comment)) + "\n"
+
+
+def to_yaml(data: Any) -> str:
+    """Return plain data as YAML in block style; `flowengine.flow.source` reads it back.
+
+    Args:
+        data: None, bools, numbers, text, lists, and maps with text keys.
+
+    Returns:
+        One document.
+    """
+    if isinstance(data, dict) and data:
+        lines = _mapping(data, 0, (), lambda loc: None)
+    elif isinstance(data, list) and data:
+        lines = _sequence(data, 0, (), lambda loc: None)
+    else:
+        lines = iter([scalar(data)])
+    return "\n".join(lines) + "\n"
+
+
+def _mapping(data: dict[str, Any], indent: int, loc: Loc, comment: Comment) -> Iterator[str]:
+    for key, value in data.items():
+        head = f"{'':{indent}}{scalar(key)}:"
+        yield from _entry(head, value, indent, (*loc, key), comment)
+
+
+def _sequence(data: list[Any], indent: int, loc: Loc, comment: Comment) -> Iterator[str]:
+    for index, value in enumerate(data):
+        place = (*loc, index)
+        if isinstance(value, dict) and value:
+            first, *rest = _mapping(value, indent + 2, place, comment)
+            yield f"{'':{indent}}- {first[indent + 2 :]}"
+            yield from rest
+        else:
+            yield from _entry(f"{'':{indent}}-", value, indent, place, comment)
+
+
+def _entry(head: str, value: Any, indent: int, loc: Loc, comment: Comment) -> Iterator[str]:
+    note = comment(loc)
+    tail = f"  # {note}" if note else ""
+    if isinstance(value, dict) and value:
+        yield head + tail
+        yield from _mapping(value, indent + 2, loc, comment)
+    elif isinstance(value, list) and value:
+        yield head + tail
+        yield from _sequence(value, indent + 2, loc, comment)
+    elif isinstance(value, str) and _fits_literal(value):
+        body = value.rstrip("\n")
+        chomp = {0: "-", 1: ""}.get(len(value) - len(body), "+")
+        yield f"{head} |{chomp}{tail}"
+        lines = value[: -1 if value.endswith("\n") else None].split("\n")
+        yield from (f"{'':{indent + 2}}{line}" if line else "" for line in lines)
+    else:
+        yield f"{head} {scalar(value)}{tail}"
+
+
+def _fits_literal(text: str) -> bool:
+    first = text.lstrip("\n")[:1]
+    return "\n" in text and first not in {"", " ", "\t"} and bool(LITERAL.fullmatch(text))
+
+
+def scalar(value: Any) -> str:
+    """Return a value on one line: a scalar, or an empty list or map."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value if _is_plain(value) else _quoted(value)
+    return json.dumps(value)
+
+
+def _is_plain(text: str) -> bool:
+    if not PLAIN.fullmatch(text) or UNSAFE.search(text) or text.lower() in OLD_BOOLEANS:
+        return False
+    try:
+        return isinstance(resolve(text), str)
+    except ValueError:
+        return False
+
+
+def _quoted(text: str) -> str:
+    """Return text in double quotes; what JSON escapes, YAML reads the same way."""
+    escaped = json.dumps(text, ensure_ascii=False)
+    return re.sub(f"[{UNPRINTABLE}]", lambda one: f"\\u{ord(one[0]):04x}", escaped)

@@ -1,0 +1,97 @@
+"""The structural hash: what a flow means, not how its file looks.
+
+Two files with the same hash do the same. Comments, blanks, quotes, the order of keys, the name and
+the place of the file are not in it; so a waiting execution goes on under a file that was only
+tidied up, and one whose flow has changed is known.
+
+The hash is that of the compiled form without places, with keys sorted, and with each expression in
+place of its number: numbers follow the order of the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from flowengine.kernel.graph import CompiledFlow
+
+CONDITIONS = frozenset({"when", "until", "before", "match"})
+"""Keys of specs whose int is the number of an expression."""
+OPAQUE = frozenset({"task", "raises", "names", "named", "sources", "at"})
+"""Keys of specs that hold no expressions."""
+CONSTANT = ("inputs", "state", "secrets", "environments", "limits")
+"""Sections that hold no numbers of expressions where they hold plain data."""
+
+
+def structural_hash(compiled: CompiledFlow) -> str:
+    """Return the hash of a compiled flow.
+
+    Args:
+        compiled: The flow in plain form.
+
+    Returns:
+        SHA-256, in hexadecimal digits.
+    """
+    expressions = [_digest(_without_place(one)) for one in compiled.get("expressions", [])]
+    whole: dict[str, Any] = {**compiled, "expressions": []}
+    for section, content in whole.items():
+        if section == "steps":
+            whole[section] = [_step(step, expressions) for step in content]
+        elif section not in CONSTANT:
+            whole[section] = _spec(content, expressions)
+    return _digest(whole)
+
+
+def _digest(data: Any) -> str:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_place(record: Any) -> Any:
+    if isinstance(record, dict):
+        return {key: one for key, one in record.items() if key != "at"}
+    return record
+
+
+def _step(step: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
+    spec: dict[str, Any] = _spec(_without_place(step), expressions)
+    if "folder" in spec.get("task", {}):  # where the file lies; its modules are beside it anyway
+        spec["task"] = {key: one for key, one in spec["task"].items() if key != "folder"}
+    return spec
+
+
+def _spec(node: Any, expressions: list[str]) -> Any:
+    """Return a part of the compiled form with its expressions in place."""
+    if isinstance(node, dict):
+        return {key: _entry(key, one, expressions) for key, one in node.items()}
+    if isinstance(node, list):
+        value = _value(node, expressions)
+        return [_spec(one, expressions) for one in node] if value is None else value
+    return node
+
+
+def _entry(key: str, node: Any, expressions: list[str]) -> Any:
+    if key in OPAQUE:
+        return node
+    if key in CONDITIONS and isinstance(node, int):
+        return expressions[node]
+    if key == "set":  # all of a `set` is written at once, whatever the order of its keys
+        return sorted([name, _spec(value, expressions)] for name, value in node)
+    return _spec(node, expressions)
+
+
+def _value(node: list[Any], expressions: list[str]) -> list[Any] | None:
+    """Return a value with its expressions in place; None if the list is no value."""
+    match node:
+        case ["const", _]:
+            return node
+        case ["expr", int(number)]:
+            return ["expr", expressions[number]]
+        case ["text" | "secret" as tag, list(parts)]:
+            return [tag, [expressions[one] if isinstance(one, int) else [one] for one in parts]]
+        case ["list", list(items)]:
+            return ["list", [_spec(one, expressions) for one in items]]
+        case ["map", dict(entries)]:
+            return ["map", {key: _spec(one, expressions) for key, one in entries.items()}]
+    return None

@@ -1,0 +1,287 @@
+"""From a file to a model: short forms, places, and going on after errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowengine.flow.diagnostics import Diagnostics, render
+from flowengine.flow.expanded import expanded
+from flowengine.flow.load import load_source
+from flowengine.flow.models import FlowModel, Part
+from flowengine.flow.models.not_yet import NOT_YET
+from flowengine.flow.source import read_text
+
+HEAD = "flowengine: 1\nid: test\n"
+GREET = "steps:\n  - {id: greet, output: Hello!}\n"
+
+
+def load(text: str) -> tuple[FlowModel | None, list[str]]:
+    """Return the model of a file, and its errors as `line:column code message`."""
+    found = Diagnostics()
+    model = load_source(read_text(text), found)
+    return model, [f"{one.line}:{one.column} {one.code} {one.message}" for one in found]
+
+
+def good(text: str) -> FlowModel:
+    found = Diagnostics()
+    source = read_text(text)
+    model = load_source(source, found)
+    assert model is not None, render(found, [source])
+    assert list(found) == [], render(found, [source])
+    return model
+
+
+def step(text: str) -> Any:
+    return good(f"{HEAD}steps:\n  - {{id: one, {text}}}\n").steps[0]
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("wait: 3d", "wait: {for: 3d}"),
+        ("wait: '${{ inputs.pause }}'", "wait: {for: '${{ inputs.pause }}'}"),
+        ("approval: Really?", "approval: {title: Really?}"),
+        (
+            "approval: {title: Really?, choices: [approve, no_way], remind: 8h}",
+            "approval: {title: Really?, choices: [{id: approve}, {id: no_way}],"
+            " remind: {every: 8h}}",
+        ),
+        ("fail: Out of stock", "fail: {message: Out of stock}"),
+        ("cancel: [one]", "cancel: {targets: [one]}"),
+        ("cancel: execution", "cancel: {targets: execution}"),
+        ("run: make test", "run: {script: make test}"),
+        ("python: shop:pay", "python: {function: shop:pay}"),
+        ("next: end", "next: {to: end}"),
+        ("next: {all: [one, {else: end}]}", "next: {all: [{to: one}, {else: end}]}"),
+        ("join: all", "join: {need: all}"),
+        ("join: 2", "join: {need: 2}"),
+        ("map: 3", "map: {over: 3}"),
+        ("map: [1, 2]", "map: {over: [1, 2]}"),
+        ("map: {over: 3, join: 2}", "map: {over: 3, join: {need: 2}}"),
+        (
+            "loop: {until: '${{ true }}', max: 3, every: 10s}",
+            "loop: {until: '${{ true }}', max: 3, every: {delay: 10s}}",
+        ),
+        ("retry: 3", "retry: {attempts: 3}"),
+        ("retry: {only: Timeout}", "retry: {only: [Timeout]}"),
+        (
+            "on_error: [{fail: Not found}, {type: Timeout, next: end}]",
+            "on_error: [{fail: {message: Not found}}, {type: [Timeout], next: end}]",
+        ),
+        (
+            "call: std.print, compensate: {run: undo, retry: 3}",
+            "call: std.print, compensate: {run: {script: undo}, retry: {attempts: 3}}",
+        ),
+    ],
+)
+def test_a_short_form_is_the_long_one(short: str, long: str) -> None:
+    assert step(short) == step(long)
+
+
+def test_an_output_of_the_flow_is_a_value_or_says_its_type() -> None:
+    model = good(f"{HEAD}outputs:\n  a: 3\n  b: {{value: 3, type: integer}}\n{GREET}")
+
+    assert (model.outputs["a"].value, model.outputs["a"].json_schema) == (3, {})
+    assert (model.outputs["b"].value, model.outputs["b"].json_schema) == (3, {"type": "integer"})
+
+
+def test_a_step_says_which_action_it_is() -> None:
+    assert step("output: 1").action is None
+    assert step("call: std.print").action == ("call", "std.print")
+    assert step("run: make").action == ("run", {"script": "make"})
+    kind, wait = step("wait: 3d").action
+    assert (kind, wait.for_) == ("wait", "3d")
+
+
+def test_null_is_told_apart_from_nothing_said() -> None:
+    assert step("output: null").has("output")
+    assert not step("title: x").has("output")
+
+
+def test_parts_know_where_they_stand() -> None:
+    model = good(
+        f"{HEAD}steps:\n  - id: a\n    group:\n      - {{id: b, retry: 3}}\n    next: end\n"
+    )
+
+    group = model.steps[0].group
+    assert group is not None
+    assert group[0].loc == ("steps", 0, "group", 0)
+    assert group[0].retry is not None
+    assert group[0].retry.loc == ("steps", 0, "group", 0, "retry")
+
+
+def test_keys_that_begin_with_x_are_ignored_where_keys_are_known() -> None:
+    model = good(
+        f"{HEAD}x-note: [anything]\ninputs: {{x-y: 3, n: {{type: integer, x-unit: m}}}}\n"
+        "steps:\n  - {id: a, x-owner: me, output: {x-kept: 1}, retry: {x-why: 2, attempts: 3}}\n"
+    )
+
+    assert model.inputs == {"n": {"type": "integer"}}
+    assert model.steps[0].output == {"x-kept": 1}
+
+
+def test_words_of_other_schemas_stay_text() -> None:
+    """The traps of YAML 1.1: answers and versions are what they look like."""
+    model = good(
+        f"{HEAD}steps:\n  - {{id: a, output: {{a: yes, b: no, c: on, d: 017, e: 1:30}}}}\n"
+    )
+
+    assert model.steps[0].output == {"a": "yes", "b": "no", "c": "on", "d": "017", "e": "1:30"}
+
+
+def test_constants_are_validated_and_expressions_left_for_later() -> None:
+    model = good(
+        f"{HEAD}steps:\n  - id: a\n    wait: {{until: '${{{{ inputs.t }}}}'}}\n"
+        "    timeout: ' ${{ inputs.d }} '\n"
+        "  - id: b\n    map: {over: '${{ inputs.l }}', max_failures: 10%,"
+        " concurrency: '${{ 2 }}'}\n"
+    )
+
+    assert model.steps[0].timeout == " ${{ inputs.d }} "
+
+
+def test_all_errors_are_reported_at_once_and_the_rest_is_kept() -> None:
+    model, errors = load(
+        f"{HEAD}version: 3\nsteps:\n"
+        "  - {id: Bad-Id, output: 1}\n"
+        "  - {id: ask, approval: {title: Really?, choices: 3}, next: later}\n"
+        "  - {id: later, retry: {attempts: x}, timeout: 3s}\n"
+    )
+
+    assert [error.split(" ")[:2] for error in errors] == [
+        ["3:10", "E103"],
+        ["5:10", "E105"],
+        ["6:51", "E103"],
+        ["7:35", "E103"],
+    ]
+    assert model is not None
+    assert [one.id for one in model.steps] == ["unnamed_0", "ask", "later"]
+    assert model.steps[2].timeout == "3s"
+    assert ("steps", 1, "approval", "choices") in model.unread
+
+
+def test_a_valid_file_has_nothing_unread() -> None:
+    assert good(HEAD + GREET).unread == frozenset()
+
+
+def test_what_is_no_yaml_is_not_reported_again_as_a_wrong_value() -> None:
+    _, errors = load(f"{HEAD}title: *who\nsteps:\n  - {{id: a, timeout: .inf}}\n")
+
+    assert [error.split(" ")[1] for error in errors] == ["E101", "E101"]
+
+
+@pytest.mark.parametrize("text", ["null\n", "---\n", "- a\n", "hello\n", "3\n"])
+def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
+    model, (error,) = load(text)
+
+    assert model is None
+    assert " E103 a flow file is a mapping, this is " in error
+
+
+def test_a_file_of_another_language_version_is_not_looked_into() -> None:
+    model, errors = load("flowengine: 2\nid: Bad Id\nnew_key: 3\n")
+
+    assert model is None
+    assert errors == ["1:13 E501 language version 2 is not supported; this release reads version 1"]
+
+
+def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:
+    _, errors = load(f"{HEAD}steps:\n  - {{id: a, teleport: {{to: moon}}}}\n")
+
+    assert errors == ["4:13 E102 unknown key 'teleport' in a step"]
+
+
+@pytest.mark.parametrize(("part", "key"), sorted(NOT_YET))
+def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> None:
+    value = {"join": "none", "in": "box"}.get(key, "x")
+    places = {
+        "FlowModel": f"{key}: {value}\n{GREET}",
+        "Defaults": f"defaults: {{{key}: {value}}}\n{GREET}",
+        "Limits": f"limits: {{{key}: {value}}}\n{GREET}",
+        "Secret": f"secrets: {{KEY: {{{key}: {value}}}}}\n{GREET}",
+        "Tool": f"tools: {{t: {{python: 'a:b', {key}: {value}}}}}\n{GREET}",
+        "shell": f"tools: {{t: {{shell: {{argv: [ls], {key}: {value}}}}}}}\n{GREET}",
+        "Step": f"steps:\n  - {{id: a, group: [{{id: b}}], {key}: {value}}}\n",
+        "Compensation": f"steps:\n  - {{id: a, compensate: {{call: b, {key}: {value}}}}}\n",
+        "Handler": f"steps:\n  - {{id: a, on_error: [{{next: end, {key}: {value}}}]}}\n",
+        "Map": f"steps:\n  - {{id: a, map: {{over: 3, {key}: {value}}}}}\n",
+        "Loop": f"steps:\n  - {{id: a, loop: {{until: '${{{{ 1 }}}}', max: 1, {key}: {value}}}}}\n",
+        "Wait": f"steps:\n  - {{id: a, wait: {{{key}: {value}}}}}\n",
+        "Alternative": f"steps:\n  - {{id: a, wait: {{all: [{{id: b, {key}: {value}}}]}}}}\n",
+        "Approval": f"steps:\n  - {{id: a, approval: {{title: b, {key}: {value}}}}}\n",
+    }
+
+    _, errors = load(HEAD + places[part])
+
+    assert any(" E502 not supported yet: " in error for error in errors)
+
+
+def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowengine import registry
+
+    def missing(name: str) -> Any:
+        raise registry.UnknownKind(f"step kind '{name}' needs orbit", hint="pip install orbit")
+
+    monkeypatch.setattr(registry, "kind_class", missing)
+    _, errors = load(f"{HEAD}steps:\n  - {{id: a, run: make}}\n")
+
+    assert errors == ["4:13 E401 step kind 'run' needs orbit"]
+
+
+def parts(value: Any) -> list[Part]:
+    if isinstance(value, Part):
+        inner = [getattr(value, name) for name in value.model_fields_set if hasattr(value, name)]
+        return [value, *parts(inner)]
+    if isinstance(value, dict):
+        return parts(list(value.values()))
+    return [one for item in value for one in parts(item)] if isinstance(value, list) else []
+
+
+FULL = f"""\
+{HEAD}version: "3"
+title: Everything once
+inputs:
+  name: {{type: string, default: "null"}}
+state:
+  notes: {{type: array, default: [], reducer: append}}
+signals: {{paid: {{key: "${{{{ inputs.name }}}}"}}}}
+secrets: {{KEY: {{env: KEY}}}}
+tools:
+  pay: {{http: {{method: POST, url: "https://pay.example.com"}}, retry: 3}}
+defaults: {{retry: 5}}
+limits: {{duration: none}}
+steps:
+  - id: ask
+    approval:
+      title: "Really, ${{{{ inputs.name }}}}?"
+      body: |
+        Two lines:
+          - one # not a comment
+    set: {{notes: "yes"}}
+    next: {{outcome: {{approve: pay, reject: end}}}}
+  - id: pay
+    call: pay
+    with: {{amount: 1.0, note: "a: b"}}
+    on_error: [{{type: Timeout, next: end}}]
+    join: all
+outputs:
+  notes: ${{{{ state.notes }}}}
+"""
+
+
+def test_the_expanded_form_is_the_same_flow_and_expands_to_itself() -> None:
+    model = good(FULL)
+
+    written = expanded(model)
+
+    assert good(written) == model
+    assert expanded(good(written)) == written
+    assert all(part.loc is not None for part in parts(model))
+
+
+def test_the_expanded_form_says_what_a_reducer_makes_of_a_write() -> None:
+    written = expanded(good(FULL))
+
+    assert '      notes: "yes"  # append\n' in written
