@@ -53,6 +53,7 @@ from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Graph
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import Arrival, State, Unit
+from flowengine.kernel.times import format_time
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that is over."""
@@ -247,7 +248,7 @@ def _message(m: Machine, event: Message) -> None:
         "key": event["key"],
         "data": event["data"],
         "id": event["id"],
-        "sent_at": m.now,
+        "sent_at": format_time(event.get("sent", event["at"])),
         "sent_by": event["by"],
         "number": m.state["events"],
     }
@@ -256,14 +257,13 @@ def _message(m: Machine, event: Message) -> None:
 
 
 def _retry(m: Machine, event: RetryAsked) -> None:
+    m.state["last"] = max(m.state["last"], event.get("last", 0))
+    units = m.state["units"]
     for number, _attempt in running(m.state):
-        unit = m.state["units"].get(number)
-        if unit is not None and number == event["unit"]:
-            m.state["running"] -= 1
-            unit["tries"] = 1
-            attempts.run_again(m, unit)
-        elif unit is not None:
-            attempts.resume_cut(m, unit)
+        if number in units and number != event["unit"]:
+            attempts.resume_cut(m, units[number])
+    if event["unit"] in units:
+        attempts.begin_anew(m, units[event["unit"]])
 
 
 def _state_set(m: Machine, event: StateSet) -> None:

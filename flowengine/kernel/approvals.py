@@ -97,7 +97,7 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
         event: The decision, already found to be allowed and well-formed.
     """
     decision: dict[str, Plain] = {k: v for k, v in event.items() if k not in ("type", "wait")}
-    decision["at"] = format_time(event["at"])
+    decision["at"] = format_time(event.get("sent", event["at"]))
     counts_as = counting(wait["record"], event["choice"])
     if counts_as == "approve":
         wait["record"]["votes"].append({"by": event.get("by"), "at": decision["at"]})

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from flowengine.kernel.activations import park
+from flowengine.kernel.activations import park, unpark
 from flowengine.kernel.approvals import ask, open_approval
+from flowengine.kernel.closing import close_scope, stop_attempt
 from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure, may_retry
 from flowengine.kernel.events import ErrorData
@@ -82,12 +83,17 @@ def attempt(m: Machine, unit: Unit) -> None:
     unit["attempt"] += 1
     unit["tries"] += 1
     try:
-        if node.timeout is not None:
-            delay = duration_of(evaluate(Names(m, act, unit), node.timeout), "timeout")
-            unit["timer"] = m.set_timer(delay, "timeout", unit["id"])
+        _limit(m, node, unit)
         _act(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(("attempt_failed", unit["id"], failure))
+
+
+def _limit(m: Machine, node: Node, unit: Unit) -> None:
+    """Set the timer of `timeout`, if there is one."""
+    if node.timeout is not None:
+        delay = duration_of(evaluate(Names(m, m.act_of(unit), unit), node.timeout), "timeout")
+        unit["timer"] = m.set_timer(delay, "timeout", unit["id"])
 
 
 def _act(m: Machine, node: Node, unit: Unit) -> None:
@@ -176,6 +182,8 @@ def resume_cut(m: Machine, unit: Unit) -> None:
     """
     node = m.node(m.act_of(unit))
     m.state["running"] -= 1
+    if "timer" in unit:
+        m.clear_timer(unit.pop("timer"))
     if node.effect != "once" or node.on_crash == "retry":
         run_again(m, unit)
     elif node.on_crash == "ask":
@@ -198,7 +206,31 @@ def uncertain(m: Machine, unit: Unit) -> StepFailure:
 def run_again(m: Machine, unit: Unit) -> None:
     """Run an attempt that was cut off once more, with the same input and the same key."""
     unit["attempt"] += 1
-    run(m, unit)
+    unit["phase"] = "ready"
+    try:
+        _limit(m, m.node(m.act_of(unit)), unit)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+    else:
+        run(m, unit)
+
+
+def begin_anew(m: Machine, unit: Unit) -> None:
+    """Begin the attempt of a unit anew, with its input evaluated again (`retry`, forks).
+
+    Args:
+        m: The advance at work.
+        unit: The unit, whatever it does; if its attempt ran, that is over.
+    """
+    if unit["phase"] == "run":
+        m.state["running"] -= 1
+        unit["phase"] = "ready"
+    elif unit["phase"] == "scope":
+        close_scope(m, m.state["scopes"][unit["scope"]])
+    stop_attempt(m, unit)
+    unpark(m, unit)
+    unit["tries"] = 0
+    attempt(m, unit)
 
 
 def retried(m: Machine, unit: Unit, error: ErrorData) -> bool:

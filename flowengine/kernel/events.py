@@ -6,7 +6,7 @@ attempt, wait or timer that is no longer open is kept in the journal and changes
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from flowengine.kernel.graph import Plain
 
@@ -92,6 +92,8 @@ class Decided(TypedDict, total=False):
     by: str
     via: str
     value: Plain
+    sent: int
+    """When it was made (ms), if it was recorded before it was journaled."""
 
 
 class Message(TypedDict):
@@ -104,6 +106,8 @@ class Message(TypedDict):
     data: Plain
     id: str
     by: str
+    sent: NotRequired[int]
+    """When it was sent (ms), if it was stored before it was journaled."""
 
 
 class CancelAsked(TypedDict):
@@ -120,14 +124,17 @@ class RetryAsked(TypedDict):
     """An operator starts a failed execution again from what failed.
 
     The engine takes the state back to before the event that failed (`back`, its number in the
-    journal) and then applies this one: `unit`, whose result that was, runs again whatever its
-    effect; other attempts that ran then were stopped, and are taken as cut off.
+    journal) and then applies this one: `unit`, whose result that was, begins anew whatever its
+    effect; other attempts that ran then were stopped, and are taken as cut off. A fork begins with
+    the same event.
     """
 
     type: Literal["retry"]
     at: int
     back: int
     unit: int | None
+    last: NotRequired[int]
+    """The last number that was used before going back; none is used twice."""
     by: str
 
 

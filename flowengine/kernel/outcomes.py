@@ -93,6 +93,7 @@ def _round_ended(
     """Test `until` after a round; the next one begins after its pause."""
     assert node.loop is not None
     unit["last"] = output
+    m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
     if "until" in node.loop:
         names = Names(m, m.act_of(unit), unit, past, {"output": output, "outcome": outcome})
         try:
