@@ -242,6 +242,13 @@ class MemoryStore(Store):
             journal.owner = None
             journal.epoch += 1
 
+    def _reopen(self, id: str) -> None:
+        """Open a wait again that was closed: its execution went back to before that."""
+        kept = self._waits[id]
+        kept.wait = kept.wait._replace(decision=None, how=None, closed_at=None, result=None)
+        kept.votes.clear()
+        self._sent = [sent for sent in self._sent if sent.address != ("wait", id)]
+
     def _create(self, execution: str, new: NewExecution) -> None:
         self._created += 1
         record = Execution(
@@ -270,6 +277,8 @@ class MemoryStore(Store):
             self._opened += 1
             wait = Wait(id, execution, journal.record.flow, number, {}, None, [], None, None, None)
             self._waits[id] = _Wait(self._opened, wait)
+        elif self._waits[id].wait.how is not None:
+            self._reopen(id)
         self._waits[id].packed = packed
         for signal in record.get("signals") or ():
             if signal.get("key") is not None:

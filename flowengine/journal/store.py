@@ -121,7 +121,10 @@ class Append(NamedTuple):
     new: NewExecution | None = None
     head: Head | None = None
     opened: Sequence[Mapping[str, Plain]] = ()
-    """Records of waits that opened or changed, as `OpenWait.record` of the kernel."""
+    """Records of waits that opened or changed, as `OpenWait.record` of the kernel.
+
+    One that was closed is pending again, without its votes: its execution went back (`retry`).
+    """
     closed: Sequence[ClosedWait] = ()
     keys: Sequence[tuple[str, str]] = ()
     """(signal, key) pairs under which this execution can be found from now to its end."""
