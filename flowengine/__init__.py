@@ -1,1 +1,89 @@
-"""Durable graph flows: compile, run, wait, resume."""
+"""Durable graph flows: they run, wait for people, survive crashes, and go on.
+
+    import flowengine
+
+    with flowengine.Engine() as engine:
+        result = engine.run("review.yaml", {"folder": "reports"})
+        for wait in result.waits:
+            result = engine.approve(wait["id"]).result
+
+Everything is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
+    from flowengine.engines.flows import Flow, check, load
+    from flowengine.engines.results import (
+        Decision,
+        ExecutionInfo,
+        Reason,
+        Result,
+        Sent,
+        Update,
+        WaitInfo,
+    )
+    from flowengine.errors import (
+        Conflict,
+        FlowEngineError,
+        FlowFileError,
+        InputError,
+        LeaseLost,
+        NotAllowed,
+        NotFound,
+        StoreError,
+        UsageError,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Conflict",
+    "Decision",
+    "Engine",
+    "ExecutionInfo",
+    "Flow",
+    "FlowEngineError",
+    "FlowFileError",
+    "InputError",
+    "LeaseLost",
+    "NotAllowed",
+    "NotFound",
+    "Reason",
+    "Result",
+    "Sent",
+    "StoreError",
+    "Update",
+    "UsageError",
+    "WaitInfo",
+    "check",
+    "load",
+]
+
+_HOMES = {
+    "Engine": "engines.engine",
+    "Flow": "engines.flows",
+    "check": "engines.flows",
+    "load": "engines.flows",
+    **dict.fromkeys(
+        ("Decision", "ExecutionInfo", "Reason", "Result", "Sent", "Update", "WaitInfo"),
+        "engines.results",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'flowengine' has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"flowengine.{_HOMES.get(name, 'errors')}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
