@@ -1,0 +1,50 @@
+"""What the README shows: kill -9 in the middle, resume, and nothing finished is done again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import Any
+
+from tests.examples.conftest import EXAMPLES, PROGRAM, Shell
+
+
+def test_a_killed_run_is_resumed_without_repeating_finished_parts(flowengine: Shell) -> None:
+    command = [str(PROGRAM), "run", str(EXAMPLES / "slow.yaml"), "--id", "slow1"]
+    running = subprocess.Popen(
+        command,
+        cwd=flowengine.folder,
+        env=flowengine.env,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    until_done(flowengine, 2)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+
+    done = flowengine("--json", "resume", "slow1").json()
+
+    assert done["outputs"] == {"parts": ["done"] * 5}
+    attempts = [step["attempts"] for step in parts(flowengine)]
+    assert attempts == [1, 1, 2, 1, 1]
+
+
+def until_done(flowengine: Shell, count: int) -> None:
+    """Return when so many parts are done and the next one has begun."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        statuses = [step["status"] for step in parts(flowengine)]
+        if statuses.count("succeeded") == count and "running" in statuses:
+            return
+    raise AssertionError("the parts did not run")
+
+
+def parts(flowengine: Shell) -> list[dict[str, Any]]:
+    listed = flowengine("--json", "list").json()
+    if not listed:
+        return []
+    steps: list[dict[str, Any]] = flowengine("--json", "show", "slow1").json()["steps"]
+    return [step for step in steps if str(step["address"]).startswith("part[")]
