@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
+
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import Flow, check, load
     from flowengine.engines.results import (
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Conflict",
@@ -76,6 +76,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("flowengine")
     if name not in __all__:
         raise AttributeError(f"module 'flowengine' has no attribute {name!r}")
     from importlib import import_module
@@ -86,4 +90,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__})
