@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowengine.flow.expressions.check import check
+    from flowengine.flow.expressions.checker import check
     from flowengine.flow.expressions.evaluator import CelEvaluator
     from flowengine.flow.expressions.interface import Checked, Names, Note, Problem, Want
     from flowengine.flow.expressions.template import Piece, TemplateError, split_text
@@ -42,7 +42,7 @@ _HOMES = {
     "Problem": "interface",
     "TemplateError": "template",
     "Want": "interface",
-    "check": "check",
+    "check": "checker",
     "split_text": "template",
 }
 

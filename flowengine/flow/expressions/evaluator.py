@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.kernel.graph import Names, Plain
+from flowengine.flow.expressions import program
+from flowengine.flow.expressions.paths import NoValue, name_of
+from flowengine.kernel.graph import EvaluationError, Names, Plain
 
 
 class CelEvaluator:
@@ -15,11 +17,12 @@ class CelEvaluator:
         file: The flow's file or id, for error messages.
     """
 
-    __slots__ = ("_file", "_records")
+    __slots__ = ("_file", "_records", "_runs")
 
     def __init__(self, records: list[dict[str, Any]], file: str) -> None:
         self._records = records
         self._file = file
+        self._runs: list[program.Run | None] = [None] * len(records)
 
     def evaluate(self, expression: int, names: Names) -> Plain:
         """Return the value of expression number `expression`.
@@ -29,12 +32,18 @@ class CelEvaluator:
             names: The values of root names.
 
         Returns:
-            Plain data.
+            Plain data. What a single path gives is the stored value itself.
 
         Raises:
             EvaluationError: It has no value here.
         """
-        raise NotImplementedError
+        run = self._runs[expression] or self._link(expression)
+        try:
+            return run(names)
+        except NoValue as error:
+            raise self._error(str(error), expression) from None
+        except RecursionError:
+            raise self._error("a value is nested too deeply", expression) from None
 
     def text(self, value: Plain, expression: int) -> str:
         """Return a value as text in a template.
@@ -44,9 +53,52 @@ class CelEvaluator:
             expression: Its number, for error messages.
 
         Returns:
-            The text.
+            The text: of a number without a needless `.0`, of a bool `true` or `false`.
 
         Raises:
             EvaluationError: The value is a list, a map, null or bytes.
         """
-        raise NotImplementedError
+        if isinstance(value, str):
+            return value
+        if isinstance(value, (bool, int, float)):
+            from flowengine.flow.expressions.functions import number_text
+
+            try:
+                return number_text(value)
+            except NoValue as error:
+                raise self._error(str(error), expression) from None
+        hint = "default(…, '')" if value is None else "json(…)"
+        raise self._error(
+            f"a part of a text is text, a number, or true or false; this is {name_of(value)}: "
+            f"write {hint}",
+            expression,
+        )
+
+    def _link(self, expression: int) -> program.Run:
+        """Make the function that evaluates an expression."""
+        record = self._records[expression]
+        run = program.build(record["node"])
+        if record.get("bool"):
+            linked = _condition(run)
+        elif record["node"][0] in {"path", "const", "list", "map", "null", "has"}:
+            linked = run
+        else:
+            linked = _plain(run)
+        self._runs[expression] = linked
+        return linked
+
+    def _error(self, message: str, expression: int) -> EvaluationError:
+        """Return the error with its place."""
+        line, column, *source = self._records[expression].get("at", [0, 0])
+        place = f"{self._file}:{line}:{column}" if line else self._file
+        data = {"file": self._file, "line": line, "column": column, "source": "".join(source)}
+        return EvaluationError(f"{place}: {message}", data)
+
+
+def _condition(run: program.Run) -> program.Run:
+    return lambda names: program.truth(run(names))
+
+
+def _plain(run: program.Run) -> program.Run:
+    """Turn times and durations into text."""
+    return lambda names: program.plain(run(names))

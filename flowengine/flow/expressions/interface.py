@@ -32,9 +32,9 @@ class Names(NamedTuple):
     Two keys beyond JSON Schema: `x-secret: true` marks a value no operator takes (E403), and
     `x-sources: {name: schema}` a value that comes from one of several steps, so that a path into it
     has to fit each of them."""
-    hidden: dict[str, Note] = {}
+    hidden: dict[str, Note] = {}  # noqa: RUF012 - never written to
     """Names that exist but cannot be used here, by dotted path: `steps.later`, `secrets`."""
-    uncertain: dict[str, Note] = {}
+    uncertain: dict[str, Note] = {}  # noqa: RUF012 - never written to
     """Values that may be null here although their schema does not say so, by dotted path:
     `steps.maybe.output`. A path that leads through one gives the note (a warning), unless it
     stands in `default` or `has`, or the expression tests the value against null or names the
@@ -56,8 +56,7 @@ class Checked(NamedTuple):
     """An expression that was checked."""
 
     record: dict[str, Any]
-    """What the evaluator needs: plain data, for `CompiledFlow["expressions"]`. Put the place of the
-    expression into it under `at` as `[line, column]`."""
+    """What the evaluator needs: plain data, for `CompiledFlow["expressions"]`; see `placed`."""
     schema: Schema
     """JSON Schema of the value; `{}` if unknown."""
     references: list[Path]
@@ -65,3 +64,15 @@ class Checked(NamedTuple):
     problems: list[Problem]
     path: Path | None = None
     """The path, if the expression is exactly one."""
+
+    def placed(self, line: int, column: int) -> dict[str, Any]:
+        """Return the record with the place of the expression in the file, for error messages.
+
+        Args:
+            line: Its line, from 1.
+            column: Its column, from 1.
+
+        Returns:
+            The record; what is under `at` is no part of its meaning (nor of a structural hash).
+        """
+        return {**self.record, "at": [line, column, *self.record["at"][2:]]}

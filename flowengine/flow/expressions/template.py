@@ -60,7 +60,7 @@ def split_text(text: str) -> list[str | Piece]:
     parts: list[str | Piece] = []
     literal = ""
     at = 0
-    for match in iter(lambda: _OPEN.search(text, at), None):
+    while match := _OPEN.search(text, at):
         literal += text[at : match.start()]
         if match.group() == "$${{":
             literal += "${{"
@@ -106,7 +106,7 @@ def _end_of_expression(text: str, start: int) -> int:
         elif text.startswith("//", at):
             line = text.find("\n", at)
             close = text.find("}}", at)
-            at = line if 0 <= line and (close < 0 or line < close) else close
+            at = line if line >= 0 and (close < 0 or line < close) else close
             if at < 0:
                 break
         elif char == "{":

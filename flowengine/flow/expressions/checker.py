@@ -1,0 +1,549 @@
+"""Checking one expression: names, types, and the record that evaluates it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from flowengine.flow.expressions import cel, complaints, names as naming, types
+from flowengine.flow.expressions.fragment import Fragment
+from flowengine.flow.expressions.interface import Checked, Names, Path, Problem, Schema, Want
+from flowengine.flow.expressions.names import Segment
+from flowengine.flow.expressions.program import Tree
+from flowengine.flow.expressions.signatures import (
+    MACROS,
+    METHODS,
+    NAMESPACES,
+    SIGNATURES,
+    STANDARD,
+    TIME_PARTS,
+    TYPE_NAMES,
+    Argument,
+    Signature,
+)
+from flowengine.flow.expressions.syntax import (
+    Binary,
+    Call,
+    Entries,
+    ExpressionSyntaxError,
+    Index,
+    Items,
+    Literal,
+    Name,
+    Node,
+    Select,
+    Ternary,
+    Unary,
+    parse,
+)
+from flowengine.flow.expressions.types import article, kind
+
+MAX_SUMS = 100
+"""Plus signs in one expression; what they can make of long texts stays bounded."""
+
+
+class Typed(NamedTuple):
+    """A part of an expression: how to evaluate it, and what it gives."""
+
+    node: Tree
+    schema: Schema = types.ANY
+
+    @property
+    def items(self) -> Schema:
+        """The schema of its items, if it is a list."""
+        schema, root = types.resolve(types.without_null(self.schema), self.schema)
+        inner, root = types.items_of(schema, root)
+        return types.self_contained(inner, root)
+
+
+UNKNOWN = Typed(["const", None])
+"""In place of what is wrong, so that nothing follows from it."""
+
+
+class _Uncertain(NamedTuple):
+    """A path that leads through a value which may be null."""
+
+    value: str
+    problem: Problem
+
+
+def check(source: str, names: Names, want: Want = "any") -> Checked:
+    """Check an expression against the names of its place.
+
+    Args:
+        source: The expression, without `${{ }}`.
+        names: What it sees.
+        want: What its place takes.
+
+    Returns:
+        The record to evaluate it by, its type, what it names, and what is wrong with it.
+    """
+    try:
+        tree = parse(source)
+    except ExpressionSyntaxError as error:
+        problem = Problem("E302", error.offset, error.length, error.message, error.hint)
+        return Checked({"node": UNKNOWN.node, "at": [0, 0, source]}, {}, [], [problem])
+    return _Check(source, tree, names).result(want)
+
+
+class _Check:
+    """The check of one expression."""
+
+    def __init__(self, source: str, tree: Node, names: Names) -> None:
+        self.source = source
+        self.tree = tree
+        self.names = names
+        self.local: frozenset[str] = frozenset()
+        """Names of the items of the loops around."""
+        self.problems: list[Problem] = []
+        self.references: dict[Path, None] = {}
+        self.tested: set[str] = set()
+        self.uncertain: list[_Uncertain] = []
+
+    def result(self, want: Want) -> Checked:
+        sums = self.source.count("+")
+        typed = self.value(self.tree)
+        if sums > MAX_SUMS and not self.problems:
+            self.report("E302", self.tree, f"more than {MAX_SUMS} '+' in one expression",
+                        "put the parts into a list and join() them")  # fmt: skip
+        self._check_want(typed, want)
+        for value, problem in self.uncertain:
+            beside = tuple(value.split(".")[:-1])
+            named = {(*beside, "status"), (*beside, "outcome")}
+            if value not in self.tested and not named & self.references.keys():
+                self.problems.append(problem)
+        record: dict[str, Any] = {"node": typed.node, "at": [0, 0, self.source]}
+        if want == "bool":
+            record["bool"] = True
+        problems = sorted(self.problems, key=lambda problem: (problem.offset, problem.code))
+        path = self._whole_path(typed)
+        return Checked(record, _plain(typed.schema), list(self.references), problems, path)
+
+    def _whole_path(self, typed: Typed) -> Path | None:
+        """Return the path, if the expression is exactly one of constant text keys."""
+        if typed.node[0] != "path" or not all(isinstance(key, str) for key in typed.node[2]):
+            return None
+        return (typed.node[1], *typed.node[2])
+
+    def report(
+        self, code: str, node: Node, message: str, hint: str | None = None, end: int | None = None
+    ) -> None:
+        """Note a problem, at a tree's own place: its operator, its name, its whole path."""
+        start, stop = node.start, node.end if end is None else end
+        if isinstance(node, (Binary, Ternary)):
+            start, stop = node.at, node.at + len(node.op if isinstance(node, Binary) else "?")
+        elif isinstance(node, Call):
+            start, stop = node.at, node.at + len(node.name)
+        elif isinstance(node, Unary):
+            stop = start + len(node.op)
+        problem = Problem(code, start, max(stop - start, 1), message, hint)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _check_want(self, typed: Typed, want: Want) -> None:
+        """Check the type of the whole against its place."""
+        if types.SECRET in typed.schema:
+            return
+        word = kind(typed.schema)
+        whole = self.tree
+        span = Name("", whole.start, self._end_of_line(whole))
+        if want == "bool" and word not in {None, "boolean"}:
+            hint = complaints.CONDITION_HINTS.get(word)
+            self.report("E303", span, f"a condition is true or false; this is {article(typed.schema)}", hint)  # fmt: skip
+        elif want == "text" and word in {"array", "object", "null", "bytes"}:
+            hint = {"null": "write default(…, '')", "bytes": "write string(…)"}.get(
+                word, "write json(…)"
+            )
+            self.report("E307", span, f"a part of a text is text, a number, or true or false; this is {article(typed.schema)}", hint)  # fmt: skip
+        elif word == "type":
+            self.report("E311", span, "a type is no value")
+
+    def _end_of_line(self, node: Node) -> int:
+        """Return where a tree ends, or its first line."""
+        line = self.source.find("\n", node.start)
+        return node.end if line < 0 else min(node.end, line)
+
+    # Values
+
+    def value(self, node: Node, lenient: bool = False) -> Typed:
+        """Return how to evaluate a tree, by whatever means are cheapest."""
+        if isinstance(node, Literal) and not node.text.endswith(("u", "U")):
+            return Typed(["const", node.value], _of_constant(node.value))
+        if isinstance(node, (Name, Select, Index)):
+            return self._path(node, lenient)
+        if isinstance(node, Call):
+            return self._call(node)
+        if isinstance(node, Ternary):
+            return self._ternary(node)
+        if isinstance(node, Items):
+            parts = [self.value(item) for item in node.items]
+            inner = types.common([_plain(part.schema) for part in parts]) if parts else types.ANY
+            return Typed(["list", [part.node for part in parts]], types.list_of(inner))
+        if isinstance(node, Entries):
+            return self._entries(node)
+        if _null_test(node):
+            return self._null_test(node)
+        return self._fragment(node)
+
+    def _ternary(self, node: Ternary) -> Typed:
+        test = self._condition(node.condition)
+        yes, no = self.value(node.yes), self.value(node.no)
+        branches = [one.schema for one in (yes, no) if kind(one.schema) != "null"]
+        schema = types.common(branches) if branches else types.NULL
+        if len(branches) == 1:
+            schema = types.or_null(schema)
+        return Typed(["if", test.node, yes.node, no.node], schema)
+
+    def _condition(self, node: Node) -> Typed:
+        """Return a part that has to be true or false."""
+        typed = self.value(node)
+        word = kind(typed.schema)
+        if word not in {None, "boolean"}:
+            message = f"a condition is true or false; this is {article(typed.schema)}"
+            self.report("E303", node, message, complaints.CONDITION_HINTS.get(word))
+        return typed
+
+    def _entries(self, node: Entries) -> Typed:
+        entries: dict[str, Tree] = {}
+        computed: list[list[Any]] = []
+        properties: dict[str, Schema] = {}
+        for key, value in node.entries:
+            typed = self.value(value)
+            if not isinstance(key, Literal):
+                computed.append([[self._argument_of(key, "the key of a map").node], typed.node])
+            elif not isinstance(key.value, str):
+                self.report("E311", key, "the keys of a map are texts", f"write '{key.text}'")
+            elif key.value in entries:
+                self.report("E302", key, f"the key '{key.value}' appears twice")
+            else:
+                entries[key.value] = typed.node
+                properties[key.value] = _plain(typed.schema)
+        schema = types.MAP
+        if not computed:
+            schema = {"type": "object", "properties": properties, "required": sorted(properties),
+                      "additionalProperties": False}  # fmt: skip
+        pairs = [[key, entries[key]] for key in sorted(entries)]
+        return Typed(["map", [*pairs, *computed]], schema)
+
+    def _argument_of(self, node: Node, what: str) -> Typed:
+        """Return a part that has to be text."""
+        typed = self.value(node)
+        if kind(typed.schema) not in {None, "string"}:
+            self.report("E311", node, f"{what} is text; this is {article(typed.schema)}")
+        return typed
+
+    def _null_test(self, node: Any) -> Typed:
+        operand = node.right if _is_null(node.left) else node.left
+        typed = self.value(operand)
+        if typed.node[0] == "path":
+            self.tested.add(".".join(str(key) for key in (typed.node[1], *typed.node[2])))
+        return Typed(["null", typed.node, node.op == "=="], types.BOOL)
+
+    # Paths
+
+    def _path(self, node: Node, lenient: bool) -> Typed:
+        """Return the value of a name, and of what hangs on it."""
+        base, rest = _chain(node)
+        segments = [self._segment(part) for part in rest]
+        keys = [one.key if one.key is not None else [tree] for one, tree in segments]
+        pure = [one for one, _ in segments]
+        if not isinstance(base, Name):
+            return self._inside(base, pure, keys, rest, lenient)
+        if not self._visible(base):
+            return self._unknown_name(base)
+        found = naming.follow(self.names, base.name, pure)
+        if base.name not in self.local:
+            self.references.setdefault(naming.reference(base.name, pure))
+        ends = [base.end, *[part.end for part in rest]]
+        if found.trouble:
+            note = found.trouble.note
+            self.report(note.code, node, note.message, note.hint, ends[found.trouble.keys])
+            return UNKNOWN
+        if found.uncertain:
+            self._lead_through(found.uncertain, node, lenient)
+        if types.SECRET in found.schema and node is not self.tree:
+            self.report("E403", node, "a secret cannot be used in an expression, only alone")
+            return UNKNOWN
+        return Typed(["path", base.name, keys], types.self_contained(found.schema, found.root))
+
+    def _visible(self, base: Name) -> bool:
+        roots = self.names.schema.get("properties", {})
+        return base.name in roots or base.name in self.names.hidden
+
+    def _unknown_name(self, base: Name) -> Typed:
+        if base.name in TYPE_NAMES:
+            return self._fragment(base)
+        roots = self.names.schema.get("properties", {})
+        hint = naming.suggestion(base.name, roots)
+        if base.name in SIGNATURES or base.name in STANDARD:
+            hint = f"'{base.name}' is a function: write {base.name}(…)"
+        elif hint is None and roots:
+            hint = f"visible here: {', '.join(sorted(roots))}; a text is written in quotes"
+        self.report("E301", base, f"'{base.name}' is not declared", hint)
+        return UNKNOWN
+
+    def _lead_through(self, value: str, node: Node, lenient: bool) -> None:
+        """Note that a path leads through a value that may be null."""
+        if lenient:
+            self.tested.add(value)
+            return
+        note = self.names.uncertain[value]
+        length = max(self._end_of_line(node) - node.start, 1)
+        problem = Problem(note.code, node.start, length, note.message, note.hint, warning=True)
+        self.uncertain.append(_Uncertain(value, problem))
+
+    def _segment(self, part: Node) -> tuple[Segment, Tree]:
+        """Return one key of a path, and how to evaluate it if it is computed."""
+        if isinstance(part, Select):
+            return Segment(part.field, types.ANY), []
+        index = part.key if isinstance(part, Index) else part
+        constant = index.value if isinstance(index, Literal) else None
+        if isinstance(constant, str) or (isinstance(constant, int) and constant is not True):
+            return Segment(constant, types.ANY), []
+        typed = self.value(index)
+        return Segment(None, typed.schema), typed.node
+
+    def _inside(
+        self, base: Node, segments: list[Segment], keys: list[Any], rest: list[Node], lenient: bool
+    ) -> Typed:
+        """Return a path into what is no name: `f(x).y`, `[1, 2][0]`."""
+        typed = self.value(base, lenient)
+        inner = Names({"properties": {"value": typed.schema}})
+        found = naming.follow(inner, "value", segments)
+        if found.trouble:
+            part = rest[found.trouble.keys - 1]
+            note = found.trouble.note
+            message = note.message.replace("'value'", "this").replace("value", "this")
+            self.report(note.code, Name("", base.start, part.end), message)
+            return UNKNOWN
+        schema = types.self_contained(found.schema, found.root)
+        return Typed(["get", typed.node, keys], schema)
+
+    # Calls
+
+    def _call(self, node: Call) -> Typed:
+        if self._in_namespace(node):
+            return self._fragment(node)
+        if node.name == "has" and node.target is None:
+            return self._has(node)
+        if node.target is not None and node.name in MACROS:
+            return self._macro(node, node.target)
+        if node.name in TIME_PARTS and node.target is not None and len(node.args) == 1:
+            zone = self._argument_of(node.args[0], "a time zone")
+            time = self.value(node.target)
+            part: Tree = ["const", node.name]
+            return Typed(["call", "time_part", [time.node, part, zone.node]], types.INT)
+        signature = SIGNATURES.get(node.name)
+        if signature is None:
+            return self._fragment(node) if self._exists(node) else UNKNOWN
+        if node.target is None and node.name in METHODS and node.name != "size":
+            self.report("E302", node, f"{node.name}() is called on its first argument",
+                        f"write x.{node.name}(…)")  # fmt: skip
+            return UNKNOWN
+        if node.target is not None and node.name not in METHODS:
+            self.report("E302", node, f"{node.name}() stands alone",
+                        f"write {node.name}(…) with all its arguments in the brackets")  # fmt: skip
+            return UNKNOWN
+        return self._own_function(node, signature)
+
+    def _in_namespace(self, node: Call) -> bool:
+        """Say whether this is a function such as `math.abs`."""
+        space = node.target
+        if not isinstance(space, Name) or space.name not in NAMESPACES or self._visible(space):
+            return False
+        return node.name in NAMESPACES[space.name]
+
+    def _exists(self, node: Call) -> bool:
+        """Check that a function is one of CEL."""
+        if node.name in STANDARD or node.name in TIME_PARTS:
+            return True
+        space = node.target.name if isinstance(node.target, Name) else ""
+        known = NAMESPACES.get(space, SIGNATURES.keys() | STANDARD | TIME_PARTS | MACROS)
+        hint = naming.suggestion(node.name, sorted(known))
+        self.report("E301", node, f"there is no function '{node.name}'", hint)
+        for part in (*node.args, *([node.target] if node.target and not space else [])):
+            self.value(part)
+        return False
+
+    def _has(self, node: Call) -> Typed:
+        if len(node.args) != 1 or not isinstance(node.args[0], (Select, Index)):
+            self.report("E302", node, "has() takes one path", "write has(inputs.name)")
+            return UNKNOWN
+        return Typed(["has", self.value(node.args[0], lenient=True).node], types.BOOL)
+
+    def _own_function(self, node: Call, signature: Signature) -> Typed:
+        arguments = [*([node.target] if node.target else []), *node.args]
+        least = len(signature.takes) - signature.optional
+        if len(arguments) < least or (
+            len(arguments) > len(signature.takes) and not signature.variadic
+        ):
+            expected = f"at least {least}" if signature.variadic or signature.optional else least
+            self.report("E311", node, f"{node.name}() takes {expected} arguments, not {len(arguments)}")  # fmt: skip
+            return UNKNOWN
+        lenient = node.name == "default"
+        typed = [self.value(argument, lenient) for argument in arguments]
+        for count, (argument, one) in enumerate(zip(arguments, typed, strict=True)):
+            takes = signature.takes[min(count, len(signature.takes) - 1)]
+            self._check_argument(node, argument, one, takes)
+        described = [self._described(one, lenient) for one in typed]
+        nodes = [one.node for one in typed]
+        tree: Tree = ["default", nodes] if lenient else ["call", node.name, nodes]
+        return Typed(tree, signature.gives(described))
+
+    def _described(self, typed: Typed, lenient: bool) -> Argument:
+        schema = types.without_null(typed.schema) if lenient else typed.schema
+        return Argument(schema, typed.items)
+
+    def _check_argument(self, call: Call, node: Node, typed: Typed, takes: frozenset[str]) -> None:
+        word = kind(typed.schema)
+        if takes and word is not None and word not in takes:
+            expected = " or ".join(types.WORDS[name] for name in sorted(takes))
+            message = f"{call.name}() takes {expected}; this is {article(typed.schema)}"
+            self.report("E311", Name("", node.start, node.end), message)
+
+    def _macro(self, node: Call, target: Node) -> Typed:
+        over = self.value(target)
+        word = kind(types.without_null(over.schema))
+        if word == "object":
+            self.report("E312", node, f"{node.name}() cannot go over a map: its keys have no order",
+                        f"write keys(…).{node.name}(…) or entries(…).{node.name}(…)")  # fmt: skip
+        elif word not in {None, "array"}:
+            self.report("E311", node, f"{node.name}() goes over a list, not {article(over.schema)}")
+        most = 3 if node.name == "map" else 2
+        if not 2 <= len(node.args) <= most or not isinstance(node.args[0], Name):
+            self.report("E302", node, f"{node.name}() takes a name for the item and an expression",
+                        f"write .{node.name}(x, …)")  # fmt: skip
+            return UNKNOWN
+        name = node.args[0].name
+        outer = self.names, self.local
+        self.names, self.local = self._with_item(name, over.items), self.local | {name}
+        if node.name == "map":
+            tests = [self._condition(test) for test in node.args[1:-1]]
+            bodies = [*tests, self.value(node.args[-1])]
+            schema = types.list_of(_plain(bodies[-1].schema))
+        else:
+            bodies = [self._condition(node.args[1])]
+            schema = over.schema if node.name == "filter" else types.BOOL
+        self.names, self.local = outer
+        nodes = [body.node for body in bodies]
+        return Typed(["loop", node.name, over.node, name, nodes], schema)
+
+    def _with_item(self, name: str, schema: Schema) -> Names:
+        """Return the names inside a loop."""
+        properties = {**self.names.schema.get("properties", {}), name: schema}
+        hidden = {
+            dotted: note
+            for dotted, note in self.names.hidden.items()
+            if dotted.split(".")[0] != name
+        }
+        return self.names._replace(
+            schema={**self.names.schema, "properties": properties}, hidden=hidden
+        )
+
+    # Operators
+
+    def _fragment(self, node: Node) -> Typed:
+        """Return what the library evaluates, once its types are right."""
+        known: dict[int, Typed] = {}
+
+        def slot(part: Node) -> tuple[Tree, Schema, Schema]:
+            if id(part) not in known:
+                known[id(part)] = self.value(part)
+            typed = known[id(part)]
+            return typed.node, typed.schema, typed.items
+
+        mixed: set[int] = set()
+        before = len(self.problems)
+        while True:
+            fragment = Fragment(slot, self._is_raw, mixed)
+            fragment.write(node)
+            found = cel.check(fragment.text, len(fragment.slots))
+            if isinstance(found, dict):
+                self._check_enums(node, known)
+                return Typed(["cel", fragment.text, fragment.slots], found)
+            again, rest = complaints.sort_out(found, fragment)
+            if rest or not again - mixed:
+                break
+            mixed |= again
+        if len(self.problems) == before or rest:
+            for complaint in rest:
+                problem = complaints.in_words(complaint, fragment.origin(complaint.offset))
+                self.report(problem.code, problem.node, problem.message, problem.hint)
+        return UNKNOWN
+
+    def _is_raw(self, node: Node) -> bool:
+        """Say whether the library gets a tree as it is; else a slot stands for it."""
+        if isinstance(node, Name):
+            return not self._visible(node) and (node.name in TYPE_NAMES or node.name in NAMESPACES)
+        if isinstance(node, Call):
+            own = node.name in SIGNATURES or node.name == "has" or (node.name in MACROS and node.target)  # fmt: skip
+            zoned = node.name in TIME_PARTS and len(node.args) == 1
+            return self._in_namespace(node) or (not own and not zoned and self._exists(node))
+        if isinstance(node, Binary):
+            return not _null_test(node)
+        return isinstance(node, (Literal, Items, Unary, Ternary))
+
+    def _check_enums(self, node: Node, known: dict[int, Typed]) -> None:
+        """Refuse comparisons of an enum with texts that it does not contain."""
+        if isinstance(node, Binary):
+            if node.op in {"==", "!=", "in"}:
+                self._check_enum(node.left, node.right, known)
+                self._check_enum(node.right, node.left, known)
+            self._check_enums(node.left, known)
+            self._check_enums(node.right, known)
+        elif isinstance(node, Unary):
+            self._check_enums(node.operand, known)
+        elif isinstance(node, Ternary):
+            for part in (node.condition, node.yes, node.no):
+                self._check_enums(part, known)
+
+    def _check_enum(self, side: Node, other: Node, known: dict[int, Typed]) -> None:
+        schema = known[id(side)].schema if id(side) in known else {}
+        schema = types.without_null(schema)
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if not isinstance(values, list):
+            return
+        for literal in other.items if isinstance(other, Items) else [other]:
+            if isinstance(literal, Literal) and literal.value not in values:
+                texts = [value for value in values if isinstance(value, str)]
+                hint = naming.suggestion(str(literal.value), texts)
+                shown = ", ".join(repr(value) for value in values)
+                self.report("E311", literal, f"this can never be {literal.text}: it is one of {shown}", hint)  # fmt: skip
+
+
+def _chain(node: Node) -> tuple[Node, list[Node]]:
+    """Take a path apart: what it begins with, and the selections on it in order."""
+    rest: list[Node] = []
+    while isinstance(node, (Select, Index)):
+        rest.append(node)
+        node = node.base
+    return node, rest[::-1]
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Literal) and node.value is None
+
+
+def _null_test(node: Node) -> bool:
+    """Say whether this compares something with null."""
+    return (
+        isinstance(node, Binary)
+        and node.op in {"==", "!="}
+        and (_is_null(node.left) or _is_null(node.right))
+    )
+
+
+def _of_constant(value: Any) -> Schema:
+    """Return the schema of a constant."""
+    if value is None:
+        return types.NULL
+    schemas = {bool: types.BOOL, int: types.INT, float: types.DOUBLE, str: types.TEXT}
+    return schemas.get(type(value), types.BYTES)
+
+
+def _plain(schema: Schema) -> Schema:
+    """Return the JSON Schema of a value once it has left the expression."""
+    if types.CEL not in schema:
+        return schema
+    if kind(schema) == "timestamp":
+        return {"type": "string", "format": "date-time"}
+    return types.TEXT if kind(schema) == "duration" else types.ANY

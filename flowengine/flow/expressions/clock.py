@@ -1,0 +1,235 @@
+"""Times in expressions: reading, writing, zones. Zones come from the `tzdata` package, so that they
+are the same on every machine."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import re
+
+from flowengine.flow.expressions.paths import NoValue, name_of
+from flowengine.kernel.graph import Plain
+
+_RFC3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)"
+)  # fmt: skip
+_OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
+_LETTERS = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
+_MONTHS = (
+    "January February March April May June July August September October November December"
+).split()
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+
+
+def moment(value: Plain) -> datetime.datetime:
+    """Return the time that a value stands for.
+
+    Args:
+        value: A time of CEL, or RFC 3339 text.
+
+    Returns:
+        The time, in UTC.
+
+    Raises:
+        NoValue: It is no time.
+    """
+    if isinstance(value, datetime.datetime):
+        return value
+    if not isinstance(value, str):
+        raise NoValue(f"a time is needed here, not {name_of(value)}")
+    match = _RFC3339.fullmatch(value)
+    try:
+        if match is None:
+            raise ValueError
+        digits = match[1] or ""
+        text = value.upper().replace(" ", "T").replace("Z", "+00:00")
+        text = text.replace(f".{digits}", f".{digits[:6]:0<6}") if digits else text
+        return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        raise NoValue(f"'{value}' is no time; write 2026-11-20T09:00:00Z") from None
+
+
+def time_text(value: datetime.datetime) -> str:
+    """Return a time as RFC 3339 text in UTC.
+
+    Args:
+        value: The time.
+
+    Returns:
+        The text; fractions of a second only where there are any.
+    """
+    utc = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    whole, _, fraction = utc.isoformat(timespec="microseconds").partition(".")
+    fraction = fraction.rstrip("0")
+    return f"{whole}.{fraction}Z" if fraction else f"{whole}Z"
+
+
+def duration_text(value: datetime.timedelta) -> str:
+    """Return a duration as the flow language writes it: `1h30m`.
+
+    Args:
+        value: The duration.
+
+    Returns:
+        The text.
+
+    Raises:
+        NoValue: It is negative, or no whole number of milliseconds.
+    """
+    from flowengine.kernel.times import format_duration
+
+    ms, rest = divmod(value, datetime.timedelta(milliseconds=1))
+    if ms < 0 or rest:
+        raise NoValue("a duration is a whole number of milliseconds and not negative")
+    return format_duration(ms)
+
+
+def zone_of(name: str) -> datetime.tzinfo:
+    """Return a time zone.
+
+    Args:
+        name: `UTC`, an offset such as `+02:00`, or a name such as `Europe/Paris`.
+
+    Returns:
+        The zone.
+
+    Raises:
+        NoValue: There is none of that name.
+    """
+    if name == "UTC":
+        return datetime.UTC
+    match = _OFFSET.fullmatch(name)
+    if match and int(match[2]) < 24 and int(match[3]) < 60:
+        offset = datetime.timedelta(hours=int(match[2]), minutes=int(match[3]))
+        return datetime.timezone(-offset if match[1] == "-" else offset)
+    if name not in _zone_names():
+        raise NoValue(f"there is no time zone '{name}'; write one such as 'Europe/Paris'")
+    return _load_zone(name)
+
+
+@functools.cache
+def _zone_names() -> frozenset[str]:
+    """Return the names of all zones."""
+    from importlib.resources import files
+
+    return frozenset(files("tzdata").joinpath("zones").read_text("utf-8").split())
+
+
+@functools.cache
+def _load_zone(name: str) -> datetime.tzinfo:
+    """Read a zone that is known to exist."""
+    from importlib.resources import files
+    from zoneinfo import ZoneInfo
+
+    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, name)
+
+
+def _in_zone(time: datetime.datetime, zone: str) -> datetime.datetime:
+    """Return the same moment as clocks in a zone show it."""
+    try:
+        return time.astimezone(zone_of(zone))
+    except OverflowError:
+        raise NoValue("the time is out of range in this zone") from None
+
+
+def part_of(time: datetime.datetime, part: str, zone: str) -> int:
+    """Return what CEL's `getHours(zone)` and its kin give.
+
+    Args:
+        time: The moment.
+        part: The name of the CEL function.
+        zone: The zone.
+
+    Returns:
+        The number.
+    """
+    local = _in_zone(time, zone)
+    parts = {
+        "getFullYear": local.year,
+        "getMonth": local.month - 1,
+        "getDate": local.day,
+        "getDayOfMonth": local.day - 1,
+        "getDayOfWeek": local.isoweekday() % 7,
+        "getDayOfYear": local.timetuple().tm_yday - 1,
+        "getHours": local.hour,
+        "getMinutes": local.minute,
+        "getSeconds": local.second,
+        "getMilliseconds": local.microsecond // 1000,
+    }
+    return parts[part]
+
+
+def format_time(time: datetime.datetime, pattern: str, zone: str) -> str:
+    """Return a time as text.
+
+    Args:
+        time: The moment.
+        pattern: Letters of Unicode date patterns; text in single quotes stands for itself.
+        zone: The zone whose clocks it is shown by.
+
+    Returns:
+        The text, in English where it has words.
+
+    Raises:
+        NoValue: A letter means nothing.
+    """
+    local = _in_zone(time, zone)
+    shown = []
+    for match in _LETTERS.finditer(pattern):
+        piece = match.group()
+        if match[1] is None:
+            shown.append(_quoted(piece) if piece.startswith("'") else piece)
+            continue
+        text = _field(local, piece)
+        if text is None:
+            raise NoValue(
+                f"format_time() knows no '{piece}'; it knows yyyy yy MMMM MMM MM M dd d EEEE EEE "
+                "HH H hh h mm m ss s SSS a XXX VV, and 'text' in quotes"
+            )
+        shown.append(text)
+    return "".join(shown)
+
+
+def _quoted(piece: str) -> str:
+    """Return the text in quotes; `''` is a quote."""
+    if piece == "'":
+        raise NoValue("a quote in the pattern of format_time() is not closed")
+    return "'" if piece == "''" else piece[1:-1].replace("''", "'")
+
+
+def _field(local: datetime.datetime, letters: str) -> str | None:
+    """Return what a run of one letter stands for."""
+    fields = {
+        "yyyy": f"{local.year:04d}",
+        "yy": f"{local.year % 100:02d}",
+        "MMMM": _MONTHS[local.month - 1],
+        "MMM": _MONTHS[local.month - 1][:3],
+        "MM": f"{local.month:02d}",
+        "M": str(local.month),
+        "dd": f"{local.day:02d}",
+        "d": str(local.day),
+        "EEEE": _DAYS[local.weekday()],
+        "EEE": _DAYS[local.weekday()][:3],
+        "HH": f"{local.hour:02d}",
+        "H": str(local.hour),
+        "hh": f"{(local.hour - 1) % 12 + 1:02d}",
+        "h": str((local.hour - 1) % 12 + 1),
+        "mm": f"{local.minute:02d}",
+        "m": str(local.minute),
+        "ss": f"{local.second:02d}",
+        "s": str(local.second),
+        "SSS": f"{local.microsecond // 1000:03d}",
+        "a": "AM" if local.hour < 12 else "PM",
+        "XXX": _offset_text(local),
+        "VV": str(local.tzinfo),
+    }
+    return fields.get(letters)
+
+
+def _offset_text(local: datetime.datetime) -> str:
+    """Return the distance to UTC: `Z`, `+02:00`."""
+    minutes = round((local.utcoffset() or datetime.timedelta()).total_seconds() / 60)
+    if minutes == 0:
+        return "Z"
+    return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"

@@ -1,0 +1,313 @@
+"""The functions that the flow language adds to CEL. All are pure."""
+
+from __future__ import annotations
+
+import datetime
+import json as json_library
+import math
+from collections.abc import Callable
+from typing import Any
+
+from flowengine.flow.expressions.budget import Budget
+from flowengine.flow.expressions.paths import NoValue, name_of
+from flowengine.kernel.graph import Plain
+
+MAX_RANGE = 1_000_000
+MAX_TEXT = 32 * 1024 * 1024
+MAX_NESTING = 100
+
+
+def _needs(value: Plain, kind: type, function: str, called: str) -> None:
+    """Refuse an argument of the wrong type."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise NoValue(f"{function}() needs {called}, not {name_of(value)}")
+
+
+def size(value: Plain) -> int:
+    """Return the number of characters, bytes, items or keys."""
+    if not isinstance(value, (str, bytes, list, dict)):
+        raise NoValue(f"{name_of(value)} has no size")
+    return len(value)
+
+
+def keys(value: Plain) -> list[Plain]:
+    """Return the keys of a map, sorted."""
+    _needs(value, dict, "keys", "a map")
+    return sorted(value)
+
+
+def values(value: Plain) -> list[Plain]:
+    """Return the values of a map in the order of its keys."""
+    _needs(value, dict, "values", "a map")
+    return [value[key] for key in sorted(value)]
+
+
+def entries(value: Plain) -> list[Plain]:
+    """Return a list of `{key, value}` in the order of the keys."""
+    _needs(value, dict, "entries", "a map")
+    return [{"key": key, "value": value[key]} for key in sorted(value)]
+
+
+def merge(first: Plain, second: Plain) -> Plain:
+    """Return a map with the keys of both; where both have one, the second's value."""
+    _needs(first, dict, "merge", "maps")
+    _needs(second, dict, "merge", "maps")
+    both = {**first, **second}
+    return {key: both[key] for key in sorted(both)}
+
+
+def sum_(items: Plain) -> Plain:
+    """Return the sum of numbers: an integer if all are."""
+    _needs(items, list, "sum", "a list")
+    for item in items:
+        if isinstance(item, bool) or not isinstance(item, (int, float)):
+            raise NoValue(f"sum() adds numbers; there is {name_of(item)} in the list")
+    if all(isinstance(item, int) for item in items):
+        return checked_int(sum(items))
+    return math.fsum(items)
+
+
+def checked_int(value: int) -> int:
+    """Return an integer that fits 64 bits.
+
+    Args:
+        value: The integer.
+
+    Returns:
+        The same.
+
+    Raises:
+        NoValue: It does not fit.
+    """
+    if not -(2**63) <= value < 2**63:
+        raise NoValue("integer overflow: the result is beyond 64 bits")
+    return value
+
+
+def sort(items: Plain) -> Plain:
+    """Return a list of numbers, or of texts, in rising order; texts by code point."""
+    _needs(items, list, "sort", "a list")
+    texts = all(isinstance(item, str) for item in items)
+    numbers = all(isinstance(i, (int, float)) and not isinstance(i, bool) for i in items)
+    if not texts and not numbers:
+        raise NoValue("sort() needs a list of numbers or a list of texts")
+    return sorted(items)
+
+
+def unique(items: Plain) -> Plain:
+    """Return the first of equal items, in order."""
+    _needs(items, list, "unique", "a list")
+    found: dict[Any, Plain] = {}
+    for item in items:
+        found.setdefault(_identity(item), item)
+    return list(found.values())
+
+
+def _identity(value: Plain) -> Any:
+    """Return something hashable that is equal for equal values; `1` and `1.0` are equal."""
+    if isinstance(value, dict):
+        return ("map", frozenset((key, _identity(part)) for key, part in value.items()))
+    if isinstance(value, list):
+        return ("list", tuple(map(_identity, value)))
+    return (isinstance(value, bool), value)
+
+
+def flatten(items: Plain) -> Plain:
+    """Return a list with the items of the lists in it in their place, one level deep."""
+    _needs(items, list, "flatten", "a list")
+    flat: list[Plain] = []
+    for item in items:
+        flat.extend(item if isinstance(item, list) else [item])
+    return flat
+
+
+def range_(count: Plain) -> Plain:
+    """Return 0, 1, ..., count - 1."""
+    _needs(count, int, "range", "an integer")
+    if count > MAX_RANGE:
+        raise NoValue(f"range({count}) is too long: at most {MAX_RANGE}")
+    return list(range(count))
+
+
+def json(value: Plain) -> str:
+    """Return a value as compact JSON with sorted keys."""
+    Budget().weigh(value)
+    parts: list[str] = []
+    _write_json(value, parts, 0)
+    return "".join(parts)
+
+
+def _write_json(value: Plain, parts: list[str], depth: int) -> None:
+    """Append the JSON of a value."""
+    if depth > MAX_NESTING:
+        raise NoValue(f"the value is nested more than {MAX_NESTING} levels deep")
+    if isinstance(value, dict):
+        opening = "{"
+        for key in sorted(value):
+            parts.append(f"{opening}{_json_text(key)}:")
+            _write_json(value[key], parts, depth + 1)
+            opening = ","
+        parts.append("}" if value else "{}")
+    elif isinstance(value, list):
+        opening = "["
+        for item in value:
+            parts.append(opening)
+            _write_json(item, parts, depth + 1)
+            opening = ","
+        parts.append("]" if value else "[]")
+    elif isinstance(value, str):
+        parts.append(_json_text(value))
+    else:
+        parts.append(_json_scalar(value))
+
+
+def _json_text(text: str) -> str:
+    return json_library.dumps(text, ensure_ascii=False)
+
+
+def _json_scalar(value: Plain) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, (datetime.datetime, datetime.timedelta)):
+        return _json_text(str(plain_time(value)))
+    if not isinstance(value, (bool, int, float)):
+        raise NoValue(f"{name_of(value)} cannot be written as JSON")
+    return number_text(value)
+
+
+def number_text(value: float) -> str:
+    """Return a number, or a bool, as JSON and templates show it.
+
+    A double without fraction has no `.0`, and no exponent up to 21 digits: `3`, `0.1`, `1e+21`.
+
+    Args:
+        value: The number.
+
+    Returns:
+        The text.
+
+    Raises:
+        NoValue: It is infinite or not a number.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if not math.isfinite(value):
+        raise NoValue("the result is not a finite number")
+    if value.is_integer() and abs(value) < 1e21:
+        return str(int(value))
+    text = repr(value)
+    mantissa, _, exponent = text.partition("e")
+    if not exponent:
+        return text
+    power = int(exponent)
+    if -7 < power < 0:
+        return f"{value:.{len(mantissa.replace('.', '').lstrip('-')) - 1 - power}f}"
+    return f"{mantissa.removesuffix('.0')}e{power:+d}"
+
+
+def parse_json(text: Plain) -> Plain:
+    """Return the value that a JSON text stands for."""
+    _needs(text, str, "parse_json", "text")
+    try:
+        return json_library.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise NoValue(f"parse_json(): the text is no JSON: {reason}") from None
+
+
+def _no_constant(name: str) -> Plain:
+    raise ValueError(f"'{name}' is no JSON")
+
+
+def digest(*arguments: Plain) -> str:
+    """Return the SHA-256 of the canonical JSON: of one value, or of the list of several."""
+    import hashlib
+
+    text = json(arguments[0] if len(arguments) == 1 else list(arguments))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def replace(text: Plain, old: Plain, new: Plain, count: Plain = -1) -> str:
+    """Return a text with all, or the first `count`, places of `old` changed to `new`."""
+    for part in (text, old, new):
+        _needs(part, str, "replace", "texts")
+    _needs(count, int, "replace", "an integer as its third argument")
+    places = text.count(old) if count < 0 else min(text.count(old), count)
+    _bound(len(text) + places * (len(new) - len(old)))
+    return str(text.replace(old, new, count))
+
+
+def join(items: Plain, separator: Plain = "") -> str:
+    """Return texts put together."""
+    _needs(items, list, "join", "a list")
+    _needs(separator, str, "join", "text as separator")
+    for item in items:
+        if not isinstance(item, str):
+            raise NoValue(f"join() puts texts together; there is {name_of(item)} in the list")
+    _bound(sum(map(len, items)) + len(items) * len(separator))
+    return str(separator.join(items))
+
+
+def _bound(length: int) -> None:
+    """Refuse to make a text of this length."""
+    if length > MAX_TEXT:
+        raise NoValue(f"the text would have {length} characters; at most {MAX_TEXT}")
+
+
+def format_time(time: Plain, pattern: Plain, zone: Plain = "UTC") -> str:
+    """Return a time as text, by the letters of Unicode date patterns."""
+    from flowengine.flow.expressions import clock
+
+    _needs(pattern, str, "format_time", "text as pattern")
+    _needs(zone, str, "format_time", "text as zone")
+    return clock.format_time(clock.moment(time), pattern, zone)
+
+
+def time_part(time: Plain, part: Plain, zone: Plain) -> int:
+    """Return a part of a time in a zone: what CEL's `getHours(zone)` and its kin give."""
+    from flowengine.flow.expressions import clock
+
+    _needs(zone, str, part, "text as zone")
+    return clock.part_of(clock.moment(time), part, zone)
+
+
+def plain_time(value: Plain) -> Plain:
+    """Return a time or duration of CEL as text, as the flow language writes it.
+
+    Args:
+        value: The time or duration.
+
+    Returns:
+        Its text.
+
+    Raises:
+        NoValue: The duration is negative, or no whole number of milliseconds.
+    """
+    from flowengine.flow.expressions import clock
+
+    if isinstance(value, datetime.timedelta):
+        return clock.duration_text(value)
+    return clock.time_text(value)
+
+
+FUNCTIONS: dict[str, Callable[..., Plain]] = {
+    "digest": digest,
+    "entries": entries,
+    "flatten": flatten,
+    "format_time": format_time,
+    "join": join,
+    "json": json,
+    "keys": keys,
+    "merge": merge,
+    "parse_json": parse_json,
+    "range": range_,
+    "replace": replace,
+    "size": size,
+    "sort": sort,
+    "sum": sum_,
+    "time_part": time_part,
+    "unique": unique,
+    "values": values,
+}

@@ -1,0 +1,197 @@
+"""Names against their declarations: each path of an expression, followed through the schemas."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from flowengine.flow.expressions import types
+from flowengine.flow.expressions.interface import Names, Note, Path, Schema
+from flowengine.flow.expressions.paths import written
+from flowengine.flow.expressions.types import SOURCES, article, kind, kinds, resolve, without_null
+
+
+class Trouble(NamedTuple):
+    """Something wrong with a path; `keys` tells how many of its keys the mark covers."""
+
+    note: Note
+    keys: int
+
+
+class Found(NamedTuple):
+    """Where a path leads."""
+
+    schema: Schema
+    root: Schema
+    """What references in `schema` point into."""
+    trouble: Trouble | None = None
+    uncertain: str | None = None
+    """The dotted path of a value it leads through that may be null."""
+
+
+class Segment(NamedTuple):
+    """A key of a path: a constant, or the schema of a computed one."""
+
+    key: str | int | None
+    computed: Schema
+
+
+def follow(names: Names, root: str, segments: list[Segment]) -> Found:
+    """Follow a path through the declarations.
+
+    Args:
+        names: What is visible.
+        root: Its first name.
+        segments: The keys after it.
+
+    Returns:
+        What is there, or what is wrong.
+    """
+    keys = [segment.key for segment in segments]
+    at = Found(*resolve(names.schema, names.schema))
+    dotted = ""
+    uncertain = None
+    for count, segment in enumerate([Segment(root, types.ANY), *segments]):
+        if dotted in names.uncertain:
+            uncertain = dotted
+        constant = isinstance(segment.key, str)
+        dotted += f".{segment.key}" if count and constant else f"[{segment.key}]"
+        dotted = dotted if count else root
+        if constant and dotted in names.hidden:
+            return Found({}, {}, Trouble(names.hidden[dotted], count))
+        shown = written(root, [key if key is not None else ... for key in keys[: count - 1]])
+        at = _into(at, segment, shown if count else "")
+        if at.trouble:
+            return at._replace(trouble=at.trouble._replace(keys=count))
+    if SOURCES in at.schema:
+        at = Found(types.common(list(at.schema[SOURCES].values())), at.root)
+    if dotted in names.uncertain:
+        at = at._replace(schema=types.or_null(at.schema))
+    return at._replace(uncertain=uncertain)
+
+
+def _into(at: Found, segment: Segment, shown: str) -> Found:
+    """Take one step of a path."""
+    schema = without_null(at.schema)
+    schema, root = resolve(schema, at.root)
+    if SOURCES in schema:
+        return _into_each(schema[SOURCES], root, segment, shown)
+    possible = kinds(schema)
+    wanted = _container(segment)
+    if types.SECRET in schema or (possible and not possible & wanted):
+        return _nothing_inside(schema, segment, shown)
+    if segment.key is None:
+        inner = schema.get("items") if kind(schema) == "array" else None
+        return Found(*resolve(inner or types.ANY, root))
+    if isinstance(segment.key, int):
+        first = schema.get("prefixItems", [])
+        item = first[segment.key] if segment.key < len(first) else schema.get("items", {})
+        return Found(*resolve(item, root))
+    return _property(schema, root, segment.key, shown)
+
+
+def _container(segment: Segment) -> set[str]:
+    """Return the types of values that a segment can lead into."""
+    if segment.key is not None:
+        return {"object"} if isinstance(segment.key, str) else {"array"}
+    by_key = {None: {"array", "object"}, "integer": {"array"}, "string": {"object"}}
+    return by_key.get(kind(segment.computed), set())
+
+
+def _nothing_inside(schema: Schema, segment: Segment, shown: str) -> Found:
+    """Say that a value is no map, or no list."""
+    if types.SECRET in schema:
+        note = Note("E403", f"'{shown}' is a secret; nothing can be taken out of it")
+    elif kind(schema) == "array" and isinstance(segment.key, str):
+        hint = f"take an item, '{shown}[0]', or all, '{shown}.map(x, x.{segment.key})'"
+        note = Note("E311", f"'{shown}' is a list; it has no '{segment.key}'", hint)
+    elif kind(schema) == "array":
+        note = Note("E311", f"the index of '{shown}' is {article(segment.computed)}, no integer")
+    elif kind(schema) == "object":
+        note = Note("E311", f"the keys of '{shown}' are texts", f"write '{shown}[\"…\"]'")
+    else:
+        note = Note("E311", f"'{shown}' is {article(schema)}; there is nothing inside it")
+    return Found({}, {}, Trouble(note, 0))
+
+
+def _property(schema: Schema, root: Schema, key: str, shown: str) -> Found:
+    """Return what is under a key of a map."""
+    for word in ("anyOf", "oneOf"):
+        if word in schema and "properties" not in schema:
+            return _property_of_one(schema[word], root, key, shown)
+    properties = schema.get("properties", {})
+    if key in properties:
+        return Found(*resolve(properties[key], root))
+    more = schema.get("additionalProperties", not properties)
+    if more is False and "patternProperties" not in schema:
+        return Found({}, {}, Trouble(_undeclared(key, properties, shown), 0))
+    return Found(*resolve(more if isinstance(more, dict) else types.ANY, root))
+
+
+def _property_of_one(parts: list[Schema], root: Schema, key: str, shown: str) -> Found:
+    """Return what is under a key of a map of one of several shapes; at least one must have it."""
+    found = [_property(*resolve(part, root), key, shown) for part in parts]
+    good = [one for one in found if not one.trouble]
+    if not good:
+        return found[0]
+    return good[0] if len(good) == 1 else Found(types.common([one.schema for one in good]), root)
+
+
+def _into_each(sources: dict[str, Schema], root: Schema, segment: Segment, shown: str) -> Found:
+    """Take a step into a value that comes from one of several steps: each must allow it."""
+    found = []
+    for name, schema in sources.items():
+        one = _into(Found(*resolve(schema, root)), segment, shown)
+        if one.trouble:
+            note = one.trouble.note
+            message = f"{note.message} when it comes from '{name}'"
+            return one._replace(trouble=Trouble(note._replace(message=message), 0))
+        found.append(types.self_contained(one.schema, one.root))
+    if all(schema == found[0] for schema in found):
+        return Found(found[0], found[0])
+    return Found({SOURCES: dict(zip(sources, found, strict=True))}, root)
+
+
+def _undeclared(key: str, declared: Iterable[str], shown: str) -> Note:
+    """Say that a name is not declared, and which may be meant."""
+    full = written(shown, [key]) if shown else key
+    return Note("E301", f"'{full}' is not declared", suggestion(key, declared, shown))
+
+
+def suggestion(name: str, declared: Iterable[str], before: str = "") -> str | None:
+    """Return a hint with the nearest of the names that exist.
+
+    Args:
+        name: What was written.
+        declared: What exists.
+        before: The path before it.
+
+    Returns:
+        `did you mean 'inputs.amount'?`, what there is if it is little, or nothing.
+    """
+    candidates = list(declared)
+    near = difflib.get_close_matches(name, candidates, 1, 0.6)
+    if near:
+        return f"did you mean '{written(before, near) if before else near[0]}'?"
+    if before and 0 < len(candidates) <= 8:
+        return f"there is {', '.join(candidates)}"
+    return None
+
+
+def reference(root: str, segments: list[Segment]) -> Path:
+    """Return a path as far as its keys are constant texts.
+
+    Args:
+        root: Its first name.
+        segments: The keys after it.
+
+    Returns:
+        The keys, the root first.
+    """
+    keys = [root]
+    for segment in segments:
+        if not isinstance(segment.key, str):
+            break
+        keys.append(segment.key)
+    return tuple(keys)

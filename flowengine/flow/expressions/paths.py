@@ -1,0 +1,151 @@
+"""Paths through values: `steps.draft.output.items[0]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flowengine.kernel.graph import Names, Plain
+
+Key = str | int
+
+ABSENT: Any = object()
+"""What a lenient path gives where there is nothing."""
+
+
+class NoValue(Exception):
+    """An expression, or a part of one, has no value. The message does not say where it stands."""
+
+
+class Missing(NoValue):
+    """A path that leads to nothing: no such key, no such item, or over null."""
+
+
+def step(value: Plain, key: Plain, shown: Callable[[], str]) -> Plain:
+    """Return what is under a key of a map, or at an index of a list.
+
+    Args:
+        value: The map or list.
+        key: The key or index.
+        shown: Gives the text of the path so far, for messages.
+
+    Returns:
+        The value there.
+
+    Raises:
+        Missing: There is nothing, or `value` is null.
+        NoValue: `value` or `key` is of the wrong type.
+    """
+    if value is None:
+        raise Missing(f"{shown()} is null")
+    if isinstance(value, list):
+        return _item(value, key, shown)
+    if isinstance(key, str) and not isinstance(value, (str, bytes, bool, int, float)):
+        try:
+            return value[key]
+        except KeyError:
+            raise Missing(f"{shown()} has no '{key}'") from None
+    if isinstance(value, dict):
+        raise NoValue(f"the keys of {shown()} are texts; this one is {name_of(key)}")
+    raise NoValue(f"{shown()} is {name_of(value)}; there is nothing inside it")
+
+
+def _item(items: list[Plain], index: Plain, shown: Callable[[], str]) -> Plain:
+    """Return an item of a list."""
+    if isinstance(index, str):
+        raise NoValue(f"{shown()} is a list; it has no '{index}'")
+    if isinstance(index, float) and index.is_integer():
+        index = int(index)
+    if not isinstance(index, int) or isinstance(index, bool):
+        raise NoValue(f"the index of {shown()} is {name_of(index)}, not an integer")
+    if not 0 <= index < len(items):
+        raise Missing(f"{shown()} has {len(items)} items; there is none at {index}")
+    return items[index]
+
+
+def name_of(value: Plain) -> str:
+    """Return what a value is called in messages.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        `a list`, `text`, ...
+    """
+    if value is None or value is ABSENT:
+        return "null"
+    names = {
+        bool: "true or false",
+        int: "an integer",
+        float: "a number",
+        str: "text",
+        bytes: "bytes",
+        list: "a list",
+        dict: "a map",
+    }
+    return names.get(type(value), "a value of no JSON type")
+
+
+def written(root: str, keys: Sequence[object]) -> str:
+    """Return a path as it is written.
+
+    Args:
+        root: Its first name.
+        keys: Keys and indexes; anything else is shown as `…`.
+
+    Returns:
+        The text.
+    """
+    text = root
+    for key in keys:
+        if isinstance(key, str):
+            text += f".{key}" if key.isidentifier() else f'["{key}"]'
+        else:
+            text += f"[{key}]" if isinstance(key, int) else "[…]"
+    return text
+
+
+def of_names(root: str, keys: Sequence[str]) -> Callable[[Names], Plain]:
+    """Return a function that follows a path of constant text keys.
+
+    Args:
+        root: The name it begins with.
+        keys: The keys after it.
+
+    Returns:
+        The function; it raises `Missing` or `NoValue`.
+    """
+
+    def get(names: Names) -> Plain:
+        try:
+            value = names[root]
+            for key in keys:
+                value = value[key]
+        except (KeyError, TypeError):
+            return follow(names, root, keys)
+        return value
+
+    return get
+
+
+def follow(names: Names, root: str, keys: Sequence[Key]) -> Plain:
+    """Follow a path with care: the value, or an exact message.
+
+    Args:
+        names: The values of root names.
+        root: The name it begins with.
+        keys: Keys and indexes.
+
+    Returns:
+        The value at its end.
+
+    Raises:
+        Missing: It leads to nothing.
+    """
+    try:
+        value = names[root]
+    except KeyError:
+        raise Missing(f"'{root}' has no value here") from None
+    for at, key in enumerate(keys):
+        value = step(value, key, lambda at=at: written(root, keys[:at]))  # type: ignore[misc]
+    return value

@@ -1,0 +1,337 @@
+"""Programs: the record of an expression, made into functions that evaluate it.
+
+A record's `node` is a tree of lists, told apart by their first item:
+
+    ["const", data]                   the data
+    ["path", root, [key, ...]]        a path; a key is text, an integer, or [node] for a computed one
+    ["get", node, [key, ...]]         a path into what a node gives
+    ["cel", source, {slot: node}]     operators and standard functions of CEL over slots
+    ["call", name, [node, ...]]       a function of `functions`
+    ["list", [node, ...]]             a list
+    ["map", [[key, node], ...]]       a map, keys sorted; a key is text, or [node]
+    ["if", condition, node, node]
+    ["null", node, equal]             whether a value is null (`equal`), or is not
+    ["has", node]                     whether a path leads to something
+    ["default", [node, ...]]          the first that is neither null nor missing
+    ["loop", macro, over, name, [node, ...]]   all, exists, exists_one, filter, map
+
+Only a `cel` node needs the CEL library. Loops are run here: that way a body sees its item without
+the whole list being converted, their cost is counted, and a map is never iterated.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+from flowengine.flow.expressions import paths
+from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, name_of
+from flowengine.kernel.graph import Names, Plain
+
+Run = Callable[[Names], Plain]
+Tree = list[Any]
+
+TIMES = (datetime.datetime, datetime.timedelta)
+
+
+def build(node: Tree) -> Run:
+    """Return the function that evaluates a node.
+
+    Args:
+        node: See the module.
+
+    Returns:
+        A function from names to plain data, or to a time or duration of CEL. It raises `NoValue`.
+    """
+    return _BUILDERS[node[0]](*node[1:])
+
+
+def plain(value: Plain) -> Plain:
+    """Return a value as plain data: times and durations as text.
+
+    Args:
+        value: What a node gave.
+
+    Returns:
+        Plain data.
+    """
+    if isinstance(value, TIMES):
+        from flowengine.flow.expressions.functions import plain_time
+
+        return plain_time(value)
+    return value
+
+
+def shown_as(node: Tree) -> str:
+    """Return what a node is called in messages.
+
+    Args:
+        node: See the module.
+
+    Returns:
+        A path as it is written, the name of a function, or `a value`.
+    """
+    if node[0] == "path":
+        return paths.written(node[1], node[2])
+    return f"{node[1]}(…)" if node[0] in {"call", "loop"} else "a value"
+
+
+def _const(data: Plain) -> Run:
+    return lambda names: data
+
+
+def _path(root: str, keys: list[Any]) -> Run:
+    if all(isinstance(key, str) for key in keys):
+        return paths.of_names(root, keys)
+    if not any(isinstance(key, list) for key in keys):
+        return lambda names: paths.follow(names, root, keys)
+    computed = [build(key[0]) if isinstance(key, list) else None for key in keys]
+
+    def get(names: Names) -> Plain:
+        found = [
+            key if run is None else run(names) for key, run in zip(keys, computed, strict=True)
+        ]
+        return paths.follow(names, root, found)
+
+    return get
+
+
+def _get(base: Tree, keys: list[Any]) -> Run:
+    """A path into a value: `inner(base)[i].name`."""
+    run = build(base)
+    rest = _path("value", keys)
+
+    def get(names: Names) -> Plain:
+        value = run(names)
+        return rest(Scope(names, "value", value, _budget(names)))
+
+    return get
+
+
+def _lenient(node: Tree) -> Run:
+    """Return a function that gives `ABSENT` where a path leads to nothing."""
+    run = build(node)
+    if node[0] not in {"path", "get"}:
+        return run
+
+    def get(names: Names) -> Plain:
+        try:
+            return run(names)
+        except Missing:
+            return ABSENT
+
+    return get
+
+
+def _has(node: Tree) -> Run:
+    run = _lenient(node)
+    return lambda names: run(names) is not ABSENT
+
+
+def _default(nodes: list[Tree]) -> Run:
+    runs = [_lenient(node) for node in nodes]
+
+    def get(names: Names) -> Plain:
+        for run in runs:
+            value = run(names)
+            if value is not None and value is not ABSENT:
+                return value
+        return None
+
+    return get
+
+
+def _null(node: Tree, equal: bool) -> Run:
+    run = build(node)
+    return lambda names: (run(names) is None) is equal
+
+
+def _if(condition: Tree, yes: Tree, no: Tree) -> Run:
+    test, then, otherwise = build(condition), build(yes), build(no)
+    return lambda names: then(names) if truth(test(names)) else otherwise(names)
+
+
+def truth(value: Plain) -> bool:
+    """Return a condition's value.
+
+    Args:
+        value: What it gave.
+
+    Returns:
+        The same.
+
+    Raises:
+        NoValue: It is not true or false.
+    """
+    if value is True or value is False:
+        return bool(value)
+    raise NoValue(f"a condition is true or false; this is {name_of(value)}")
+
+
+def _list(nodes: list[Tree]) -> Run:
+    runs = [build(node) for node in nodes]
+    return lambda names: [plain(run(names)) for run in runs]
+
+
+def _map(entries: list[list[Any]]) -> Run:
+    runs = [(key, build(node)) for key, node in entries]
+    if all(isinstance(key, str) for key, _ in runs):
+        return lambda names: {key: plain(run(names)) for key, run in runs}
+    computed = [(build(key[0]) if isinstance(key, list) else _const(key), run) for key, run in runs]
+
+    def get(names: Names) -> Plain:
+        found: dict[str, Plain] = {}
+        for key_of, run in computed:
+            key = key_of(names)
+            if not isinstance(key, str):
+                raise NoValue(f"the keys of a map are texts; this one is {name_of(key)}")
+            if key in found:
+                raise NoValue(f"a map has the key '{key}' twice")
+            found[key] = plain(run(names))
+        return {key: found[key] for key in sorted(found)}
+
+    return get
+
+
+def _call(name: str, arguments: list[Tree]) -> Run:
+    from flowengine.flow.expressions.functions import FUNCTIONS
+
+    function = FUNCTIONS[name]
+    runs = [build(node) for node in arguments]
+
+    def call(names: Names) -> Plain:
+        return function(*[run(names) for run in runs])
+
+    return call
+
+
+def _cel(source: str, slots: dict[str, Tree]) -> Run:
+    """Operators: compiled by the library when first evaluated."""
+    compiled: Run | None = None
+
+    def run(names: Names) -> Plain:
+        nonlocal compiled
+        if compiled is None:
+            from flowengine.flow.expressions import cel
+
+            shown = {slot: shown_as(node) for slot, node in slots.items()}
+            runs = {slot: build(node) for slot, node in slots.items()}
+            compiled = cel.program(source, runs, shown)
+        return compiled(names)
+
+    return run
+
+
+class Scope:
+    """The names inside a loop: those around it, and its item."""
+
+    __slots__ = ("budget", "name", "names", "value")
+
+    def __init__(self, names: Names, name: str, value: Plain, budget: Any) -> None:
+        self.names = names
+        self.name = name
+        self.value = value
+        self.budget = budget
+        """`Budget` of the whole evaluation."""
+
+    def __getitem__(self, root: str) -> Plain:
+        return self.value if root == self.name else self.names[root]
+
+
+def _budget(names: Names) -> Any:
+    """Return the budget of an evaluation: a loop's, or a new one."""
+    if isinstance(names, Scope):
+        return names.budget
+    from flowengine.flow.expressions.budget import Budget
+
+    return Budget()
+
+
+def _loop(macro: str, over: Tree, name: str, bodies: list[Tree]) -> Run:
+    items_of = build(over)
+    runs = [build(body) for body in bodies]
+    loop = _LOOPS[macro]
+
+    def run(names: Names) -> Plain:
+        items = items_of(names)
+        if not isinstance(items, list):
+            hint = "; iterate keys(…) or entries(…)" if isinstance(items, dict) else ""
+            raise NoValue(f"{macro}() goes over a list, not {name_of(items)}{hint}")
+        budget = _budget(names)
+        budget.charge(len(items))
+        value = loop(items, Scope(names, name, None, budget), runs)
+        if macro == "map":
+            budget.weigh(value)
+        return value
+
+    return run
+
+
+def _filter(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
+    kept = []
+    for item in items:
+        scope.value = item
+        if truth(runs[0](scope)):
+            kept.append(item)
+    return kept
+
+
+def _mapped(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
+    """`map(x, value)`, or `map(x, condition, value)`."""
+    found = []
+    for item in items:
+        scope.value = item
+        if len(runs) == 1 or truth(runs[0](scope)):
+            value = plain(runs[-1](scope))
+            if isinstance(value, str):
+                scope.budget.charge_value(value)
+            found.append(value)
+    return found
+
+
+def _any(items: list[Plain], scope: Scope, runs: list[Run], wanted: bool = True) -> Plain:
+    """One `wanted` decides, whatever failed before; else the first failure stands, as in CEL."""
+    failure: NoValue | None = None
+    for item in items:
+        scope.value = item
+        try:
+            if truth(runs[0](scope)) is wanted:
+                return wanted
+        except NoValue as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return not wanted
+
+
+def _all(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
+    return _any(items, scope, runs, wanted=False)
+
+
+def _exactly_one(items: list[Plain], scope: Scope, runs: list[Run]) -> Plain:
+    return len(_filter(items, scope, runs)) == 1
+
+
+_LOOPS: dict[str, Callable[[list[Plain], Scope, list[Run]], Plain]] = {
+    "all": _all,
+    "exists": _any,
+    "exists_one": _exactly_one,
+    "filter": _filter,
+    "map": _mapped,
+}
+
+_BUILDERS: dict[str, Callable[..., Run]] = {
+    "call": _call,
+    "cel": _cel,
+    "const": _const,
+    "default": _default,
+    "get": _get,
+    "has": _has,
+    "if": _if,
+    "list": _list,
+    "loop": _loop,
+    "map": _map,
+    "null": _null,
+    "path": _path,
+}

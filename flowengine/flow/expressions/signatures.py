@@ -1,0 +1,116 @@
+"""What the flow language's own functions take and give, for the check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from flowengine.flow.expressions.interface import Schema
+from flowengine.flow.expressions.types import (
+    ANY,
+    DOUBLE,
+    INT,
+    MAP,
+    TEXT,
+    common,
+    kind,
+    list_of,
+)
+
+ANYTHING = frozenset[str]()
+TEXTS = frozenset(["string"])
+LISTS = frozenset(["array"])
+MAPS = frozenset(["object"])
+INTEGERS = frozenset(["integer"])
+TIMES = frozenset(["string", "timestamp"])
+SIZED = frozenset(["string", "bytes", "array", "object"])
+
+
+class Argument(NamedTuple):
+    """What is known of an argument: its schema, and that of its items if it is a list."""
+
+    schema: Schema
+    items: Schema
+
+
+class Signature(NamedTuple):
+    """What a function takes and gives."""
+
+    takes: list[frozenset[str]]
+    """For each argument the kinds that it may have; empty: any."""
+    gives: Callable[[list[Argument]], Schema]
+    optional: int = 0
+    """How many of the last arguments may be left out."""
+    variadic: bool = False
+    """The last argument may be repeated."""
+
+
+def _always(schema: Schema) -> Callable[[list[Argument]], Schema]:
+    return lambda arguments: schema
+
+
+def _same(arguments: list[Argument]) -> Schema:
+    return arguments[0].schema
+
+
+def _items_of_items(arguments: list[Argument]) -> Schema:
+    inner = arguments[0].items
+    return list_of(inner.get("items", ANY)) if kind(inner) == "array" else list_of(ANY)
+
+
+def _sum(arguments: list[Argument]) -> Schema:
+    return {"integer": INT, "number": DOUBLE}.get(kind(arguments[0].items) or "", ANY)
+
+
+def _default(arguments: list[Argument]) -> Schema:
+    return common([argument.schema for argument in arguments])
+
+
+_ENTRY: Schema = {"type": "object", "properties": {"key": TEXT, "value": ANY}}
+
+SIGNATURES: dict[str, Signature] = {
+    "default": Signature([ANYTHING, ANYTHING], _default, variadic=True),
+    "digest": Signature([ANYTHING], _always(TEXT), variadic=True),
+    "entries": Signature([MAPS], _always(list_of(_ENTRY))),
+    "flatten": Signature([LISTS], _items_of_items),
+    "format_time": Signature([TIMES, TEXTS, TEXTS], _always(TEXT), optional=1),
+    "join": Signature([LISTS, TEXTS], _always(TEXT), optional=1),
+    "json": Signature([ANYTHING], _always(TEXT)),
+    "keys": Signature([MAPS], _always(list_of(TEXT))),
+    "merge": Signature([MAPS, MAPS], _always(MAP)),
+    "parse_json": Signature([TEXTS], _always(ANY)),
+    "range": Signature([INTEGERS], _always(list_of(INT))),
+    "replace": Signature([TEXTS, TEXTS, TEXTS, INTEGERS], _always(TEXT), optional=1),
+    "size": Signature([SIZED], _always(INT)),
+    "sort": Signature([LISTS], _same),
+    "sum": Signature([LISTS], _sum),
+    "unique": Signature([LISTS], _same),
+    "values": Signature([MAPS], _always(list_of(ANY))),
+}
+
+METHODS = frozenset(["join", "replace", "size"])
+"""Functions called on their first argument: `l.join(',')`; `size` either way."""
+
+MACROS = frozenset(["all", "exists", "exists_one", "filter", "map"])
+
+TIME_PARTS = frozenset(
+    "getFullYear getMonth getDate getDayOfMonth getDayOfWeek getDayOfYear getHours getMinutes "
+    "getSeconds getMilliseconds".split()
+)
+
+STANDARD = frozenset(
+    "abs bool bytes contains double duration dyn endsWith int matches startsWith string timestamp "
+    "type uint charAt format indexOf lastIndexOf lowerAscii reverse split substring trim "
+    "upperAscii has".split()
+)
+"""Functions that the library has; for suggestions only."""
+
+NAMESPACES = {
+    "math": frozenset(
+        "greatest least ceil floor round trunc abs sign isNaN isInf isFinite bitAnd bitOr bitXor "
+        "bitNot bitShiftLeft bitShiftRight sqrt".split()
+    ),
+    "strings": frozenset(["quote"]),
+}
+
+TYPE_NAMES = frozenset("bool bytes double int list map null_type string type uint".split())

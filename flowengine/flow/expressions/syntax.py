@@ -1,0 +1,495 @@
+"""The syntax of CEL: from the text of an expression to a tree with positions.
+
+The library's own parser gives no tree, and names have to be known before it is asked: paths, the
+arguments of `default` and `has`, and the bodies of `map` and `filter` are resolved by this package,
+and only what is left - operators and standard functions - goes to the library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import count as count_from
+from typing import Any, NamedTuple
+
+MAX_LENGTH = 10_000
+MAX_DEPTH = 32
+"""Levels of brackets; the library's own limit."""
+MAX_CHAIN = 200
+"""Operators, or fields, one after the other."""
+
+RESERVED = frozenset(
+    "as break const continue else for function if import let loop package namespace return var "
+    "void while".split()
+)
+
+_TOKEN = re.compile(
+    r"""(?P<blank>[ \t\r\n\f]+|//[^\n]*)
+    |(?P<string>[bB]?[rR]?[bB]?(?:\"\"\"|'''|"|'))
+    |(?P<float>(?:[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?))
+    |(?P<int>(?:0x[0-9a-fA-F]+|[0-9]+)[uU]?)
+    |(?P<word>[A-Za-z_][A-Za-z_0-9]*)
+    |(?P<quoted>`[A-Za-z0-9_.\-/ ]+`)
+    |(?P<op>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:.,()\[\]{}])""",
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(
+    r"""\\(?:([abfnrtv\\"'`?])|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2}))"""
+)
+_SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_RELATIONS = frozenset(["<", "<=", ">=", ">", "==", "!=", "in"])
+_WORD_OPERATORS = {"and": "&&", "or": "||", "not": "!", "is": "=="}
+
+
+class ExpressionSyntaxError(ValueError):
+    """An expression that cannot be read (code E302)."""
+
+    def __init__(self, message: str, offset: int, length: int = 1, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+        self.length = max(length, 1)
+        self.hint = hint
+
+
+class Literal(NamedTuple):
+    """A constant; `text` is how it is written."""
+
+    value: Any
+    text: str
+    start: int
+    end: int
+
+
+class Name(NamedTuple):
+    """An identifier that is no keyword."""
+
+    name: str
+    start: int
+    end: int
+
+
+class Select(NamedTuple):
+    """`base.field`."""
+
+    base: Node
+    field: str
+    start: int
+    end: int
+
+
+class Index(NamedTuple):
+    """`base[index]`."""
+
+    base: Node
+    key: Node
+    start: int
+    end: int
+
+
+class Call(NamedTuple):
+    """`name(args)` or `target.name(args)`; `at` is where the name stands."""
+
+    target: Node | None
+    name: str
+    args: list[Node]
+    start: int
+    end: int
+    at: int
+
+
+class Items(NamedTuple):
+    """A list literal."""
+
+    items: list[Node]
+    start: int
+    end: int
+
+
+class Entries(NamedTuple):
+    """A map literal."""
+
+    entries: list[tuple[Node, Node]]
+    start: int
+    end: int
+
+
+class Unary(NamedTuple):
+    """`!x`, `-x`."""
+
+    op: str
+    operand: Node
+    start: int
+    end: int
+
+
+class Binary(NamedTuple):
+    """`left op right`; `at` is where the operator stands."""
+
+    op: str
+    left: Node
+    right: Node
+    start: int
+    end: int
+    at: int
+
+
+class Ternary(NamedTuple):
+    """`condition ? yes : no`; `at` is where the `?` stands."""
+
+    condition: Node
+    yes: Node
+    no: Node
+    start: int
+    end: int
+    at: int
+
+
+Node = Literal | Name | Select | Index | Call | Items | Entries | Unary | Binary | Ternary
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def parse(source: str) -> Node:
+    """Read an expression.
+
+    Args:
+        source: Its text.
+
+    Returns:
+        The tree.
+
+    Raises:
+        ExpressionSyntaxError: It is not an expression.
+    """
+    if len(source) > MAX_LENGTH:
+        raise ExpressionSyntaxError(
+            f"the expression is longer than {MAX_LENGTH} characters",
+            0,
+            1,
+            "put it into a tool",
+        )
+    return _Parser(source).whole()
+
+
+def _tokens(source: str) -> list[_Token]:
+    """Cut the text into tokens, with an `end` token at the end."""
+    found = []
+    at = 0
+    while at < len(source):
+        match = _TOKEN.match(source, at)
+        if match is None:
+            raise ExpressionSyntaxError(
+                f"'{source[at]}' means nothing here", at, 1, _hint_for(source, at)
+            )
+        kind = match.lastgroup or ""
+        end = match.end()
+        if kind == "string":
+            end = _end_of_string(source, match)
+        if kind != "blank":
+            found.append(_Token(kind, source[at:end], at, end))
+        at = end
+    found.append(_Token("end", "", len(source), len(source)))
+    return found
+
+
+def _hint_for(source: str, at: int) -> str | None:
+    """Return what was probably meant by a character that is no CEL."""
+    char = source[at]
+    if char == "=":
+        return "equality is written '=='"
+    if char in "&|":
+        return f"write '{char * 2}'"
+    if char == "$":
+        return "'${{ }}' holds the whole expression; inside it names stand alone"
+    return None
+
+
+def _end_of_string(source: str, match: re.Match[str]) -> int:
+    """Return where the string literal ends whose opening quote was matched."""
+    prefix = match.group().rstrip("\"'")
+    quote = match.group()[len(prefix) :]
+    raw = "r" in prefix.lower()
+    at = match.end()
+    while at < len(source):
+        if source.startswith(quote, at):
+            return at + len(quote)
+        if source[at] == "\n" and len(quote) == 1:
+            break
+        at += 2 if source[at] == "\\" and not raw else 1
+    raise ExpressionSyntaxError(
+        "the string that begins here does not end",
+        match.start(),
+        1,
+        f"end it with {quote}",
+    )
+
+
+class _Parser:
+    """Recursive descent, one method a level of precedence."""
+
+    def __init__(self, source: str) -> None:
+        self.tokens = _tokens(source)
+        self.next = 0
+        self.depth = 0
+
+    def whole(self) -> Node:
+        node = self.expression()
+        token = self.peek()
+        if token.kind != "end":
+            hint = None
+            if token.text in _WORD_OPERATORS:
+                hint = f"write '{_WORD_OPERATORS[token.text]}'"
+            raise ExpressionSyntaxError(
+                f"'{token.text}' was not expected here",
+                token.start,
+                len(token.text),
+                hint,
+            )
+        return node
+
+    def peek(self) -> _Token:
+        return self.tokens[self.next]
+
+    def take(self, *texts: str) -> _Token | None:
+        """Take the next token if it is one of these operators."""
+        token = self.tokens[self.next]
+        if token.text in texts and token.kind in {"op", "word"}:
+            self.next += 1
+            return token
+        return None
+
+    def expect(self, text: str, after: str) -> _Token:
+        token = self.take(text)
+        if token is None:
+            raise self.unexpected(f"'{text}' is missing {after}")
+        return token
+
+    def unexpected(self, message: str) -> ExpressionSyntaxError:
+        token = self.peek()
+        return ExpressionSyntaxError(message, token.start, len(token.text))
+
+    def expression(self) -> Node:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ExpressionSyntaxError(
+                f"the expression is nested more than {MAX_DEPTH} levels deep",
+                self.peek().start,
+                hint="compute parts of it in steps of their own",
+            )
+        node = self.either()
+        mark = self.take("?")
+        if mark:
+            yes = self.either()
+            self.expect(":", "after the first value of '?'")
+            no = self.expression()
+            node = Ternary(node, yes, no, node.start, no.end, mark.start)
+        self.depth -= 1
+        return node
+
+    def left_to_right(self, operand: Callable[[], Node], *operators: str) -> Node:
+        node = operand()
+        for count in count_from(1):
+            token = self.take(*operators)
+            if token is None:
+                break
+            if count > MAX_CHAIN:
+                raise ExpressionSyntaxError(
+                    f"more than {MAX_CHAIN} '{token.text}' in a row", token.start, len(token.text)
+                )
+            right = operand()
+            node = Binary(token.text, node, right, node.start, right.end, token.start)
+        return node
+
+    def either(self) -> Node:
+        return self.left_to_right(self.both, "||")
+
+    def both(self) -> Node:
+        return self.left_to_right(self.relation, "&&")
+
+    def relation(self) -> Node:
+        return self.left_to_right(self.sum, *_RELATIONS)
+
+    def sum(self) -> Node:
+        return self.left_to_right(self.product, "+", "-")
+
+    def product(self) -> Node:
+        return self.left_to_right(self.unary, "*", "/", "%")
+
+    def unary(self) -> Node:
+        token = self.take("!", "-")
+        if token is None:
+            return self.member()
+        number = self.peek()
+        if token.text == "-" and number.kind in {"int", "float"} and number.start == token.end:
+            self.next += 1
+            node = _number(_Token(number.kind, "-" + number.text, token.start, number.end))
+            return self.rest_of_member(node)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ExpressionSyntaxError("too many signs in a row", token.start)
+        operand = self.unary()
+        self.depth -= 1
+        return Unary(token.text, operand, token.start, operand.end)
+
+    def member(self) -> Node:
+        return self.rest_of_member(self.primary())
+
+    def rest_of_member(self, node: Node) -> Node:
+        for count in count_from(1):
+            token = self.take(".", "[")
+            if token is None:
+                break
+            if count > MAX_CHAIN:
+                raise ExpressionSyntaxError("the path is too long", token.start)
+            if token.text == "[":
+                key = self.expression()
+                node = Index(node, key, node.start, self.expect("]", "after the index").end)
+                continue
+            field = self.peek()
+            if field.kind == "quoted":
+                self.next += 1
+                node = Select(node, field.text[1:-1], node.start, field.end)
+                continue
+            if field.kind != "word" or field.text in {"in", "true", "false", "null"}:
+                error = self.unexpected("a name is missing after '.'")
+                error.hint = f'write ["{field.text}"]' if field.kind == "word" else None
+                raise error
+            self.next += 1
+            if self.take("("):
+                args, end = self.arguments(")")
+                node = Call(node, field.text, args, node.start, end, field.start)
+            else:
+                node = Select(node, field.text, node.start, field.end)
+        return node
+
+    def primary(self) -> Node:
+        token = self.peek()
+        self.next += 1
+        if token.kind == "string":
+            return _string(token)
+        if token.kind in {"int", "float"}:
+            return _number(token)
+        if token.text == "." and self.peek().kind == "word":
+            return self.primary()
+        if token.text == "(":
+            node = self.expression()
+            self.expect(")", "to close the '('")
+            return node
+        if token.text == "[":
+            items, end = self.arguments("]")
+            return Items(items, token.start, end)
+        if token.text == "{":
+            return self.map_literal(token)
+        if token.kind == "word":
+            return self.word(token)
+        self.next -= 1
+        if token.kind == "end":
+            raise self.unexpected("the expression ends too early")
+        raise self.unexpected(f"'{token.text}' was not expected here")
+
+    def word(self, token: _Token) -> Node:
+        constants = {"true": True, "false": False, "null": None}
+        if token.text in constants:
+            return Literal(constants[token.text], token.text, token.start, token.end)
+        if token.text in RESERVED or token.text == "in":
+            self.next -= 1
+            raise self.unexpected(f"'{token.text}' is a reserved word")
+        if self.take("("):
+            args, end = self.arguments(")")
+            return Call(None, token.text, args, token.start, end, token.start)
+        return Name(token.text, token.start, token.end)
+
+    def arguments(self, close: str) -> tuple[list[Node], int]:
+        """Read expressions up to the closing bracket; a list may end with a comma."""
+        found: list[Node] = []
+        while True:
+            end = self.take(close) if not found or close == "]" else None
+            if end:
+                return found, end.end
+            found.append(self.expression())
+            end = self.take(close)
+            if end:
+                return found, end.end
+            self.expect(",", f"or '{close}'")
+
+    def map_literal(self, opening: _Token) -> Node:
+        entries: list[tuple[Node, Node]] = []
+        while not (end := self.take("}")):
+            if entries:
+                self.expect(",", "or '}'")
+                if end := self.take("}"):
+                    break
+            key = self.expression()
+            self.expect(":", "after the key")
+            entries.append((key, self.expression()))
+        return Entries(entries, opening.start, end.end)
+
+
+def _number(token: _Token) -> Literal:
+    """Return the literal of a number."""
+    if token.kind == "float":
+        return Literal(float(token.text), token.text, token.start, token.end)
+    digits = token.text.rstrip("uU")
+    value = int(digits, 16 if "x" in digits else 10)
+    low, high = (0, 2**64) if digits != token.text else (-(2**63), 2**63)
+    if not low <= value < high:
+        raise ExpressionSyntaxError("the integer is beyond 64 bits", token.start, len(token.text))
+    return Literal(value, token.text, token.start, token.end)
+
+
+def _string(token: _Token) -> Literal:
+    """Return the literal of a text or of bytes."""
+    prefix = re.match("[bBrR]*", token.text)
+    marks = prefix.group().lower() if prefix else ""
+    body = token.text[len(marks) :]
+    body = body[3:-3] if body[:3] in {'"""', "'''"} else body[1:-1]
+    value = body if "r" in marks else _unescape(body, token)
+    if "b" in marks:
+        data = value.encode("utf-8", "surrogatepass") if "\\" not in body else _octets(body)
+        return Literal(data, token.text, token.start, token.end)
+    return Literal(value, token.text, token.start, token.end)
+
+
+def _unescape(body: str, token: _Token) -> str:
+    """Return the text that a string literal stands for."""
+    parts = []
+    at = 0
+    while (slash := body.find("\\", at)) >= 0:
+        parts.append(body[at:slash])
+        match = _ESCAPE.match(body, slash)
+        code = int(match[2] or match[3] or match[4] or "0", 16) if match else -1
+        if match is None or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            raise ExpressionSyntaxError(
+                f"'{body[slash : slash + 2]}' is no escape sequence",
+                token.start,
+                len(token.text),
+                "write '\\\\' for a backslash, or r'…' for a text without escapes",
+            )
+        if match[1]:
+            parts.append(_SIMPLE.get(match[1], match[1]))
+        else:
+            parts.append(chr(int(match[5], 8)) if match[5] else chr(code))
+        at = match.end()
+    return "".join([*parts, body[at:]])
+
+
+def _octets(body: str) -> bytes:
+    """Return the bytes of a bytes literal: `\\x` and octal escapes are bytes, the rest is UTF-8."""
+    found = b""
+    at = 0
+    for match in _ESCAPE.finditer(body):
+        found += body[at : match.start()].encode()
+        if match[2] or match[5]:
+            found += bytes([int(match[2], 16) if match[2] else int(match[5], 8)])
+        elif match[1]:
+            found += _SIMPLE.get(match[1], match[1]).encode()
+        else:
+            found += chr(int(match[3] or match[4], 16)).encode()
+        at = match.end()
+    return found + body[at:].encode()
