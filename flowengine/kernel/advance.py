@@ -225,6 +225,7 @@ def _answered(m: Machine, event: Decided, cut: int, number: int) -> None:
     waits.close_wait(m, m.state["waits"][event["wait"]], "decided", event["choice"])
     choice = event["choice"]
     if cut:
+        del m.state["cuts"][cut]["wait"]
         if choice == "retry":
             undoing.run_cut(m, cut, m.state["cuts"][cut])
         else:

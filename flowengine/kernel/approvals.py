@@ -184,6 +184,7 @@ def ask_about(m: Machine, number: int, cut: Cut) -> None:
     step = m.graph.node(cut["step"]).id
     wait = add_wait(m, 0, "question", cut["address"], step)
     wait["cut"] = number
+    cut["wait"] = wait["id"]
     wait["record"].update(question(cut["address"], cut["attempt"]))
     show(m, wait)
 

@@ -71,6 +71,7 @@ def cut_off(m: Machine, unit: Unit) -> None:
     act = m.act_of(unit)
     if m.node(act).compensate < 0:
         return
+    forget_cut(m, act, unit)
     names = Names(m, act, unit)
     cut: Cut = {
         "step": act["step"],
@@ -85,6 +86,14 @@ def cut_off(m: Machine, unit: Unit) -> None:
     }
     m.state["cuts"][unit["id"]] = cut
     m.scope_of(act)["cut"].append(unit["id"])
+
+
+def forget_cut(m: Machine, act: Activation, unit: Unit) -> None:
+    """Forget that an earlier attempt of a unit was cut off: a later one, under its key, counts."""
+    open_ = m.scope_of(act)["cut"]
+    if unit["id"] in open_:
+        open_.remove(unit["id"])
+        pasts.drop(m.state, m.state["cuts"].pop(unit["id"])["past"])
 
 
 def close_scope(m: Machine, scope: Scope) -> None:
@@ -102,6 +111,7 @@ def close_scope(m: Machine, scope: Scope) -> None:
 
 def empty_scope(m: Machine, scope: Scope) -> None:
     """Withdraw all tokens of a scope: at work, held at joins, under way; the scope stays."""
+    interrupt(m, scope)
     for number in list(scope["live"]):
         act = m.state["acts"].get(number)
         if act is not None:
@@ -135,6 +145,30 @@ def hand_over(scope: Scope, act: Activation) -> None:
     """Let the scope around a group keep what the group leaves to be undone."""
     scope["done"].extend(act.get("done", ()))
     scope["cut"].extend(act.get("cut", ()))
+
+
+def interrupt(m: Machine, scope: Scope) -> None:
+    """Give back to a scope that is withdrawn what its compensations have not undone yet."""
+    for number, undo in list(m.state["undos"].items()):
+        if undo["scope"] != scope["id"]:
+            continue
+        current = [undo["current"]] if "current" in undo else []
+        scope["done"] += [*undo["todo"], *current]
+        scope["cut"] += undo["cut"]
+        for cut in undo["cut"]:
+            stop_settling(m, cut)
+        del m.state["undos"][number]
+
+
+def stop_settling(m: Machine, number: int) -> None:
+    """Withdraw what is being done to find out about an attempt that was cut off."""
+    cut = m.state["cuts"][number]
+    cut.pop("undo", None)
+    if cut.pop("running", False):
+        m.commands.append(Stop(number, cut["attempt"]))
+        m.state["running"] -= 1
+    if "wait" in cut:
+        close_wait(m, m.state["waits"][cut.pop("wait")], "withdrawn")
 
 
 def withdraw_under_way(m: Machine, scope: Scope) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from flowengine.kernel import handlers, pasts, tokens, undoing, variables
 from flowengine.kernel.attempts import raised
-from flowengine.kernel.closing import empty_scope, remove_scope
+from flowengine.kernel.closing import empty_scope, remove_scope, stop_settling
 from flowengine.kernel.commands import End
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.events import ErrorData, Started
@@ -175,6 +175,8 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None) -
     remove_scope(m, scope)
     for timer in list(state["timers"]):
         m.clear_timer(timer)
+    for number in state["cuts"]:
+        stop_settling(m, number)
     state["undos"].clear()
     state["cuts"].clear()
     state["layers"].clear()

@@ -196,6 +196,8 @@ class Cut(TypedDict, total=False):
     undo: int
     """The undo that settles it now."""
     running: bool
+    wait: int
+    """The question about it."""
     settled: str
     """`succeeded`, `failed` or `unknown`, once it is settled."""
     value: Plain

@@ -14,6 +14,7 @@ from typing import Any
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.activations import begin_unit, new_activation
 from flowengine.kernel.approvals import ask_about
+from flowengine.kernel.closing import forget_cut
 from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.events import ErrorData
@@ -21,6 +22,7 @@ from flowengine.kernel.graph import START, EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, join_secrets, local_names
 from flowengine.kernel.state import Activation, Arrival, Cut, Done, Scope, Undo, Unit
+from flowengine.kernel.waits import close_wait
 
 
 def remember(m: Machine, act: Activation, unit: Unit, output: Plain) -> None:
@@ -30,6 +32,7 @@ def remember(m: Machine, act: Activation, unit: Unit, output: Plain) -> None:
     """
     if m.node(act).compensate < 0 or "undo" in act:
         return
+    forget_cut(m, act, unit)
     done: Done = {
         "step": act["step"],
         "address": m.address(unit),
@@ -37,7 +40,10 @@ def remember(m: Machine, act: Activation, unit: Unit, output: Plain) -> None:
         "local": local_names(Names(m, act, unit)),
         "past": pasts.share(m.state, act["past"]),
     }
-    act["done"], act["cut"] = [], []
+    for inner in act.pop("done", []):
+        pasts.drop(m.state, inner["past"])
+    for number in act.pop("cut", []):
+        pasts.drop(m.state, m.state["cuts"].pop(number)["past"])
     m.scope_of(act)["done"].append(done)
 
 
@@ -140,6 +146,8 @@ def result_of_cut(m: Machine, number: int, status: str, value: Plain) -> None:
         m.state["running"] -= 1
     if "settled" in cut:
         return
+    if "wait" in cut:
+        close_wait(m, m.state["waits"][cut.pop("wait")], "withdrawn")
     cut["settled"] = status
     cut["value"] = value
     if "undo" in cut:
@@ -225,16 +233,3 @@ def _finish(m: Machine, number: int, undo: Undo) -> None:
     error = as_error(failure, undo["failures"][0]["step"])
     error["cause"] = undo["cause"]
     m.agenda.append(("undo_failed", undo["scope"], error, undo["then"]))
-
-
-def interrupt(m: Machine, scope: Scope) -> None:
-    """Give back to a scope that is withdrawn what its compensations have not undone yet."""
-    for number, undo in list(m.state["undos"].items()):
-        if undo["scope"] != scope["id"]:
-            continue
-        current = [undo["current"]] if "current" in undo else []
-        scope["done"] += [*undo["todo"], *current]
-        scope["cut"] += undo["cut"]
-        for cut in undo["cut"]:
-            m.state["cuts"][cut].pop("undo", None)
-        del m.state["undos"][number]
