@@ -252,7 +252,7 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, st
     kind = error.kind.as_dict()
     match error.kind.name:
         case "type":
-            types = kind["types"]
+            types = sorted(kind["types"], key=lambda name: name == "null")
             words = " or ".join(_WORDS.get(name, name) for name in types)
             return f"must be {words}, not {_shown(error.instance)}", None
         case "required":

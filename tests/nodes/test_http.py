@@ -1,0 +1,378 @@
+"""`http` against a real server on 127.0.0.1."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import pytest
+
+from flowengine.kernel.commands import Run
+from flowengine.kernel.graph import SecretText
+
+from .conftest import Bench
+
+JSON = {"Content-Type": "application/json; charset=utf-8"}
+ZIPPED = {**JSON, "Content-Encoding": "gzip"}
+Page = tuple[int, dict[str, str], bytes]
+PAGES: dict[str, Page] = {
+    "/later": (429, {"Retry-After": formatdate(4102444800, usegmt=True)}, b""),
+    "/text": (200, {"Content-Type": "text/plain; charset=latin-1"}, "é".encode("latin-1")),
+    "/broken": (200, JSON, b"{"),
+    "/empty": (204, {}, b""),
+    "/zip": (200, ZIPPED, gzip.compress(b'{"big": 1}')),
+    "/bomb": (200, ZIPPED, gzip.compress(b'"' + b"x" * (20 * 1024 * 1024) + b'"')),
+    "/files/report.pdf": (200, {"Content-Type": "application/pdf"}, b"%PDF \x00\xff"),
+    "/to/echo": (302, {"Location": "/echo"}, b""),
+    "/circle": (301, {"Location": "/circle"}, b""),
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers by path; `/echo` tells what was asked."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[dict[str, Any]]] = []
+    waiting: ClassVar[threading.Event] = threading.Event()
+    gone: ClassVar[threading.Event] = threading.Event()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        asked = {
+            "method": self.command,
+            "path": self.path,
+            "headers": {name.lower(): value for name, value in self.headers.items()},
+            "body": body.decode(),
+        }
+        self.asked.append(asked)
+        path = urlsplit(self.path).path
+        page = self.page(path, asked)
+        if page is None:
+            return
+        status, headers, data = page
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = answer
+
+    def page(self, path: str, asked: dict[str, Any]) -> Page | None:
+        match path.split("/")[1:]:
+            case ["echo"]:
+                return 200, JSON, json.dumps(asked).encode()
+            case ["status", code]:
+                return int(code), {**JSON, "Retry-After": "7"}, b'{"error": "no"}'
+            case ["away"]:
+                port = self.headers["Host"].partition(":")[2]
+                return 302, {"Location": f"http://localhost:{port}/echo"}, b""
+            case ["hang"]:
+                self.hang()
+                return None
+        return PAGES[path]
+
+    def hang(self) -> None:
+        """Say nothing until the other side has gone."""
+        self.waiting.set()
+        self.close_connection = True
+        if self.rfile.read(1) == b"":
+            self.gone.set()
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    Handler.asked.clear()
+    Handler.waiting.clear()
+    Handler.gone.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def get(bench: Bench, url: str, **input: Any) -> Any:
+    return bench.do("http", {}, {"url": url, **input})
+
+
+def test_answer_is_status_headers_and_decoded_body(bench: Bench, server: str) -> None:
+    answer = get(bench, f"{server}/echo")
+
+    assert answer["status"] == 200
+    assert answer["headers"]["content-type"] == "application/json; charset=utf-8"
+    assert answer["body"]["method"] == "GET"
+    assert answer["body"]["headers"]["user-agent"] == "flowengine"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("text", "é"), ("empty", None), ("zip", {"big": 1})],
+)
+def test_body_is_decoded_by_its_type(bench: Bench, server: str, path: str, body: Any) -> None:
+    assert get(bench, f"{server}/{path}")["body"] == body
+
+
+def test_body_that_is_no_text_is_kept_as_a_file(bench: Bench, server: str) -> None:
+    body = get(bench, f"{server}/files/report.pdf")["body"]
+
+    assert (body["name"], body["size"]) == ("report.pdf", 7)
+    assert Path(body["path"]).read_bytes() == b"%PDF \x00\xff"
+
+
+def test_query_is_added_to_that_of_the_url(bench: Bench, server: str) -> None:
+    query = {"q": "a b&c", "n": 2, "yes": True, "tags": ["x", "y"], "none": None}
+
+    asked = get(bench, f"{server}/echo?old=1", query=query)["body"]
+
+    assert asked["path"] == "/echo?old=1&q=a+b%26c&n=2&yes=true&tags=x&tags=y"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "kind", "sent"),
+    [
+        ({"a": "é"}, {}, "application/json", '{"a": "é"}'),
+        ([1], {}, "application/json", "[1]"),
+        ("text", {}, "text/plain; charset=utf-8", "text"),
+        ("<x/>", {"content-type": "text/xml"}, "text/xml", "<x/>"),
+        (b"raw", {"Content-Type": "application/x"}, "application/x", "raw"),
+        (
+            {"a": "1 2", "b": 3},
+            {"Content-Type": "application/x-www-form-urlencoded"},
+            "application/x-www-form-urlencoded",
+            "a=1+2&b=3",
+        ),
+    ],
+)
+def test_body_is_sent_by_its_kind(
+    bench: Bench, server: str, body: Any, headers: dict[str, str], kind: str, sent: str
+) -> None:
+    asked = get(bench, f"{server}/echo", method="POST", body=body, headers=headers)["body"]
+
+    assert (asked["method"], asked["headers"]["content-type"]) == ("POST", kind)
+    assert asked["body"] == sent
+
+
+def test_credentials_make_the_authorization_header(bench: Bench, server: str) -> None:
+    def sent(auth: dict[str, str]) -> str:
+        header: str = get(bench, f"{server}/echo", auth=auth)["body"]["headers"]["authorization"]
+        return header
+
+    assert sent({"bearer": "t"}) == "Bearer t"
+    assert sent({"username": "u", "password": "p:ä"}) == (
+        f"Basic {base64.b64encode('u:p:ä'.encode()).decode()}"
+    )
+
+
+# Statuses
+
+
+@pytest.mark.parametrize(
+    ("status", "retryable"),
+    [(400, False), (404, False), (408, True), (409, False), (429, True), (500, True), (503, True)],
+)
+def test_status_from_400_on_is_an_error_with_the_answer(
+    bench: Bench, server: str, status: int, retryable: bool
+) -> None:
+    error = bench.fail("http", {}, {"url": f"{server}/status/{status}?q=1"})
+
+    assert error["type"] == "HttpError"
+    assert error["message"].startswith(f"GET {server}/status/{status}: status {status} (")
+    assert error["data"]["status"] == status
+    assert error["data"]["body"] == {"error": "no"}
+    assert error["retryable"] is retryable
+    assert error["retry_after"] == 7000
+
+
+def test_time_to_wait_may_be_a_date(bench: Bench, server: str) -> None:
+    error = bench.fail("http", {}, {"url": f"{server}/later"})
+
+    assert error["retry_after"] > 10**9
+
+
+def test_accepted_statuses_are_those_that_the_step_names(bench: Bench, server: str) -> None:
+    missing = {"url": f"{server}/status/404"}
+
+    assert bench.do("http", {"accept": [404]}, missing)["status"] == 404
+    assert bench.do("http", {"accept": "any"}, missing)["status"] == 404
+    assert bench.fail("http", {"accept": [404]}, {"url": f"{server}/echo"})["type"] == "HttpError"
+
+
+# Redirects
+
+
+def test_redirect_of_a_get_is_followed_with_its_headers(bench: Bench, server: str) -> None:
+    asked = get(bench, f"{server}/to/echo", headers={"X-Token": "t"})["body"]
+
+    assert (asked["path"], asked["headers"]["x-token"]) == ("/echo", "t")
+
+
+def test_redirect_to_another_host_takes_no_credentials_along(bench: Bench, server: str) -> None:
+    asked = get(
+        bench,
+        f"{server}/away",
+        headers={"X-Token": "t", "Accept": "application/json"},
+        auth={"bearer": "t"},
+    )["body"]
+
+    assert asked["headers"]["host"].startswith("localhost:")
+    assert asked["headers"]["accept"] == "application/json"
+    assert not {"x-token", "authorization"} & asked["headers"].keys()
+
+
+def test_redirect_of_anything_else_is_the_answer(bench: Bench, server: str) -> None:
+    answer = get(bench, f"{server}/to/echo", method="POST")
+
+    assert (answer["status"], answer["headers"]["location"]) == (302, "/echo")
+    assert len(Handler.asked) == 1
+
+
+def test_circle_of_redirects_ends(bench: Bench, server: str) -> None:
+    error = bench.fail("http", {}, {"url": f"{server}/circle"})
+
+    assert "more than 10 redirects" in error["message"]
+    assert error["retryable"] is False
+
+
+# What goes wrong
+
+
+def test_server_that_is_not_there_is_an_error_worth_a_retry(bench: Bench) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/x"
+
+    error = bench.fail("http", {}, {"url": url})
+
+    assert (error["type"], error["data"], error["retryable"]) == (
+        "HttpError",
+        {"status": None},
+        True,
+    )
+    assert error["message"].startswith(f"GET {url}: ")
+
+
+def test_silent_server_is_a_timeout(
+    bench: Bench, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowengine_nodes.http.READ_SECONDS", 0.05)
+
+    assert bench.fail("http", {}, {"url": f"{server}/hang"})["type"] == "Timeout"
+    assert Handler.gone.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [("broken", "says that it is JSON and is not"), ("bomb", "has more than 8388608 bytes")],
+)
+def test_answer_that_cannot_be_used_is_an_error(
+    bench: Bench, server: str, path: str, complaint: str
+) -> None:
+    error = bench.fail("http", {}, {"url": f"{server}/{path}"})
+
+    assert complaint in error["message"]
+    assert error["retryable"] is False
+
+
+@pytest.mark.parametrize(
+    ("input", "complaint"),
+    [
+        ({"url": "ftp://x/y"}, "begins with https:// or http://"),
+        ({"url": "example.com"}, "begins with https:// or http://"),
+        ({"url": "http://[::1/x"}, "this is no request"),
+        ({"url": "http://127.0.0.1/", "headers": {"X": "a\r\nY: b"}}, "a line end in it"),
+        ({"url": "http://127.0.0.1/", "headers": {"X": "ü"}}, "this is no request"),
+        ({"url": "http://127.0.0.1/", "body": {"x": float("inf")}}, "this is no request"),
+    ],
+)
+def test_what_makes_no_request_is_refused(
+    bench: Bench, input: dict[str, Any], complaint: str
+) -> None:
+    error = bench.fail("http", {}, input)
+
+    assert error["type"] == "ValidationError"
+    assert complaint in error["message"]
+
+
+def test_secrets_are_masked_in_answers_and_errors(
+    bench: Bench, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "s3cr3t/value")
+    secrets = {"KEY": {"env": "KEY"}}
+    key = SecretText([["KEY"]])
+    input = {
+        "headers": {"X-Key": SecretText(["key=", ["KEY"]])},
+        "query": {"key": key},
+        "auth": {"username": "u", "password": key},
+    }
+
+    answer = bench.do("http", {}, {"url": f"{server}/echo", **input}, secrets=secrets)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nowhere = SecretText([f"http://127.0.0.1:{free.getsockname()[1]}/", ["KEY"], "/x"])
+    error = bench.fail("http", {}, {"url": nowhere}, secrets=secrets)
+
+    assert Handler.asked[0]["headers"]["x-key"] == "key=s3cr3t/value"
+    assert answer["body"]["headers"]["x-key"] == "key=***"
+    assert answer["body"]["path"] == "/echo?key=***"
+    assert "***" in answer["body"]["headers"]["authorization"]
+    assert "***" in error["message"]
+    encoded = base64.b64encode(b"u:s3cr3t/value").decode()
+    for told in (str(answer), str(error)):
+        assert "s3cr3t" not in told
+        assert encoded not in told
+
+
+def test_withdrawn_request_is_given_up(bench: Bench, server: str) -> None:
+    input = {"url": f"{server}/hang"}
+    runner = bench.runner("http", {}, input, {})
+
+    async def withdraw() -> None:
+        task = asyncio.create_task(
+            runner.attempt(bench.execution, Run(1, 1, 0, "s", None, input, None))
+        )
+        await asyncio.to_thread(Handler.waiting.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(withdraw())
+
+    assert Handler.gone.wait(10)
+
+
+def test_proxy_of_the_environment_is_not_asked_for_this_machine(
+    bench: Bench, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+
+    assert get(bench, f"{server}/echo")["status"] == 200
+
+
+def test_proxy_of_the_environment_is_asked_for_other_machines(
+    bench: Bench, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    get(bench, "http://elsewhere.invalid/echo")
+
+    assert Handler.asked[0]["path"] == "http://elsewhere.invalid/echo"

@@ -1,0 +1,322 @@
+"""Signatures read from source: nothing is imported, whatever stands in the module."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowengine.flow.python_signature import Signature, SignatureError, derive
+
+Write = Callable[..., str]
+
+HEAD = """
+from __future__ import annotations
+import typing, typing as t
+from typing import Annotated, Any, List as L, Literal, NotRequired, Optional, Required, TypedDict
+from typing import Union
+from collections.abc import Sequence
+raise SystemExit("imported")
+"""
+
+
+def parameter(module: Write, hint: str, before: str = "", default: str = "") -> Any:
+    """Return the schema of one parameter with a type hint."""
+    value = f" = {default}" if default else ""
+    folder = module(m=f"{HEAD}{before}\ndef f(x: {hint}{value}): ...\n")
+    args = derive("m:f", folder).args
+    assert args is not None
+    return args["properties"]["x"]
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        ("str", {"type": "string"}),
+        ("int", {"type": "integer"}),
+        ("float", {"type": "number"}),
+        ("bool", {"type": "boolean"}),
+        ("None", {"type": "null"}),
+        ("Any", {}),
+        ("object", {}),
+        ("SomethingElse", {}),
+        ("pathlib.Path", {}),
+        ("list", {"type": "array"}),
+        ("list[Any]", {"type": "array"}),
+        ("list[int]", {"type": "array", "items": {"type": "integer"}}),
+        ("L[str]", {"type": "array", "items": {"type": "string"}}),
+        ("Sequence[str]", {"type": "array", "items": {"type": "string"}}),
+        ("tuple[int, ...]", {"type": "array", "items": {"type": "integer"}}),
+        (
+            "tuple[int, str]",
+            {
+                "type": "array",
+                "prefixItems": [{"type": "integer"}, {"type": "string"}],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        ),
+        ("dict", {"type": "object"}),
+        ("dict[str, Any]", {"type": "object"}),
+        ("dict[str, bool]", {"type": "object", "additionalProperties": {"type": "boolean"}}),
+        (
+            "typing.Mapping[str, int]",
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+        ),
+        ("int | None", {"type": ["integer", "null"]}),
+        ("Optional[str]", {"type": ["string", "null"]}),
+        ("t.Union[int, str]", {"type": ["integer", "string"]}),
+        (
+            "int | list[str] | None",
+            {
+                "anyOf": [
+                    {"type": "integer"},
+                    {"type": "array", "items": {"type": "string"}},
+                    {"type": "null"},
+                ]
+            },
+        ),
+        ("int | Any", {}),
+        ("Literal['a', 'b']", {"type": "string", "enum": ["a", "b"]}),
+        ("Literal[1, None]", {"enum": [1, None]}),
+        ("Annotated[int, 'in cents']", {"type": "integer", "description": "in cents"}),
+        ("'list[\"int\"]'", {"type": "array", "items": {"type": "integer"}}),
+        ("'not a hint ('", {}),
+    ],
+)
+def test_hint_becomes_a_schema(module: Write, hint: str, schema: Any) -> None:
+    assert parameter(module, hint) == schema
+
+
+@pytest.mark.parametrize(
+    ("hint", "default", "schema"),
+    [
+        ("int", "3", {"type": "integer", "default": 3}),
+        ("list", "[1]", {"type": "array", "default": [1]}),
+        ("float", "-1.5", {"type": "number", "default": -1.5}),
+        ("str", "None", {"type": ["string", "null"], "default": None}),
+        (
+            "Literal['a']",
+            "None",
+            {"type": ["string", "null"], "enum": ["a", None], "default": None},
+        ),
+        ("int", "COMPUTED", {"type": "integer"}),
+        ("Any", "(1, 2)", {}),
+    ],
+)
+def test_default_is_told_where_json_has_it(
+    module: Write, hint: str, default: str, schema: Any
+) -> None:
+    assert parameter(module, hint, default=default) == schema
+
+
+def test_typed_dict_is_a_map_with_its_fields(module: Write) -> None:
+    classes = """
+class Base(TypedDict):
+    id: int
+class Row(Base, total=False):
+    name: Required[str]
+    rows: list[Row]
+    size: Size
+class Full(TypedDict):
+    a: str
+    b: NotRequired[int]
+Size = Union[int, None]
+"""
+
+    row = parameter(module, "Row", classes)
+
+    assert row == {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "name": {"type": "string"},
+            "rows": {"type": "array"},
+            "size": {"type": ["integer", "null"]},
+        },
+        "required": ["id", "name"],
+    }
+    assert parameter(module, "Full", classes)["required"] == ["a"]
+    assert parameter(module, "Other", "class Other: ...") == {}
+
+
+def test_types_beside_the_flow_and_in_the_same_package_are_followed(module: Write) -> None:
+    folder = module(kinds="from typing import TypedDict\nclass Money(TypedDict):\n    cents: int\n")
+    module(
+        "pkg",
+        __init__="",
+        inner="Name = str\n",
+        m="from .inner import Name as N\n"
+        "from kinds import Money\nfrom email.message import Message\n"
+        "def f(a: N, b: Money, c: Message): ...\n",
+    )
+
+    signature = derive("pkg.m:f", folder)
+
+    assert signature.args is not None
+    assert signature.args["properties"] == {
+        "a": {"type": "string"},
+        "b": {
+            "type": "object",
+            "properties": {"cents": {"type": "integer"}},
+            "required": ["cents"],
+        },
+        "c": {},
+    }
+    assert signature.paths == [
+        f"{folder}/pkg/m.py",
+        f"{folder}/pkg/inner.py",
+        f"{folder}/kinds.py",
+    ]
+
+
+def test_parameters_make_a_closed_object_without_those_the_engine_gives(module: Write) -> None:
+    folder = module(
+        m="def f(a, b=1, *rest, c, runtime_resources, at: 'StepContext', "
+        "also: sdk.StepContext): ...\n"
+        "def g(a, **more): ...\n"
+    )
+
+    signature = derive("m:f", folder)
+
+    assert signature.args == {
+        "type": "object",
+        "properties": {"a": {}, "b": {"default": 1}, "c": {}},
+        "required": ["a", "c"],
+        "additionalProperties": False,
+    }
+    assert signature.takes_resources
+    assert derive("m:g", folder).args == {
+        "type": "object",
+        "properties": {"a": {}},
+        "required": ["a"],
+    }
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    [
+        "Send a\n    message.\n\n    More.\n\n    Args:\n        to: who\n            gets it\n"
+        "        text (str): what\n\n    Returns:\n        n: not this\n    ",
+        "Send a message.\n\n    :param to: who\n        gets it\n    :param str text: what\n    "
+        ":returns: n\n    ",
+    ],
+)
+def test_docstring_describes_the_function_and_its_parameters(module: Write, docstring: str) -> None:
+    folder = module(m=f'def f(to: str, text: str):\n    """{docstring}"""\n')
+
+    signature = derive("m:f", folder)
+
+    assert signature.description == "Send a message."
+    assert signature.args is not None
+    assert {
+        name: schema["description"] for name, schema in signature.args["properties"].items()
+    } == {
+        "to": "who gets it",
+        "text": "what",
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "is_async", "quick", "returns"),
+    [
+        ("def f() -> int: ...", False, False, {"type": "integer"}),
+        (
+            "async def f() -> list[str]: ...",
+            True,
+            False,
+            {"type": "array", "items": {"type": "string"}},
+        ),
+        ("@quick\ndef f() -> None: ...", False, True, {"type": "null"}),
+        ("@flowengine.quick\ndef f(): ...", False, True, None),
+        ("@cache(size=1)\ndef f() -> Unknown: ...", False, False, {}),
+        (
+            "if X:\n    def f() -> int: ...\nelse:\n    def f() -> str: ...",
+            False,
+            False,
+            {"type": "string"},
+        ),
+        (
+            "try:\n    import x\nexcept ImportError:\n    def f() -> int: ...",
+            False,
+            False,
+            {"type": "integer"},
+        ),
+        (
+            "@overload\ndef f() -> str: ...\ndef f() -> int: ...\n@overload\ndef f() -> str: ...",
+            False,
+            False,
+            {"type": "integer"},
+        ),
+    ],
+)
+def test_kind_and_result_of_a_function(
+    module: Write, source: str, is_async: bool, quick: bool, returns: Any
+) -> None:
+    signature = derive("m:f", module(m=source))
+
+    assert (signature.is_async, signature.quick, signature.returns) == (is_async, quick, returns)
+
+
+def test_function_that_a_module_imports_is_found_where_it_is_defined(module: Write) -> None:
+    folder = module(m="from helper import real as f\n", helper="def real(a: int): ...\n")
+
+    signature = derive("m:f", folder)
+
+    assert signature.args is not None
+    assert signature.args["properties"] == {"a": {"type": "integer"}}
+
+
+@pytest.mark.parametrize("function", ["m:partial", "m:starred", "math:sqrt", "m:Class"])
+def test_what_has_no_source_to_read_is_accepted_without_a_schema(
+    module: Write, function: str
+) -> None:
+    folder = module(m="from os import *\npartial = make(1)\nclass Class: ...\n")
+
+    signature = derive(function, folder)
+
+    assert isinstance(signature, Signature)
+    assert signature.args is None
+
+
+def test_installed_modules_are_found_without_importing_them_or_their_parents() -> None:
+    import subprocess
+
+    program = (
+        "import sys; from flowengine.flow.python_signature import derive;"
+        "print(derive('wsgiref.util:guess_scheme', '/nowhere').paths, 'wsgiref' in sys.modules)"
+    )
+
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert said.endswith("wsgiref/util.py'] False\n")
+
+
+@pytest.mark.parametrize(
+    ("function", "message", "hint", "line"),
+    [
+        ("m", "'m' names no function", "write it as package.module:function", None),
+        ("m:", "'m:' names no function", "write it as package.module:function", None),
+        ("../m:f", "'../m:f' names no function", "write it as package.module:function", None),
+        ("nope:f", "there is no module 'nope'", "modules are looked for in", None),
+        ("m.inner:f", "there is no module 'm.inner'", "modules are looked for in", None),
+        ("m:sned", "module 'm' has no function 'sned'", "did you mean 'send'?", None),
+        ("m:by_position", "parameter 'a' of m:by_position can only be given by position", "'/'", 2),
+        ("broken:f", "module 'broken' cannot be read", None, 1),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(
+    module: Write, function: str, message: str, hint: str | None, line: int | None
+) -> None:
+    folder = module(m="def send(): ...\ndef by_position(a, /): ...\n", broken="def f(:\n")
+
+    with pytest.raises(SignatureError) as refused:
+        derive(function, folder)
+
+    assert refused.value.message.startswith(message)
+    assert hint is None or hint in (refused.value.hint or "")
+    assert refused.value.line == line

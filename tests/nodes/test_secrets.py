@@ -1,0 +1,155 @@
+"""References become values in the process that needs them; values never leave it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowengine.engines.secrets import Secrets, has_secret, resolve
+from flowengine.kernel.graph import SecretText
+from flowengine.sdk import SecretMissing
+from flowengine.step_log import StepLog
+
+VALUE = 'p€ss/w0rd+ "x"'
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> Secrets:
+    monkeypatch.setenv("API_KEY", VALUE)
+    return Secrets({"KEY": {"env": "API_KEY"}})
+
+
+FORMS = {
+    "as it is": VALUE,
+    "JSON": json.dumps(VALUE),
+    "JSON with accents": json.dumps(VALUE, ensure_ascii=False),
+    "URL path": quote(VALUE),
+    "URL": quote(VALUE, safe=""),
+    "form": quote_plus(VALUE),
+    "hexadecimal": VALUE.encode().hex(),
+    "base64": base64.b64encode(VALUE.encode()).decode(),
+    "base64 for URLs": base64.urlsafe_b64encode(VALUE.encode()).decode(),
+    "base64 of one before": base64.b64encode(f"u{VALUE}".encode()).decode(),
+    "base64 of two before": base64.b64encode(f"u:{VALUE}, more".encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+def test_secret_is_masked_in_every_form(secrets: Secrets, form: str) -> None:
+    masked = secrets.mask({"a": [f"before {form} after"], form: 1})
+
+    assert "***" in masked["a"][0]
+    for text in (masked["a"][0], str(masked)):
+        assert VALUE not in text
+        assert form not in text
+
+
+def test_secret_is_masked_in_bytes_and_the_rest_of_them_is_kept(secrets: Secrets) -> None:
+    assert secrets.mask(b"\xff" + VALUE.encode() + b"\x00") == b"\xff***\x00"
+    assert secrets.mask(b"\xffnothing") == b"\xffnothing"
+
+
+@given(secret=st.text(min_size=4), before=st.binary(max_size=5), after=st.binary(max_size=5))
+def test_encoding_a_secret_with_anything_around_it_does_not_show_it(
+    secret: str, before: bytes, after: bytes
+) -> None:
+    try:
+        data = secret.encode()
+    except UnicodeEncodeError:
+        return
+    if not secret.strip() or "\0" in secret:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("API_KEY", secret)
+        secrets = Secrets({"KEY": {"env": "API_KEY"}})
+        encoded = base64.b64encode(before + data + after).decode()
+        masked = secrets.mask(encoded)
+
+    assert "***" in masked
+
+
+def test_short_secret_is_masked_as_a_word_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIN", "12")
+    secrets = Secrets({"PIN": {"env": "PIN"}})
+
+    assert secrets.mask("pin 12, not 1234 or 2012") == "pin ***, not 1234 or 2012"
+
+
+def test_lines_of_a_long_secret_are_masked_each(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    path.write_text("-----BEGIN-----\nMIIEvQIBADAN\nab\n-----END-----\n")
+    secrets = Secrets({"CERT": {"file": str(path)}})
+
+    assert secrets.mask("x MIIEvQIBADAN ab") == "x *** ab"
+
+
+def test_secret_that_no_step_has_used_is_masked_too(secrets: Secrets) -> None:
+    assert secrets.mask(f"found {VALUE}") == "found ***"
+
+
+def test_text_with_secrets_is_put_together_where_it_is_needed(secrets: Secrets) -> None:
+    plain = {"rows": [1, 2]}
+    value = {"header": SecretText(["Bearer ", ["KEY"]]), "plain": plain, "list": [plain]}
+
+    revealed = secrets.reveal(value)
+
+    assert revealed == {"header": f"Bearer {VALUE}", "plain": plain, "list": [plain]}
+    assert revealed["plain"] is plain
+    assert secrets.reveal(plain) is plain
+    assert VALUE not in repr(value)
+
+
+def test_file_is_read_without_its_last_line_end(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("t0ken\r\n")
+
+    assert resolve("T", {"file": str(path)}) == "t0ken"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (
+            {"env": "NOT_SET"},
+            "secret 'S' is not there: the environment variable NOT_SET is not set",
+        ),
+        ({"env": "EMPTY"}, "secret 'S' is not there: the environment variable EMPTY is empty"),
+        ({"file": "/nope"}, "secret 'S' is not there: /nope: No such file or directory"),
+        ({"vault": "kv/app#x"}, "secret 'S': its kind of reference is not supported yet"),
+    ],
+)
+def test_missing_secret_names_its_reference(
+    monkeypatch: pytest.MonkeyPatch, reference: dict[str, str], message: str
+) -> None:
+    monkeypatch.setenv("EMPTY", "")
+
+    with pytest.raises(SecretMissing) as missing:
+        resolve("S", reference)
+
+    assert str(missing.value) == message
+
+
+def test_compiled_values_with_secrets_are_known_without_looking_at_data() -> None:
+    assert has_secret(["map", {"a": ["list", [["const", 1], ["secret", [["KEY"]]]]]}])
+    assert not has_secret(["map", {"a": ["const", ["secret", [["KEY"]]]], "b": ["expr", 1]}])
+    assert not has_secret(None)
+
+
+def test_log_of_a_step_says_where_and_shows_no_secret(
+    secrets: Secrets, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = StepLog("01k8executionid", "each[a]/load", secrets.mask)
+
+    with caplog.at_level(logging.INFO, "flowengine.step"):
+        log.info("sent %s to %d%%", VALUE, 5)
+        log.debug("not %s", VALUE)
+
+    assert caplog.messages == ["01k8exec each[a]/load: sent *** to 5%"]
+    assert VALUE not in str(caplog.records[0].__dict__)

@@ -1,0 +1,176 @@
+"""Values against JSON Schemas: the verdict, the field and the words."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowengine.errors import InputError
+from flowengine.validation import SchemaError, Validator, validate
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": ["integer", "null"]},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+        "address": {
+            "type": "object",
+            "properties": {"zip": {"type": "string", "pattern": "^[0-9]+$"}},
+        },
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+def complaint(schema: Any, value: Any, **more: Any) -> tuple[str, str]:
+    with pytest.raises(InputError) as refused:
+        validate(schema, value, "it", **more)
+    return refused.value.field, str(refused.value)
+
+
+def test_value_that_fits_passes() -> None:
+    validate(PERSON, {"name": "Ada", "age": None, "tags": ["a"], "address": {"zip": "1"}}, "it")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "field", "message"),
+    [
+        (PERSON, {}, "", "it: lacks 'name'"),
+        (PERSON, [], "", "it: must be a map, not []"),
+        (PERSON, {"name": 1}, "name", "it: 'name' must be text, not 1"),
+        (PERSON, {"name": "", "age": 1.5}, "age", "it: 'age' must be a whole number or null"),
+        (PERSON, {"name": "", "tags": ["c"]}, "tags.0", 'it: \'tags.0\' must be one of "a", "b"'),
+        (
+            PERSON,
+            {"name": "", "adress": 1},
+            "",
+            "it: has no 'adress'\n  did you mean 'address'?",
+        ),
+        (
+            PERSON,
+            {"name": "", "address": {"zip": "x"}},
+            "address.zip",
+            "it: 'address.zip' must match ^[0-9]+$, not \"x\"",
+        ),
+        ({"minimum": 3}, 1, "", "it: is wrong: 1 is less than the minimum of 3"),
+        ({"format": "email"}, "ada", "", 'it: must be of the format email, not "ada"'),
+        ({"const": 1}, 2, "", "it: must be 1, not 2"),
+        (False, 1, "", "it: is wrong: False schema does not allow 1"),
+    ],
+)
+def test_message_names_the_field_and_what_would_fit(
+    schema: Any, value: Any, field: str, message: str
+) -> None:
+    told_field, told = complaint(schema, value)
+
+    assert told_field == field
+    assert told.startswith(message)
+
+
+def test_all_that_is_wrong_is_said_at_once_up_to_a_bound() -> None:
+    schema = {"type": "array", "items": {"type": "integer"}}
+
+    _, told = complaint(schema, ["x"] * 8)
+
+    assert told.count("must be a whole number") == 5
+    assert told.endswith("; and 3 more")
+
+
+def test_long_values_are_shortened() -> None:
+    _, told = complaint({"type": "integer"}, "x" * 1000)
+
+    assert len(told) < 120
+
+
+def test_path_is_looked_for_from_the_folder_that_is_given(tmp_path: Path) -> None:
+    (tmp_path / "there.txt").touch()
+    schema = {"type": "object", "properties": {"file": {"type": "string", "format": "path"}}}
+
+    validate(schema, {"file": "there.txt"}, "it", folder=str(tmp_path))
+    validate(schema, {"file": str(tmp_path)}, "it")
+    for path in ("nope.txt", "a\0b"):
+        field, told = complaint(schema, {"file": path}, folder=str(tmp_path))
+        assert field == "file"
+        assert "there is no such file or folder" in told
+
+
+def test_bytes_count_as_text() -> None:
+    validate({"type": "object", "properties": {"raw": {"type": "string"}}}, {"raw": b"x"}, "it")
+    validate({"type": "array", "uniqueItems": True}, [b"a", b"b"], "it")
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "strin"}, "not a JSON Schema (at type)"),
+        ({"properties": {"a": {"pattern": "("}}}, "not a JSON Schema (at properties.a.pattern)"),
+        ({"$ref": "http://127.0.0.1:9/x.json"}, "Retrieval is disabled"),
+        ({"$ref": "file:///etc/passwd"}, "Retrieval is disabled"),
+        (3, "not a JSON Schema"),
+    ],
+)
+def test_wrong_schema_is_refused_when_it_is_made_and_nothing_is_fetched(
+    schema: Any, message: str
+) -> None:
+    with pytest.raises(SchemaError) as refused:
+        Validator(schema)
+
+    assert message in str(refused.value)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abc"), inner)
+)
+TYPES = st.sampled_from(["string", "integer", "number", "boolean", "null", "object", "array"])
+SCHEMAS = st.recursive(
+    st.just({})
+    | st.builds(lambda name: {"type": name}, TYPES)
+    | st.builds(lambda names: {"type": names}, st.lists(TYPES, min_size=1, unique=True))
+    | st.builds(lambda words: {"enum": words}, st.lists(st.text(), min_size=1, unique=True)),
+    lambda inner: (
+        st.builds(lambda item: {"type": "array", "items": item}, inner)
+        | st.builds(
+            lambda properties, required, is_open: {
+                "type": "object",
+                "properties": properties,
+                "required": required,
+                "additionalProperties": is_open,
+            },
+            st.dictionaries(st.sampled_from("abc"), inner),
+            st.lists(st.sampled_from("abc"), unique=True),
+            st.booleans(),
+        )
+    ),
+)
+
+
+@given(schema=SCHEMAS, value=VALUES)
+def test_short_way_never_gives_another_verdict(schema: Any, value: Any) -> None:
+    if _has_infinity(value):
+        return
+    expected = jsonschema_rs.Draft202012Validator(schema).is_valid(value)
+
+    try:
+        Validator(schema).check(value, "it")
+        verdict = True
+    except InputError:
+        verdict = False
+
+    assert verdict == expected
+
+
+def _has_infinity(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isinf(value)
+    if isinstance(value, dict):
+        return any(map(_has_infinity, value.values()))
+    return isinstance(value, list) and any(map(_has_infinity, value))
