@@ -13,8 +13,8 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from cel_expr_python import cel as library
-from cel_expr_python.ext import ext_math, ext_strings
+from cel_expr_python import cel as library  # type: ignore[import-untyped]
+from cel_expr_python.ext import ext_math, ext_strings  # type: ignore[import-untyped]
 
 from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.paths import NoValue, name_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from flowengine.flow.expressions import cel, complaints, names as naming, types
+from flowengine.flow.expressions import cel, complaints, types
+from flowengine.flow.expressions import names as naming
 from flowengine.flow.expressions.fragment import Fragment
 from flowengine.flow.expressions.interface import Checked, Names, Path, Problem, Schema, Want
 from flowengine.flow.expressions.names import Segment
@@ -148,12 +149,12 @@ class _Check:
         span = Name("", whole.start, self._end_of_line(whole))
         if want == "bool" and word not in {None, "boolean"}:
             hint = complaints.CONDITION_HINTS.get(word)
-            self.report("E303", span, f"a condition is true or false; this is {article(typed.schema)}", hint)  # fmt: skip
+            self.report("E303", span, f"{complaints.CONDITION}{article(typed.schema)}", hint)
         elif want == "text" and word in {"array", "object", "null", "bytes"}:
             hint = {"null": "write default(…, '')", "bytes": "write string(…)"}.get(
                 word, "write json(…)"
             )
-            self.report("E307", span, f"a part of a text is text, a number, or true or false; this is {article(typed.schema)}", hint)  # fmt: skip
+            self.report("E307", span, f"{complaints.TEXT_PART}{article(typed.schema)}", hint)
         elif word == "type":
             self.report("E311", span, "a type is no value")
 
@@ -198,7 +199,7 @@ class _Check:
         typed = self.value(node)
         word = kind(typed.schema)
         if word not in {None, "boolean"}:
-            message = f"a condition is true or false; this is {article(typed.schema)}"
+            message = f"{complaints.CONDITION}{article(typed.schema)}"
             self.report("E303", node, message, complaints.CONDITION_HINTS.get(word))
         return typed
 
@@ -307,13 +308,12 @@ class _Check:
     ) -> Typed:
         """Return a path into what is no name: `f(x).y`, `[1, 2][0]`."""
         typed = self.value(base, lenient)
-        inner = Names({"properties": {"value": typed.schema}})
-        found = naming.follow(inner, "value", segments)
+        inner = Names({"properties": {"…": typed.schema}})
+        found = naming.follow(inner, "…", segments)
         if found.trouble:
             part = rest[found.trouble.keys - 1]
             note = found.trouble.note
-            message = note.message.replace("'value'", "this").replace("value", "this")
-            self.report(note.code, Name("", base.start, part.end), message)
+            self.report(note.code, Name("", base.start, part.end), note.message, note.hint)
             return UNKNOWN
         schema = types.self_contained(found.schema, found.root)
         return Typed(["get", typed.node, keys], schema)
@@ -377,7 +377,8 @@ class _Check:
             len(arguments) > len(signature.takes) and not signature.variadic
         ):
             expected = f"at least {least}" if signature.variadic or signature.optional else least
-            self.report("E311", node, f"{node.name}() takes {expected} arguments, not {len(arguments)}")  # fmt: skip
+            message = f"{node.name}() takes {expected} arguments, not {len(arguments)}"
+            self.report("E311", node, message)
             return UNKNOWN
         lenient = node.name == "default"
         typed = [self.value(argument, lenient) for argument in arguments]
@@ -475,9 +476,10 @@ class _Check:
         if isinstance(node, Name):
             return not self._visible(node) and (node.name in TYPE_NAMES or node.name in NAMESPACES)
         if isinstance(node, Call):
-            own = node.name in SIGNATURES or node.name == "has" or (node.name in MACROS and node.target)  # fmt: skip
+            macro = node.name in MACROS and node.target is not None
             zoned = node.name in TIME_PARTS and len(node.args) == 1
-            return self._in_namespace(node) or (not own and not zoned and self._exists(node))
+            own = macro or zoned or node.name in SIGNATURES or node.name == "has"
+            return self._in_namespace(node) or (not own and self._exists(node))
         if isinstance(node, Binary):
             return not _null_test(node)
         return isinstance(node, (Literal, Items, Unary, Ternary))
@@ -507,7 +509,8 @@ class _Check:
                 texts = [value for value in values if isinstance(value, str)]
                 hint = naming.suggestion(str(literal.value), texts)
                 shown = ", ".join(repr(value) for value in values)
-                self.report("E311", literal, f"this can never be {literal.text}: it is one of {shown}", hint)  # fmt: skip
+                message = f"this can never be {literal.text}: it is one of {shown}"
+                self.report("E311", literal, message, hint)
 
 
 def _chain(node: Node) -> tuple[Node, list[Node]]:

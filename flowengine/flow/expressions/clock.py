@@ -1,5 +1,7 @@
-"""Times in expressions: reading, writing, zones. Zones come from the `tzdata` package, so that they
-are the same on every machine."""
+"""Times in expressions: reading, writing, zones.
+
+Zones come from the `tzdata` package, so that they are the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ _RFC3339 = re.compile(
 )  # fmt: skip
 _OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
 _LETTERS = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
-_MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
-_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTHS = [
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+]  # fmt: skip
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
 def moment(value: Plain) -> datetime.datetime:
@@ -38,15 +41,16 @@ def moment(value: Plain) -> datetime.datetime:
     if not isinstance(value, str):
         raise NoValue(f"a time is needed here, not {name_of(value)}")
     match = _RFC3339.fullmatch(value)
+    digits = (match and match[1]) or ""
+    text = value.upper().replace(" ", "T").replace("Z", "+00:00")
+    text = text.replace(f".{digits}", f".{digits[:6]:0<6}") if digits else text
     try:
-        if match is None:
-            raise ValueError
-        digits = match[1] or ""
-        text = value.upper().replace(" ", "T").replace("Z", "+00:00")
-        text = text.replace(f".{digits}", f".{digits[:6]:0<6}") if digits else text
-        return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+        time = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC) if match else None
     except (ValueError, OverflowError):
-        raise NoValue(f"'{value}' is no time; write 2026-11-20T09:00:00Z") from None
+        time = None
+    if time is None:
+        raise NoValue(f"'{value}' is no time; write 2026-11-20T09:00:00Z")
+    return time
 
 
 def time_text(value: datetime.datetime) -> str:

@@ -29,6 +29,8 @@ _WORDS = {
     "dyn": "a value",
 }
 
+CONDITION = "a condition is true or false; this is "
+TEXT_PART = "a part of a text is text, a number, or true or false; this is "
 CONDITION_HINTS = {
     "string": "compare it: … != ''",
     "integer": "compare it: … != 0",
@@ -135,6 +137,8 @@ def in_words(complaint: Complaint, node: Node) -> Wording:
 def _hint(operator: str, types: list[str]) -> str | None:
     """Return how operands of these types can be put together."""
     kinds = set(types)
+    if operator == "_?_:_":
+        return "both values of '?:' have the same type; write dyn(…) around one of them"
     if len(types) == 2 and kinds <= _NUMBERS and "double" in kinds:
         return "make both numbers: write 2.0 for 2, or double(n)"
     if operator == "_+_" and "string" in kinds and kinds & (_NUMBERS | {"bool"}):
@@ -143,8 +147,6 @@ def _hint(operator: str, types: list[str]) -> str | None:
         return "write timestamp(…) around the text"
     if "string" in kinds and kinds & _NUMBERS:
         return "write int(…) or double(…) around the text, or quotes around the number"
-    if operator == "_?_:_":
-        return "both values of '?:' have the same type; write dyn(…) around one of them"
     if operator in {"_&&_", "_||_", "!_"}:
         return "a condition is true or false: compare the value with something"
     return None

@@ -3,7 +3,7 @@
 A record's `node` is a tree of lists, told apart by their first item:
 
     ["const", data]                   the data
-    ["path", root, [key, ...]]        a path; a key is text, an integer, or [node] for a computed one
+    ["path", root, [key, ...]]        a path; a key is text, an integer, or [node] if computed
     ["get", node, [key, ...]]         a path into what a node gives
     ["cel", source, {slot: node}]     operators and standard functions of CEL over slots
     ["call", name, [node, ...]]       a function of `functions`

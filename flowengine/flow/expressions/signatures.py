@@ -93,24 +93,27 @@ METHODS = frozenset(["join", "replace", "size"])
 
 MACROS = frozenset(["all", "exists", "exists_one", "filter", "map"])
 
-TIME_PARTS = frozenset(
-    "getFullYear getMonth getDate getDayOfMonth getDayOfWeek getDayOfYear getHours getMinutes "
-    "getSeconds getMilliseconds".split()
-)
+TIME_PARTS = frozenset([
+    "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours",
+    "getMilliseconds", "getMinutes", "getMonth", "getSeconds",
+])  # fmt: skip
 
-STANDARD = frozenset(
-    "abs bool bytes contains double duration dyn endsWith int matches startsWith string timestamp "
-    "type uint charAt format indexOf lastIndexOf lowerAscii reverse split substring trim "
-    "upperAscii has".split()
-)
-"""Functions that the library has; for suggestions only."""
+STANDARD = frozenset([
+    "bool", "bytes", "charAt", "contains", "double", "duration", "dyn", "endsWith", "format",
+    "has", "indexOf", "int", "lastIndexOf", "lowerAscii", "matches", "reverse", "split",
+    "startsWith", "string", "substring", "timestamp", "trim", "type", "uint", "upperAscii",
+])  # fmt: skip
+"""Functions that the library has."""
 
 NAMESPACES = {
-    "math": frozenset(
-        "greatest least ceil floor round trunc abs sign isNaN isInf isFinite bitAnd bitOr bitXor "
-        "bitNot bitShiftLeft bitShiftRight sqrt".split()
-    ),
+    "math": frozenset([
+        "abs", "bitAnd", "bitNot", "bitOr", "bitShiftLeft", "bitShiftRight", "bitXor", "ceil",
+        "floor", "greatest", "isFinite", "isInf", "isNaN", "least", "round", "sign", "sqrt",
+        "trunc",
+    ]),
     "strings": frozenset(["quote"]),
-}
+}  # fmt: skip
 
-TYPE_NAMES = frozenset("bool bytes double int list map null_type string type uint".split())
+TYPE_NAMES = frozenset([
+    "bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint",
+])  # fmt: skip

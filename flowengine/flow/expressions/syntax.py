@@ -18,10 +18,10 @@ MAX_DEPTH = 32
 MAX_CHAIN = 200
 """Operators, or fields, one after the other."""
 
-RESERVED = frozenset(
-    "as break const continue else for function if import let loop package namespace return var "
-    "void while".split()
-)
+RESERVED = frozenset([
+    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
+    "namespace", "package", "return", "var", "void", "while",
+])  # fmt: skip
 
 _TOKEN = re.compile(
     r"""(?P<blank>[ \t\r\n\f]+|//[^\n]*)
@@ -480,7 +480,7 @@ def _unescape(body: str, token: _Token) -> str:
 
 
 def _octets(body: str) -> bytes:
-    """Return the bytes of a bytes literal: `\\x` and octal escapes are bytes, the rest is UTF-8."""
+    """Return the bytes of a bytes literal: hex and octal escapes are bytes, the rest is UTF-8."""
     found = b""
     at = 0
     for match in _ESCAPE.finditer(body):

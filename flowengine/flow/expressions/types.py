@@ -129,10 +129,10 @@ def _target(reference: Any, root: Schema) -> Any:
     if not isinstance(reference, str) or not reference.startswith("#"):
         return ANY
     for key in reference[1:].strip("/").split("/") if len(reference) > 1 else []:
-        key = key.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, dict) or key not in found:
+        plain = key.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, dict) or plain not in found:
             return ANY
-        found = found[key]
+        found = found[plain]
     return found
 
 
