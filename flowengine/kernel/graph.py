@@ -262,6 +262,9 @@ class CompiledFlow(TypedDict, total=False):
     expressions: list[Plain]
     inputs: dict[str, Plain]
     """Name → JSON Schema."""
+    defaults: list[list[Any]]
+    """`[name, value]` of the inputs whose default is computed, in the order of evaluation; they
+    see `execution` and `inputs`. The `default` in the schema is then the text of the file."""
     outputs: dict[str, Plain]
     """Name → `{"value": value, "schema": JSON Schema?}`."""
     state: dict[str, Plain]

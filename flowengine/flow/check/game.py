@@ -68,6 +68,8 @@ class Verdict(NamedTuple):
     """Exclusive merges at which two tokens can be at once."""
     too_few: frozenset[Place]
     """Counting joins that can get fewer arrivals than they need, without a handler."""
+    fired: frozenset[Place]
+    """Counting joins that can get what they need."""
 
 
 class _EndedError(Exception):
@@ -103,8 +105,8 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
             pending += _outcomes(partial(game.move, state, full))
     except _TooManyError:
         complete = False
-    found = (frozenset(game.stalls), frozenset(game.clashes), frozenset(game.too_few))
-    return Verdict(complete, *found)
+    found = (game.stalls, game.clashes, game.too_few, game.fired)
+    return Verdict(complete, *map(frozenset, found))
 
 
 def _outcomes(procedure: Callable[[Choose], State | None]) -> Iterator[State]:
@@ -147,11 +149,13 @@ class _Game:
         self.stalls: set[Place] = set()
         self.clashes: set[Place] = set()
         self.too_few: set[Place] = set()
+        self.fired: set[Place] = set()
 
     def begin(self, choose: Choose) -> State:
         """Return a position at the start; of each trigger none, one or two messages came."""
         twice = self.net.triggers + self.net.triggers
-        edges = (*self.net.starts, *choose(list(_subsets(twice))))
+        begun = choose([self.net.starts, *([edge] for edge in self.net.restarts)])
+        edges = (*begun, *choose(list(_subsets(twice))))
         empty = State((), ((),) * len(self.net.nodes), (None,) * len(self.net.nodes))
         return _Board(self, empty, choose).send(edges, frozenset())
 
@@ -265,6 +269,7 @@ class _Board:
     def fire(self, place: Place, now: Round) -> None:
         """Let a round go on with what it needs."""
         marks = _merged(now.held)
+        self.game.fired.add(place)
         self.rounds[place] = now._replace(fired=True, held=())
         if self.net.nodes[place].late == "cancel":
             self.withdraw(place)

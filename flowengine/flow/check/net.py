@@ -79,6 +79,8 @@ class Net(NamedTuple):
     incoming: list[list[EdgeId]]
     starts: list[EdgeId]
     triggers: list[EdgeId]
+    restarts: list[EdgeId]
+    """Where a handler of the flow starts a token, after all others are gone."""
 
     def exclusive(self, place: Place) -> bool:
         """Say whether a node merges ways without a join."""
@@ -171,11 +173,12 @@ def build(flow: CompiledFlow, body: int, cancels: Cancels) -> Net:
     starts = [builder.edge(START, step) for step in spec.get("start", [])]
     triggered = [step for step in steps if TRIGGER in flow["steps"][step].get("sources", [])]
     triggers = [builder.edge(TRIGGER, step) for step in triggered]
+    restarts = [builder.edge(START, step) for step in restarted(flow, body)]
     nodes = [builder.node(step, cancels) for step in steps]
     incoming: list[list[EdgeId]] = [[] for _ in nodes]
     for number, edge in enumerate(builder.edges):
         incoming[edge.target].append(number)
-    return Net(nodes, builder.edges, incoming, starts, triggers)
+    return Net(nodes, builder.edges, incoming, starts, triggers, restarts)
 
 
 def reachable(flow: CompiledFlow, body: int, cancels: Cancels) -> list[Step]:
@@ -192,6 +195,7 @@ def reachable(flow: CompiledFlow, body: int, cancels: Cancels) -> list[Step]:
     spec = flow["bodies"][body]
     steps = flow["steps"]
     pending = list(spec.get("start", []))
+    pending += restarted(flow, body)
     pending += [s for s in spec["steps"] if TRIGGER in steps[s].get("sources", [])]
     seen = set(pending)
     while pending:
@@ -203,6 +207,20 @@ def reachable(flow: CompiledFlow, body: int, cancels: Cancels) -> list[Step]:
                 seen.add(target)
                 pending.append(target)
     return [step for step in spec["steps"] if step in seen]
+
+
+def restarted(flow: CompiledFlow, body: int) -> list[Step]:
+    """Return the steps at which handlers of the flow start a token.
+
+    Args:
+        flow: The compiled flow.
+        body: Number of the body; only the flow's own has such handlers.
+
+    Returns:
+        Step numbers.
+    """
+    handlers = flow.get("on_error", []) if body == 0 else []
+    return [step for step in handler_targets(handlers) if step >= 0]
 
 
 def targets(spec: StepSpec) -> Iterator[Step]:
@@ -395,6 +413,7 @@ def compress(net: Net, keep: Iterable[Step] = ()) -> Net:
 
     starts = [follow(edge, -1) for edge in net.starts]
     triggers = [follow(edge, -1) for edge in net.triggers]
+    restarts = [follow(edge, -1) for edge in net.restarts]
     nodes = []
     for place in places:
         node, new = net.nodes[place], renumber[place]
@@ -403,7 +422,7 @@ def compress(net: Net, keep: Iterable[Step] = ()) -> Net:
     incoming: list[list[EdgeId]] = [[] for _ in nodes]
     for number, edge in enumerate(edges):
         incoming[edge.target].append(number)
-    return Net(nodes, edges, incoming, starts, triggers)
+    return Net(nodes, edges, incoming, starts, triggers, restarts)
 
 
 def _passes(net: Net, place: Place) -> bool:

@@ -142,8 +142,9 @@ class _Promises:
         for edge, siblings in self._siblings(Move(tuple(net.starts))):
             if edge >= 0:
                 self.at[edge] = siblings
-        for edge in net.triggers:
-            self.at[edge] = 0
+        for edge in (*net.triggers, *net.restarts):
+            if edge >= 0:
+                self.at[edge] = 0
         changed = True
         while changed:
             changed = False

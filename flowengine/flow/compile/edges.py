@@ -1,21 +1,323 @@
-"""The incoming edges of every step, from the outgoing ones."""
+"""Edges: splits, joins and the ways of handlers, from the words of the file (§6)."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from flowengine.flow.check.net import targets
-from flowengine.kernel.graph import START, TRIGGER, CompiledFlow
+from flowengine.flow.compile.outcomes import outcomes
+from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.report import Report
+from flowengine.flow.diagnostics import did_you_mean
+from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next
+from flowengine.kernel.graph import (
+    END,
+    END_ALL,
+    START,
+    TRIGGER,
+    CompiledFlow,
+    HandlerSpec,
+    JoinSpec,
+    SplitEntry,
+    SplitSpec,
+)
+
+NEVER: int = -3
+"""Stands for a target that was reported: there is no such edge."""
+CONDITION: int = -1
+"""Stands for a condition until expressions are compiled."""
 
 
-def link_sources(flow: CompiledFlow, triggered: frozenset[int] = frozenset()) -> None:
+class Edges:
+    """Writes the edges of a plan.
+
+    Args:
+        plan: The steps.
+        report: Gets what is wrong.
+    """
+
+    def __init__(self, plan: Plan, report: Report) -> None:
+        self.plan = plan
+        self.report = report
+        self.conditions: dict[int, list[tuple[SplitEntry, Entry]]] = {}
+        """Step → the conditional entries of its `next`, with their models."""
+        self.named: dict[int, list[Info | None]] = {}
+        """Step → the steps that lead to it by name; None: a handler of the flow."""
+        self.broken = False
+        """Some edge leads nowhere, so that the graph says nothing."""
+
+    def write(self) -> None:
+        """Write splits, joins and handlers of all steps, and `sources`."""
+        for info in self.plan.steps:
+            self._handlers(info)
+            if info.model.next is not None:
+                self._next(info, info.model.next)
+            if info.model.join is not None:
+                info.spec["join"] = join_spec(info.model.join)
+            if info.model.when is not None:
+                info.spec["when"] = CONDITION
+        if isinstance(self.plan.model.on_error, list):
+            self.plan.flow["on_error"] = [self._flow_handler(h) for h in self.plan.model.on_error]
+        for info in self.plan.steps:
+            if info.model.next is None:
+                self._fall_through(info)
+            self._cancel(info)
+        handled = [h["to"] for h in self.plan.flow.get("on_error", []) if h.get("do") == "next"]
+        link_sources(self.plan.flow, started=frozenset(handled))
+
+    # Targets
+
+    def _target(self, info: Info | None, name: str, loc: Loc, *, key: bool = False) -> int:
+        """Return the step that a target names; None for `info`: at the level of the flow."""
+        if name in {"end", "end_all"}:
+            return END if name == "end" else END_ALL
+        body = 0 if info is None else info.spec["body"]
+        number = self.plan.by_id.get(name)
+        if number is None:
+            self._unknown(body, name, loc, key)
+            return NEVER
+        target = self.plan.steps[number]
+        if info is not None and self.plan.is_parallel(body):
+            owner = self.plan.steps[self.plan.body(body)["owner"]]
+            message = f"{name!r} is outside of {info.id!r}, which is a branch of {owner.id!r}"
+            hint = "in 'parallel', 'next' leads to end or end_all; put a longer branch in a group"
+            self.report.at("E205", message, loc, hint, key=key)
+            self.broken = True
+            return NEVER
+        if target.spec["body"] != body:
+            self._outside(target, name, loc, key)
+            return NEVER
+        self.named.setdefault(number, []).append(info)
+        return number
+
+    def _unknown(self, body: int, name: str, loc: Loc, key: bool) -> None:
+        self.broken = True
+        known = [self.plan.steps[n].id for n in self.plan.body(body)["steps"]]
+        hint = did_you_mean(name, [*known, "end", "end_all"])
+        hint = hint or "targets are steps of the same list, end and end_all"
+        self.report.at("E201", f"there is no step {name!r}", loc, hint, key=key)
+
+    def _outside(self, target: Info, name: str, loc: Loc, key: bool) -> None:
+        self.broken = True
+        if target.parent >= 0:
+            group = self.plan.steps[target.parent].id
+            hint = f"it is inside {group!r}: lead to {group!r}, or move the step"
+        else:
+            hint = "it is outside of this group: end the group here, and lead on from the group"
+        self.report.at("E205", f"{name!r} is a step of another scope", loc, hint, key=key)
+
+    # Splits
+
+    def _next(self, info: Info, given: Next) -> None:
+        if not goes_on(info):
+            message = f"no token leaves {info.id!r}: {info.action!r} has no way on"
+            self.report.at("E103", message, given.loc, "leave 'next' out", key=True)
+            return
+        if given.to is not None:
+            to = self._target(info, given.to, (*given.loc, "to"))
+            split = SplitSpec(kind="one", to=to)
+        elif given.outcome is not None:
+            split = self._by_outcome(info, given)
+        else:
+            split = self._by_entries(info, given)
+        info.spec["split"] = without_reported(split)
+
+    def _by_entries(self, info: Info, given: Next) -> SplitSpec:
+        kind = "first" if given.first is not None else "all"
+        entries: list[SplitEntry] = []
+        seen: set[str] = set()
+        for model in given.first or given.all or ():
+            name = model.to if model.to is not None else str(model.else_)
+            loc = (*model.loc, "to" if model.to is not None else "else")
+            entry = SplitEntry(to=self._target(info, name, loc))
+            if model.when is not None:
+                entry["when"] = CONDITION
+                self.conditions.setdefault(info.number, []).append((entry, model))
+            elif model.to is None:
+                entry["otherwise"] = True
+            if kind == "all" and name in seen and entry["to"] >= 0:
+                message = f"{name!r} is named twice in one 'all'; one step leads to it by one edge"
+                self.report.at("E103", message, loc, "join the conditions with ||")
+            seen.add(name)
+            entries.append(entry)
+        self._warn_of_no_branch(info, given, kind, entries)
+        return SplitSpec(kind=kind, entries=entries)  # type: ignore[typeddict-item]
+
+    def _warn_of_no_branch(
+        self, info: Info, given: Next, kind: str, entries: list[SplitEntry]
+    ) -> None:
+        if all("when" in entry for entry in entries):
+            message = f"{kind!r} of {info.id!r} has no 'else': NoBranch is raised if nothing holds"
+            self.report.at("W207", message, (*given.loc, kind), "add {else: ...}", key=True)
+
+    def _by_outcome(self, info: Info, given: Next) -> SplitSpec:
+        assert given.outcome is not None
+        can = outcomes(info)
+        split = SplitSpec(kind="outcome", outcomes={})
+        for name, target in given.outcome.items():
+            loc = (*given.loc, "outcome", name)
+            to = self._target(info, target, loc)
+            if name == "else":
+                split["otherwise"] = to
+                continue
+            if name not in can.names:
+                hint = did_you_mean(name, can.names) or f"it ends in {' or '.join(can.names)}"
+                message = f"{info.id!r} never ends in the outcome {name!r}"
+                self.report.at("E209", message, loc, hint, key=True)
+            split["outcomes"][name] = to
+        self._left_out(info, given, [*can.plain])
+        return split
+
+    def _left_out(self, info: Info, given: Next, plain: list[str]) -> None:
+        assert given.outcome is not None
+        handlers = info.model.on_error
+        if isinstance(handlers, list) and any(h.has("output") for h in handlers):
+            plain = list(dict.fromkeys([*plain, "ok"]))
+        missing = [name for name in plain if name not in given.outcome]
+        if missing and "else" not in given.outcome:
+            names = " and ".join(repr(name) for name in missing)
+            message = f"'next' of {info.id!r} leaves out the outcome {names}"
+            hint = f"add {missing[0]} or else"
+            self.report.at("E209", message, (*given.loc, "outcome"), hint, key=True)
+
+    # Falling through
+
+    def _fall_through(self, info: Info) -> None:
+        if not goes_on(info):
+            return
+        body = self.plan.body(info.spec["body"])
+        steps = body["steps"]
+        index = bisect_left(steps, info.number)
+        last = index + 1 == len(steps)
+        if last or self.plan.is_parallel(info.spec["body"]):
+            info.spec["split"] = SplitSpec(kind="one", to=END)
+            return
+        following = self.plan.steps[steps[index + 1]]
+        info.spec["split"] = SplitSpec(kind="one", to=following.number)
+        self._check_fall(info, following)
+
+    def _check_fall(self, info: Info, following: Info) -> None:
+        others = self.named.get(following.number)
+        if others:
+            first = next((one for one in others if one is not None), None)
+            who = "an 'on_error' of the flow" if first is None else repr(first.id)
+            why = f"{who} leads to as well"
+        elif following.model.join is not None or following.model.trigger is not None:
+            why = "has a join" if following.model.join is not None else "has a trigger"
+        else:
+            return
+        message = f"{info.id!r} falls through into {following.id!r}, which {why}"
+        hint = f"say 'next: {following.id}' or 'next: end'"
+        self.report.at("E203", message, (*info.loc, "id"), hint)
+
+    # Handlers, joins and cancels
+
+    def _handlers(self, info: Info) -> None:
+        given = info.model.on_error
+        if given == "continue":
+            info.spec["on_error"] = [HandlerSpec(do="continue")]
+        elif given == "compensate":
+            info.spec["on_error"] = [HandlerSpec(compensate=True, do="raise")]
+        elif isinstance(given, list):
+            info.spec["on_error"] = [self._handler(info, model) for model in given]
+
+    def _flow_handler(self, model: Handler) -> HandlerSpec:
+        return self._handler(None, model)
+
+    def _handler(self, info: Info | None, model: Handler) -> HandlerSpec:
+        spec = HandlerSpec(do="raise")
+        if model.type is not None:
+            spec["types"] = list(model.type)
+        if model.when is not None:
+            spec["when"] = CONDITION
+        if model.compensate:
+            spec["compensate"] = True
+        if model.next is not None:
+            to = self._target(info, model.next, (*model.loc, "next"))
+            if to != NEVER:
+                spec["do"], spec["to"] = "next", to
+        elif model.has("output"):
+            spec["do"] = "output"
+        elif model.fail is not None:
+            spec["do"] = "fail"
+        return spec
+
+    def _cancel(self, info: Info) -> None:
+        if not isinstance(info.given, Cancel):
+            return
+        given = info.given
+        outcome = given.as_
+        if given.targets == "execution":
+            info.spec["cancel"] = {"execution": True, "outcome": outcome}
+            return
+        visible = {n.id: n for n in self.plan.siblings(info)}
+        for group in self.plan.around(info):
+            for one in self.plan.siblings(group):
+                visible.setdefault(one.id, one)
+        numbers = []
+        for index, name in enumerate(given.targets):
+            if name in visible:
+                numbers.append(visible[name].number)
+                continue
+            loc = (*given.loc, "targets", index)
+            if name in self.plan.by_id:
+                message = f"{name!r} is neither in this scope nor in one around it"
+                self.report.at("E205", message, loc, "cancel the group that holds it")
+            else:
+                hint = did_you_mean(name, visible)
+                self.report.at("E201", f"there is no step {name!r}", loc, hint)
+        info.spec["cancel"] = {"targets": numbers, "outcome": outcome}
+
+
+def goes_on(info: Info) -> bool:
+    """Return whether a token can leave a step other than by `end` of its scope or an error."""
+    ends = info.action == "fail" or (
+        isinstance(info.given, Cancel) and info.given.targets == "execution"
+    )
+    if not ends or info.model.when is not None or info.model.on_error == "continue":
+        return True
+    handlers = info.model.on_error
+    return isinstance(handlers, list) and any(one.has("output") for one in handlers)
+
+
+def join_spec(join: Join) -> JoinSpec:
+    """Return the compiled form of a join; a `need` that is computed is filled in later."""
+    if join.need in {"each", "all", "active"}:
+        return JoinSpec(kind=join.need)  # type: ignore[typeddict-item]
+    spec = JoinSpec(kind="count", late=join.late)
+    if isinstance(join.need, int):
+        spec["need"] = ["const", join.need]
+    return spec
+
+
+def without_reported(split: SplitSpec) -> SplitSpec:
+    """Leave out of a split what leads nowhere, which was reported."""
+    if split["kind"] == "one":
+        return SplitSpec(kind="one", to=END) if split["to"] == NEVER else split
+    if split["kind"] == "outcome":
+        kept = {name: to for name, to in split["outcomes"].items() if to != NEVER}
+        return {**split, "outcomes": kept}
+    return {**split, "entries": [entry for entry in split["entries"] if entry["to"] != NEVER]}
+
+
+def link_sources(
+    flow: CompiledFlow,
+    triggered: frozenset[int] = frozenset(),
+    started: frozenset[int] = frozenset(),
+) -> None:
     """Write `sources` of every step.
 
     Args:
         flow: The compiled flow, with splits and handlers written.
         triggered: Steps with a trigger.
+        started: Steps at which handlers of the flow start a token.
     """
     sources: list[dict[int, None]] = [{} for _ in flow["steps"]]
     for body in flow["bodies"]:
         for step in body.get("start", []):
+            sources[step][START] = None
+    for step in sorted(started):
+        if step >= 0:
             sources[step][START] = None
     for step in sorted(triggered):
         sources[step][TRIGGER] = None

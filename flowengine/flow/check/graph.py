@@ -1,0 +1,393 @@
+"""The checks of the graph, scope by scope (language reference, §6.3, §12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from flowengine.flow.check import ends, game
+from flowengine.flow.check import net as nets
+from flowengine.flow.check.findings import Finding
+from flowengine.flow.check.net import Cancels, EdgeId, Place, Step
+from flowengine.flow.check.pairs import Meeting, Pairs, outrun
+from flowengine.flow.check.promises import Broken, broken_promises
+from flowengine.flow.check.ways import Ways
+from flowengine.flow.check.writes import writers
+from flowengine.kernel.graph import END, START, CompiledFlow, StepSpec
+
+CLASH_LIMIT = 5_000
+"""Positions of the full game that are looked at before a meeting is taken as found."""
+JOIN_HINT = "say 'join: all' to wait for both, 'active' for those that come, 'each' to run for each"
+
+
+def check_graph(flow: CompiledFlow) -> Iterator[Finding]:
+    """Yield what is wrong with the graph of a flow.
+
+    Args:
+        flow: The compiled flow, with splits, joins, handlers and sources.
+
+    Yields:
+        Findings, in no order.
+    """
+    cancels = nets.cancellations(flow)
+    for body in range(len(flow["bodies"])):
+        if not _is_unreachable(flow, body):
+            yield from _Body(flow, body, cancels).check()
+
+
+def _is_unreachable(flow: CompiledFlow, body: int) -> bool:
+    """Say whether a body belongs to a group that no token reaches."""
+    owner = flow["bodies"][body]["owner"]
+    if owner < 0:
+        return False
+    return not flow["steps"][owner].get("sources")
+
+
+class _Body:
+    """One scope."""
+
+    def __init__(self, flow: CompiledFlow, body: int, cancels: Cancels) -> None:
+        self.flow = flow
+        self.body = body
+        self.cancels = cancels
+        self.full = nets.build(flow, body, cancels)
+        self.writers = writers(flow, body)
+        self.groups = self._cancelled_groups()
+        self.waits = [n.step for n in self.full.nodes if _waits_for_ever(flow["steps"][n.step])]
+        self.net = nets.compress(self.full, [*self.writers, *self.groups, *self.waits])
+        self.ways = Ways(flow, self.net)
+        self._full_game: game.Verdict | None = None
+        self._stall_game: game.Verdict | None = None
+
+    def check(self) -> Iterator[Finding]:
+        yield from self._unreachable()
+        yield from self._endless()
+        if not self._splits():
+            yield from self._starving()
+            yield from self._counting()
+            yield from self._lonely(set())
+            return
+        pairs = Pairs(self.net)
+        if pairs.gave_up:
+            yield self._too_large()
+            return
+        yield from self._clashes(pairs)
+        yield from self._crowded(pairs)
+        yield from self._surplus(pairs)
+        yield from self._starving()
+        yield from self._counting()
+        yield from self._replaced(pairs)
+        yield from self._lonely_groups(pairs)
+        yield from self._outlived()
+
+    # Reaching and ending
+
+    def _unreachable(self) -> Iterator[Finding]:
+        reached = {node.step for node in self.full.nodes}
+        steps = [s for s in self.flow["bodies"][self.body]["steps"] if s not in reached]
+        if not steps:
+            return
+        place = {step: index for index, step in enumerate(steps)}
+        ahead = [
+            [place[t] for t in nets.targets(self.flow["steps"][step]) if t in place]
+            for step in steps
+        ]
+        components = nets.components(ahead)
+        of = {p: number for number, component in enumerate(components) for p in component}
+        led_to = {of[t] for p, to in enumerate(ahead) for t in to if of[t] != of[p]}
+        for number, component in enumerate(components):
+            if number not in led_to:
+                step = steps[min(component)]
+                message = f"no token ever comes to {self.flow['steps'][step]['id']!r}"
+                hint = "lead to it by 'next' of another step, or remove it"
+                yield Finding("E204", step, message, hint)
+
+    def _endless(self) -> Iterator[Finding]:
+        for cycle in ends.endless(self.full):
+            names = [self.full.name(self.flow, place) for place in cycle]
+            way = " → ".join([*names, names[0]])
+            message = f"no way leads from {names[0]!r} to an end: {way}"
+            hint = "let a step of the cycle lead on to another step or to 'end'"
+            yield Finding("E406", self.full.nodes[cycle[0]].step, message, hint)
+
+    def _splits(self) -> bool:
+        """Say whether there can be two tokens at once."""
+        net = self.net
+        several = len(net.starts) + 2 * len(net.triggers) > 1
+        return several or any(
+            node.many or any(len(move.edges()) > 1 for move in node.moves) for node in net.nodes
+        )
+
+    def _too_large(self) -> Finding:
+        first = self.full.nodes[0].step
+        message = "the parallel ways of this scope are too many to be checked"
+        return Finding("E202", first, message, "put parallel parts into groups of their own")
+
+    # Meetings
+
+    def _played_in_full(self) -> game.Verdict:
+        if self._full_game is None:
+            self._full_game = game.play(self.net, full=True, limit=CLASH_LIMIT)
+        return self._full_game
+
+    def _played_for_stalls(self) -> game.Verdict:
+        if self._stall_game is None:
+            self._stall_game = game.play(self.net)
+        return self._stall_game
+
+    def _clashes(self, pairs: Pairs) -> Iterator[Finding]:
+        suspected = dict.fromkeys([*pairs.clashes, *outrun(self.net)])
+        reported: list[Place] = []
+        for place in sorted(suspected):
+            verdict = self._played_in_full()
+            if verdict.complete and place not in verdict.clashes:
+                continue
+            if place not in pairs.clashes:
+                yield self._outrun(place)
+                continue
+            origin, *ways = pairs.origin(pairs.clashes[place])
+            if _passes(ways, reported):
+                continue  # they have met before, where that is reported
+            reported.append(place)
+            yield self._clash(place, origin, (ways[0], ways[1]))
+
+    def _clash(self, place: Place, origin: Place, ways: tuple[list[Place], list[Place]]) -> Finding:
+        first, second = self.ways.two(origin, ways)
+        who = "the start of the scope" if origin < 0 else repr(self.ways.name(origin))
+        message = (
+            f"two tokens can meet at {self.ways.name(place)!r}, which has no 'join': "
+            f"{who} sends one by {first} and one by {second}"
+        )
+        related = () if origin < 0 else ((self.net.nodes[origin].step, "the split"),)
+        return Finding("E202", self.net.nodes[place].step, message, JOIN_HINT, ("id",), related)
+
+    def _outrun(self, place: Place) -> Finding:
+        message = (
+            f"two tokens can meet at {self.ways.name(place)!r}, which has no 'join': it lies on a "
+            "cycle that can come round before a counting join on it has ended its round"
+        )
+        return Finding("E202", self.net.nodes[place].step, message, JOIN_HINT)
+
+    def _crowded(self, pairs: Pairs) -> Iterator[Finding]:
+        for edge, meeting in sorted(pairs.crowded.items()):
+            first, second, origin = self._meeting(pairs, meeting)
+            message = (
+                f"two tokens can come over the one edge {self._edge(edge)}, and late ones are "
+                f"ignored there: {origin} sends one by {first} and one by {second}"
+            )
+            hint = "say 'late: queue' for rounds by edge, or join them before"
+            step = self.net.nodes[meeting.place].step
+            yield Finding("E212", step, message, hint, ("join",))
+
+    def _meeting(self, pairs: Pairs, meeting: Meeting) -> tuple[str, str, str]:
+        origin, one, two = pairs.origin(meeting)
+        first, second = self.ways.two(origin, (one, two))
+        who = "the start of the scope" if origin < 0 else repr(self.ways.name(origin))
+        return first, second, who
+
+    # Joins that wait
+
+    def _surplus(self, pairs: Pairs) -> Iterator[Finding]:
+        for edge, meeting in sorted(pairs.surplus.items()):
+            verdict = self._played_for_stalls()
+            if verdict.complete and meeting.place not in verdict.stalls:
+                continue
+            first, second, origin = self._meeting(pairs, meeting)
+            name = self.ways.name(meeting.place)
+            message = (
+                f"'join: all' of {name!r} can get two tokens over {self._edge(edge)} and one over "
+                f"the others: {origin} sends one by {first} and one by {second}"
+            )
+            hint = f"join the two before {name!r}"
+            yield Finding("E207", self.net.nodes[meeting.place].step, message, hint, ("join",))
+
+    def _starving(self) -> Iterator[Finding]:
+        reported: set[Place] = set()
+        for broken in broken_promises(self.net):
+            if broken.place in reported:
+                continue
+            verdict = self._played_for_stalls()
+            if verdict.complete and broken.place not in verdict.stalls:
+                continue
+            reported.add(broken.place)
+            yield self._starves(broken)
+
+    def _starves(self, broken: Broken) -> Finding:
+        node = self.net.nodes[broken.place]
+        name = self.ways.name(broken.place)
+        missing = self._edge(broken.missing[0])
+        message = (
+            f"'join: all' of {name!r} can wait for ever: a token that came over "
+            f"{self._edge(broken.edge)} waits for one over {missing}, which may not come"
+        )
+        hint = "say 'join: active': it waits only for tokens that can still come"
+        if any(n.step in self.cancels.hit for n in self.net.nodes):
+            hint += "; a step that is cancelled sends none"
+        return Finding("E207", node.step, message, hint, ("join",))
+
+    def _edge(self, edge: EdgeId) -> str:
+        source, _, target, _ = self.net.edges[edge]
+        name = self.ways.name(target)
+        if source == START:
+            return f"start → {name}"
+        return f"{self.flow['steps'][source]['id'] if source >= 0 else 'trigger'} → {name}"
+
+    # Counting joins
+
+    def _counting(self) -> Iterator[Finding]:
+        counting = [p for p, node in enumerate(self.net.nodes) if node.join == "count"]
+        if not counting:
+            return
+        for place in counting:
+            yield from self._null_answers(self.net.nodes[place].step)
+        verdict = self._played_for_stalls()
+        if not verdict.complete:
+            return
+        for place in counting:
+            node, name = self.net.nodes[place], self.ways.name(place)
+            if place not in verdict.fired and node.need is not None:
+                message = f"{name!r} needs {node.need} arrivals, and never so many can come"
+                hint = "lower 'need'"
+                yield Finding("E103", node.step, message, hint, ("join",))
+            elif place in verdict.too_few:
+                yield self._too_few(place)
+
+    def _too_few(self, place: Place) -> Finding:
+        name = self.ways.name(place)
+        sources = [self._edge(edge).split(" → ")[0] for edge in self.net.incoming[place]]
+        message = (
+            f"fewer tokens than {name!r} needs may come from {' and '.join(sources)}: "
+            "TooFew is then raised, and no handler takes it"
+        )
+        hint = "add 'on_error: [{type: TooFew, ...}]', or lower 'need'"
+        return Finding("W209", self.net.nodes[place].step, message, hint, ("join",))
+
+    def _null_answers(self, step: Step) -> Iterator[Finding]:
+        """Warn of sources of a counting join that go on without an answer."""
+        name = self.flow["steps"][step]["id"]
+        for source in self.flow["steps"][step].get("sources", []):
+            if source < 0:
+                continue
+            spec = self.flow["steps"][source]
+            goes_on = any(h.get("do") == "continue" for h in spec.get("on_error", []))
+            if not goes_on and "when" not in spec:
+                continue
+            key = "on_error" if goes_on else "when"
+            why = "has failed" if goes_on else "is skipped"
+            message = f"if {spec['id']!r} {why}, its null counts as an answer at {name!r}"
+            hint = "write 'on_error: [{next: end}]'" if goes_on else "branch before it with 'next'"
+            yield Finding("W208", source, message, hint, (key,))
+
+    # What runs at the same time
+
+    def _replaced(self, pairs: Pairs) -> Iterator[Finding]:
+        if not self.writers:
+            return
+        told: set[tuple[Step, str]] = set()
+        for places in pairs.together():
+            one, two = (self.net.nodes[place].step for place in places)
+            both = self.writers.get(one, {}).keys() & self.writers.get(two, {}).keys()
+            for key in sorted(both):
+                if (two, key) not in told:
+                    told.add((two, key))
+                    yield self._replaces(one, two, key)
+
+    def _replaces(self, one: Step, two: Step, key: str) -> Finding:
+        first, second = (self.flow["steps"][step]["id"] for step in (one, two))
+        whom = f"{first!r} and {second!r}" if one != two else f"{first!r} twice"
+        message = f"state.{key} may be replaced by {whom} at the same time: StateConflict"
+        writer, where = self.writers[two][key]
+        return Finding("W306", writer, message, "give it a reducer, or join before", where)
+
+    def _cancelled_groups(self) -> dict[Step, list[Step]]:
+        """Return the groups of this body that a step inside cancels, with those steps."""
+        found: dict[Step, list[Step]] = {}
+        here = set(self.flow["bodies"][self.body]["steps"])
+        for step in self.cancels.ends:
+            cancel = self.flow["steps"][step].get("cancel", {})
+            around = set(nets.enclosing(self.flow, step))
+            if cancel.get("outcome", "cancelled") != "cancelled":
+                continue
+            for target in cancel.get("targets", []):
+                if target in around and target in here:
+                    found.setdefault(target, []).append(step)
+        return found
+
+    def _lonely_groups(self, pairs: Pairs) -> Iterator[Finding]:
+        if not self.groups:
+            return
+        beside = {self.net.nodes[p].step for places in pairs.together() for p in places}
+        yield from self._lonely(beside)
+
+    def _lonely(self, beside: set[Step]) -> Iterator[Finding]:
+        for group, cancelling in self.groups.items():
+            if group in beside:
+                continue
+            name = self.flow["steps"][group]["id"]
+            for step in cancelling:
+                message = (
+                    f"this ends {name!r} and its token, and no other is live there: what follows "
+                    f"{name!r} never runs"
+                )
+                hint = "say 'as: succeeded' to go on, or 'as: failed' to raise Cancelled"
+                yield Finding("W413", step, message, hint, ("cancel",))
+
+    def _outlived(self) -> Iterator[Finding]:
+        """Warn of waits that go on after the parallel branches have ended."""
+        if not self.waits:
+            return
+        reach = nets.reach(nets.successors(self.net))
+        joins = sum(1 << p for p, n in enumerate(self.net.nodes) if n.join not in {None, "each"})
+        told: set[Step] = set()
+        for node in self.net.nodes:
+            for move in node.moves:
+                for pair in combinations(dict.fromkeys(move.edges()), 2):
+                    for one, other in (pair, pair[::-1]):
+                        told |= self._waits_alone(one, other, reach, joins)
+        for step in sorted(told):
+            name = self.flow["steps"][step]["id"]
+            message = f"{name!r} still waits when the ways beside it have ended, without a time-out"
+            hint = "let the other way lead to 'end_all', or give the wait a 'timeout'"
+            yield Finding("W412", step, message, hint, ("wait",))
+
+    def _waits_alone(self, one: EdgeId, other: EdgeId, reach: list[int], joins: int) -> set[Step]:
+        """Return the waits on one way, if the other ends with `end` and never meets it."""
+        here, beside = self._on_way(one, reach), self._on_way(other, reach)
+        if here & beside & joins:
+            return set()
+        ended = other == END or any(
+            END in move.edges() for place in _places(beside) for move in self.net.nodes[place].moves
+        )
+        if not ended:
+            return set()
+        return {
+            self.net.nodes[p].step for p in _places(here) if self.net.nodes[p].step in self.waits
+        }
+
+    def _on_way(self, edge: EdgeId, reach: list[int]) -> int:
+        if edge < 0:
+            return 0
+        target = self.net.edges[edge].target
+        return reach[target] | 1 << target
+
+
+def _passes(ways: list[list[Place]], places: list[Place]) -> bool:
+    """Say whether both ways lead through a place before they end."""
+    return any(all(place in way[:-1] for way in ways) for place in places)
+
+
+def _places(bits: int) -> Iterator[Place]:
+    place = 0
+    while bits >> place:
+        if bits >> place & 1:
+            yield place
+        place += 1
+
+
+def _waits_for_ever(spec: StepSpec) -> bool:
+    """Say whether a step waits, and for nothing that time alone brings."""
+    wait = spec.get("wait")
+    if wait is None or "timeout" in spec or "deadline" in spec:
+        return False
+    timed = ["after" in one or "until" in one for one in wait["alternatives"]]
+    return not (any(timed) if wait["mode"] == "first" else all(timed))

@@ -1,0 +1,123 @@
+"""Handlers that can never be taken (E210), and those that do more than they seem to (W411)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flowengine.flow.check.findings import Finding
+from flowengine.flow.compile.outcomes import outcomes
+from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.models import Fail, Wait
+from flowengine.kernel.errors import matches
+
+ANYWHERE = frozenset({"ExpressionError", "ValidationError", "LimitExceeded", "Cancelled"})
+"""Errors that can come at every step."""
+OUTSIDE = frozenset({"MapFailed", "TooFew", "Deadline", *ANYWHERE})
+"""Errors that leave a map."""
+
+
+def check_handlers(plan: Plan) -> Iterator[Finding]:
+    """Yield what is wrong with the handlers of all steps.
+
+    Args:
+        plan: The steps, compiled.
+
+    Yields:
+        Findings, in file order.
+    """
+    for info in plan.steps:
+        handlers = info.model.on_error
+        if not isinstance(handlers, list):
+            continue
+        yield from _covered(info)
+        can = possible(info)
+        if can is not None:
+            yield from _never(info, can)
+        if info.model.loop is not None:
+            yield from _ends_loop(info)
+
+
+def _covered(info: Info) -> Iterator[Finding]:
+    """Find handlers behind one that has taken all they could take."""
+    taken: list[str] = []
+    everything = False
+    for index, spec in enumerate(info.spec.get("on_error", [])):
+        types = spec.get("types")
+        if types is None:
+            rest = [] if everything else ["*"]
+        else:
+            rest = [t for t in types if not (everything and t != "Cancelled")]
+            rest = [t for t in rest if not matches(t.removesuffix(".*"), taken)]
+        if not rest:
+            message = "this handler is never taken: one before it takes all that it could"
+            yield Finding("E210", info.number, message, "put it first", ("on_error", index))
+        if "when" not in spec:
+            everything = everything or types is None
+            taken += types or []
+
+
+def _never(info: Info, can: frozenset[str]) -> Iterator[Finding]:
+    mapped = info.model.map is not None
+    for index, spec in enumerate(info.spec.get("on_error", [])):
+        types = spec.get("types")
+        if types is None or any(matches(one, types) for one in can):
+            continue
+        names = " and ".join(repr(one) for one in types)
+        message = f"{names} cannot come at {info.id!r}"
+        if mapped:
+            hint = "errors of an item stay in the map: put the step into a group with the map"
+        else:
+            hint = f"what can come is {', '.join(sorted(can))}"
+        where = ("on_error", index, "type")
+        yield Finding("E210", info.number, message, hint, where)
+
+
+def possible(info: Info) -> frozenset[str] | None:
+    """Return the types of error that can come at a step, or None if that can be any.
+
+    Args:
+        info: The step.
+
+    Returns:
+        Names of types.
+    """
+    model = info.model
+    if model.map is None and info.spec.get("action") in {"task", "group"}:
+        return None
+    present = {
+        "Deadline": model.deadline is not None,
+        "TooFew": info.spec.get("join", {}).get("kind") == "count",
+        "NoBranch": "entries" in info.spec.get("split", {}),
+    }
+    can = {error for error, is_there in present.items() if is_there}
+    if model.map is not None:
+        return frozenset(can | OUTSIDE)
+    return frozenset(can | ANYWHERE | _own(info))
+
+
+def _own(info: Info) -> set[str]:
+    """Return the types that a step without a call raises by its own action and modifiers."""
+    model = info.model
+    present = {
+        "LoopLimit": model.loop is not None,
+        "StateConflict": bool(model.set),
+        "Timeout": model.timeout is not None and not isinstance(info.given, Wait),
+    }
+    own = {error for error, is_there in present.items() if is_there}
+    if isinstance(info.given, Fail):
+        own.add(info.given.type)
+    routed = (model.next.outcome if model.next is not None else None) or {}
+    raising = outcomes(info).raising.items()
+    return own | {error for name, error in raising if name not in routed and "else" not in routed}
+
+
+def _ends_loop(info: Info) -> Iterator[Finding]:
+    for index, spec in enumerate(info.spec.get("on_error", [])):
+        types = spec.get("types")
+        if spec.get("do") != "output" or (
+            types is not None and set(types) <= {"LoopLimit", "Deadline"}
+        ):
+            continue
+        message = f"for an error of a round this 'output' ends the loop of {info.id!r}"
+        hint = "put the step into a group that carries the loop, with the handler on the step"
+        yield Finding("W411", info.number, message, hint, ("on_error", index, "output"))

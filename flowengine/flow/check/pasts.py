@@ -1,0 +1,161 @@
+"""Which steps lie behind a token: those that may, and those that surely gave an output (§7.2).
+
+Two forward dataflows over the steps of a scope, and a backward one for its end. Sets of steps are
+bits of an integer, by position in the scope.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import and_, or_
+
+from flowengine.flow.check import net as nets
+from flowengine.flow.check.net import Cancels, Move, Step
+from flowengine.kernel.graph import END, END_ALL, CompiledFlow, StepSpec
+
+
+class Past:
+    """What lies behind the steps of one body, and behind its end.
+
+    Args:
+        flow: The compiled flow.
+        body: Number of the body.
+        cancels: What `cancellations` says of the flow.
+    """
+
+    def __init__(self, flow: CompiledFlow, body: int, cancels: Cancels) -> None:
+        self.steps = nets.reachable(flow, body, cancels)
+        self.place = {step: place for place, step in enumerate(self.steps)}
+        self.specs = [flow["steps"][step] for step in self.steps]
+        self.starts = [s for s in flow["bodies"][body].get("start", []) if s in self.place]
+        self.restarts = nets.restarted(flow, body)
+        self.everything = (1 << len(self.steps)) - 1
+        ends = [step in cancels.ends for step in self.steps]
+        self.moves = [
+            [] if end else list(nets.split_moves(spec.get("split")))
+            for spec, end in zip(self.specs, ends, strict=True)
+        ]
+        self.caught = [
+            [] if end else list(nets.handler_targets(spec.get("on_error", [])))
+            for spec, end in zip(self.specs, ends, strict=True)
+        ]
+        graph = [self._ahead(place) for place in range(len(self.steps))]
+        self.components = nets.components(graph)
+        self.incoming = self._incoming()
+        self.may = [0] * len(self.steps)
+        self.sure = [self.everything] * len(self.steps)
+        self._forward()
+        self._end: int | None = None
+
+    def may_be_behind(self, step: Step, here: Step) -> bool:
+        """Say whether a step can lie behind a token at another one."""
+        return self._has(self.may, step, here)
+
+    def surely_behind(self, step: Step, here: Step) -> bool:
+        """Say whether a step has surely given an output behind a token at another one."""
+        return self._has(self.sure, step, here)
+
+    def surely_at_end(self, step: Step) -> bool:
+        """Say whether a step has surely given an output when the scope has succeeded."""
+        if self._end is None:
+            self._end = self._visited()
+        return step in self.place and bool(self._end >> self.place[step] & 1)
+
+    def _has(self, sets: list[int], step: Step, here: Step) -> bool:
+        if step not in self.place or here not in self.place:
+            return False
+        return bool(sets[self.place[here]] >> self.place[step] & 1)
+
+    def _ahead(self, place: int) -> list[int]:
+        to = [t for move in self.moves[place] for t in move.edges()] + self.caught[place]
+        return list(dict.fromkeys(self.place[t] for t in to if t >= 0))
+
+    def _incoming(self) -> list[list[tuple[int, bool]]]:
+        """Return, for each step, where its tokens come from, and whether after a success."""
+        result: list[dict[int, bool]] = [{} for _ in self.steps]
+        for place in range(len(self.steps)):
+            for target in self._ahead(place):
+                failed = self.steps[target] in self.caught[place]
+                result[target][place] = not failed and gives_output(self.specs[place])
+        return [list(sources.items()) for sources in result]
+
+    def _forward(self) -> None:
+        begun = {self.place[step] for step in (*self.starts, *self.restarts)}
+        for component in reversed(self.components):
+            changed = True
+            while changed:
+                changed = False
+                for place in component:
+                    new = self._behind(place, begun)
+                    if new != (self.may[place], self.sure[place]):
+                        self.may[place], self.sure[place] = new
+                        changed = True
+
+    def _behind(self, place: int, begun: set[int]) -> tuple[int, int]:
+        may, sure = 0, []
+        for source, succeeded in self.incoming[place]:
+            bit = 1 << source
+            may |= self.may[source] | bit
+            sure.append(self.sure[source] | bit if succeeded else self.sure[source] & ~bit)
+        if place in begun:
+            sure.append(0)
+        merge = or_ if self.specs[place].get("join", {}).get("kind") == "all" else and_
+        return may, reduce(merge, sure) if sure else self.everything
+
+    def _visited(self) -> int:
+        """Return the steps that give an output in every play that ends well."""
+        visits = [self.everything] * len(self.steps)
+        merge = and_ if self._is_cut_short() else or_
+        for component in self.components:
+            changed = True
+            while changed:
+                changed = False
+                for place in component:
+                    new = self._visit(place, visits, merge is or_)
+                    if new != visits[place]:
+                        visits[place] = new
+                        changed = True
+        begun = [visits[self.place[step]] for step in self.starts]
+        result = reduce(merge, begun) if begun else 0
+        return reduce(and_, (visits[self.place[step]] for step in self.restarts), result)
+
+    def _is_cut_short(self) -> bool:
+        """Say whether a token can end because of another one, whatever lies before it."""
+        joins = (spec.get("join", {}) for spec in self.specs)
+        return any(join.get("late") == "cancel" for join in joins) or any(
+            END_ALL in move.edges() for moves in self.moves for move in moves
+        )
+
+    def _visit(self, place: int, visits: list[int], whole: bool) -> int:
+        own = 1 << place if gives_output(self.specs[place]) else 0
+        result = self.everything
+        for move in self.moves[place]:
+            result &= own | self._after(move, visits, whole)
+        for target in self.caught[place]:
+            result &= self._at(target, visits)
+        return result
+
+    def _after(self, move: Move, visits: list[int], whole: bool) -> int:
+        sure = [self._at(target, visits) for target in move.sure]
+        others = [self._at(target, visits) for target in move.edges()[len(move.sure) :]]
+        one_of = reduce(and_, others) if others and (not sure or move.other is not None) else 0
+        if not sure:
+            return one_of
+        return reduce(or_ if whole else and_, sure) | (one_of if whole else 0)
+
+    def _at(self, target: Step, visits: list[int]) -> int:
+        return 0 if target in {END, END_ALL} else visits[self.place[target]]
+
+
+def gives_output(spec: StepSpec) -> bool:
+    """Say whether a step that a token has left has an output: not skipped, not gone on as failed.
+
+    Args:
+        spec: The step.
+
+    Returns:
+        Whether its output is there for sure.
+    """
+    if "when" in spec:
+        return False
+    return all(handler.get("do") != "continue" for handler in spec.get("on_error", []))

@@ -1,0 +1,96 @@
+"""Which steps replace which state keys, where that may happen at the same time (W306)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from flowengine.flow.check import net as nets
+from flowengine.flow.check.findings import Finding
+from flowengine.flow.check.net import Step
+from flowengine.kernel.graph import CompiledFlow
+
+Where = tuple[Step, tuple[str | int, ...]]
+"""The step that writes, and where in it."""
+
+
+def replaced_by(flow: CompiledFlow, step: Step) -> dict[str, Where]:
+    """Return the state keys that a step replaces by itself.
+
+    Args:
+        flow: The compiled flow.
+        step: Number of the step.
+
+    Returns:
+        Key → where it is written.
+    """
+    state = flow.get("state", {})
+    spec = flow["steps"][step]
+    found: dict[str, Where] = {}
+    places: list[tuple[tuple[str | int, ...], list[list[Any]]]] = [(("set",), spec.get("set", []))]
+    places += [
+        (("on_error", n, "set"), handler.get("set", []))
+        for n, handler in enumerate(spec.get("on_error", []))
+    ]
+    for where, pairs in places:
+        for key, _ in pairs:
+            if state.get(key, {}).get("reducer", "replace") == "replace":
+                found.setdefault(key, (step, (*where, key)))
+    return found
+
+
+def writers(flow: CompiledFlow, body: int) -> dict[Step, dict[str, Where]]:
+    """Return the steps of a body that replace state keys, by themselves or inside.
+
+    Args:
+        flow: The compiled flow.
+        body: Number of the body.
+
+    Returns:
+        Step → key → where it is written.
+    """
+    found: dict[Step, dict[str, Where]] = {}
+    for step in flow["bodies"][body]["steps"]:
+        keys: dict[str, Where] = {}
+        pending = [step]
+        while pending:
+            one = pending.pop()
+            for key, where in replaced_by(flow, one).items():
+                keys.setdefault(key, where)
+            child = flow["steps"][one].get("child")
+            if child is not None:
+                pending.extend(reversed(flow["bodies"][child]["steps"]))
+        if keys:
+            found[step] = keys
+    return found
+
+
+def check_items(flow: CompiledFlow) -> Iterator[Finding]:
+    """Yield the state keys that the items of a map replace, each its own way.
+
+    Args:
+        flow: The compiled flow.
+
+    Yields:
+        A warning for each key and map.
+    """
+    told: set[Where] = set()
+    for number, spec in enumerate(flow["steps"]):
+        if spec.get("body", -1) < 0 or not replaced_by(flow, number):
+            continue
+        mapped = [s for s in (number, *nets.enclosing(flow, number)) if _is_map(flow, s)]
+        if not mapped:
+            continue
+        name = flow["steps"][mapped[0]]["id"]
+        for key, where in replaced_by(flow, number).items():
+            outside = mapped == [number] and where[1][0] == "on_error"
+            if outside or where in told:
+                continue
+            told.add(where)
+            message = f"every item of the map {name!r} replaces state.{key}: StateConflict"
+            yield Finding("W306", number, message, "give it a reducer, such as append", where[1])
+
+
+def _is_map(flow: CompiledFlow, step: Step) -> bool:
+    spec = flow["steps"][step]
+    return "map" in spec and "lock" not in spec

@@ -1,0 +1,335 @@
+"""Actions: what each key of §8 compiles to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from flowengine.flow.compile.calls import Calls, of_step
+from flowengine.flow.compile.expressions import Expressions, Typed, constant
+from flowengine.flow.compile.outcomes import counts_as, of_approval
+from flowengine.flow.compile.plan import Info
+from flowengine.flow.compile.report import Report
+from flowengine.flow.compile.tools import together
+from flowengine.flow.compile.types import (
+    CANCELLED,
+    INTEGER,
+    NOTHING,
+    TEXT,
+    UNKNOWN,
+    Schema,
+    closed,
+    decision_schema,
+    differs,
+    list_of,
+    signal_schema,
+    words,
+)
+from flowengine.flow.compile.views import View
+from flowengine.flow.diagnostics import did_you_mean
+from flowengine.flow.models import Alternative, Approval, Cancel, Fail, FlowModel, Loc, Wait
+from flowengine.kernel.graph import AlternativeSpec, Value, WaitSpec
+
+ASK = "std.ask"
+ANSWER: Schema = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "title": "Answer"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+"""The form of a question that brings none."""
+CONTROL = frozenset({"none", "group", "parallel"})
+
+
+class Actions:
+    """Compiles actions into steps.
+
+    Args:
+        model: The flow file.
+        expressions: Compiles their values.
+        calls: Compiles those that call out.
+        report: Gets what is wrong.
+    """
+
+    def __init__(
+        self, model: FlowModel, expressions: Expressions, calls: Calls, report: Report
+    ) -> None:
+        self.model = model
+        self.expressions = expressions
+        self.calls = calls
+        self.report = report
+        self.signals: set[str] = set()
+        """Signals that some step names."""
+
+    def write(self, info: Info, view: View) -> Schema:
+        """Write the action of a step.
+
+        Args:
+            info: The step.
+            view: What its expressions see.
+
+        Returns:
+            The type of the raw result; of a group unknown, until its steps are compiled.
+        """
+        self._check_keys(info)
+        spec, given = info.spec, info.given
+        if info.action in CONTROL:
+            spec["action"] = "none" if info.action == "none" else "group"
+            spec["kind"] = info.action
+            self._step_modifiers(info, view)
+            return NOTHING if info.action == "none" else UNKNOWN
+        if info.action == "call" and given == ASK:
+            result = self._ask(info, view)
+        elif isinstance(given, Wait | Approval | Fail | Cancel):
+            spec["kind"] = info.action
+            result = self._control(info, view)
+        else:
+            result = self.calls.write(spec, of_step(info.model), view)
+            info.effect = spec["effect"]
+            return result
+        self._step_modifiers(info, view)
+        return result
+
+    def _control(self, info: Info, view: View) -> Schema:
+        spec, given = info.spec, info.given
+        if isinstance(given, Wait):
+            spec["action"] = "wait"
+            spec["raises"] = {"timeout": "Timeout"}
+            return self._wait(info, given, view)
+        if isinstance(given, Approval):
+            spec["action"] = "approval"
+            return self._approval(info, given, view)
+        if isinstance(given, Cancel):
+            spec["action"] = "cancel"
+            if given.reason is not None:
+                reason = self.expressions.value(given.reason, (*given.loc, "reason"), view)
+                spec["cancel"]["reason"] = reason.value
+            return CANCELLED
+        spec["action"] = "fail"
+        spec["input"] = self.fail(given, view)
+        return NOTHING
+
+    def _step_modifiers(self, info: Info, view: View) -> None:
+        """Write `retry` and `timeout` of a step that does not call out."""
+        info.effect = "pure"
+        model, spec = info.model, info.spec
+        if model.retry is not None:
+            spec["retry"] = self.calls.retry(model.retry, view)
+        if model.timeout is not None:
+            loc = (*info.loc, "timeout")
+            spec["timeout"] = self.expressions.value(model.timeout, loc, view).value
+
+    def _check_keys(self, info: Info) -> None:
+        """Refuse modifiers that mean nothing to the action."""
+        model = info.model
+        calls = info.action not in CONTROL and not isinstance(
+            info.given, Wait | Approval | Fail | Cancel
+        )
+        if model.has("with_") and not calls:
+            message = f"{_noun(info)} takes no 'with'"
+            self.report.at("E103", message, (*info.loc, "with"), "leave it out", key=True)
+        if model.timeout is not None and isinstance(info.given, Approval):
+            message = "an approval takes no 'timeout'"
+            self.report.at("E103", message, (*info.loc, "timeout"), "say 'expires' in it", key=True)
+        if model.in_ is not None and info.action not in {"run", "call"}:
+            message = f"{_noun(info)} takes no 'in'"
+            self.report.at("E103", message, (*info.loc, "in"), "leave it out", key=True)
+        for key in ("effect", "on_crash"):
+            if model.has(key) and not calls and info.action not in {"group", "parallel"}:
+                message = f"{_noun(info)} takes no {key!r}: it has no effect outside"
+                self.report.at("E103", message, (*info.loc, key), "leave it out", key=True)
+
+    # fail
+
+    def fail(self, given: Fail, view: View) -> Value:
+        """Return the compiled form of `fail`, of a step or a handler."""
+        parts = {
+            "type": constant(given.type),
+            "message": self.expressions.value(given.message, (*given.loc, "message"), view),
+            "data": self.expressions.value(given.data, (*given.loc, "data"), view),
+            "retryable": constant(given.retryable),
+        }
+        return together(parts).value
+
+    # wait
+
+    def _wait(self, info: Info, given: Wait, view: View) -> Schema:
+        several = given.first if given.first is not None else given.all
+        if several is None:
+            spec, schema = self._alternative(given, "ok", view)
+            info.spec["wait"] = WaitSpec(mode="first", alternatives=[spec])
+            return schema
+        self._check_alternatives(several)
+        parts = [self._alternative(one, one.id, view) for one in several]
+        mode = "first" if given.first is not None else "all"
+        info.spec["wait"] = WaitSpec(
+            mode=mode,  # type: ignore[typeddict-item]
+            alternatives=[spec for spec, _ in parts],
+        )
+        if mode == "all":
+            return list_of(_result(UNKNOWN))
+        return parts[0][1] if len(parts) == 1 else _result(UNKNOWN)
+
+    def _check_alternatives(self, several: list[Alternative]) -> None:
+        seen: set[str] = set()
+        for one in several:
+            if one.id in seen:
+                message = f"two alternatives have the id {one.id!r}"
+                self.report.at(
+                    "E105", message, (*one.loc, "id"), "ids are the outcomes of the step"
+                )
+            seen.add(one.id)
+
+    def _alternative(
+        self, given: Wait | Alternative, name: str, view: View
+    ) -> tuple[AlternativeSpec, Schema]:
+        """Return an alternative, and what the wait gives if it is the one."""
+        spec = AlternativeSpec(id=name)
+        if given.for_ is not None:
+            spec["after"] = self._of(given.for_, (*given.loc, "for"), view, TEXT)
+        elif given.until is not None:
+            spec["until"] = self._of(given.until, (*given.loc, "until"), view, TEXT)
+        elif given.signal is not None:
+            return spec, self._signal(spec, given, view)
+        return spec, _result(NOTHING)
+
+    def _signal(self, spec: AlternativeSpec, given: Wait | Alternative, view: View) -> Schema:
+        name, loc = str(given.signal), given.loc
+        spec["signal"] = name
+        data = self.signal_data(name, (*loc, "signal"))
+        if given.key is not None:
+            spec["key"] = self._of(given.key, (*loc, "key"), view, TEXT)
+        if given.match is not None:
+            seen = view.having({"signal": signal_schema(data)})
+            spec["match"] = self.expressions.condition(given.match, (*loc, "match"), seen)
+        if given.transient:
+            spec["transient"] = True
+        if given.count is not None:
+            spec["count"] = self._of(given.count, (*loc, "count"), view, INTEGER)
+            return list_of(data)
+        return _result(data)
+
+    def signal_data(self, name: str, loc: Loc) -> Schema:
+        """Return the schema of a signal's data; report a signal that is not declared."""
+        self.signals.add(name)
+        model = self.model.signals.get(name)
+        if model is None:
+            if ("signals", name) not in self.model.unread:
+                hint = (
+                    did_you_mean(name, self.model.signals)
+                    or f"declare it: 'signals: {{{name}: {{}}}}'"
+                )
+                self.report.at("E401", f"there is no signal {name!r}", loc, hint)
+            return UNKNOWN
+        return model.data or UNKNOWN
+
+    # approval
+
+    def _approval(self, info: Info, given: Approval, view: View) -> Schema:
+        _, raising = of_approval(given)
+        info.spec["raises"] = raising
+        parts = dict(self._approval_values(given, view))
+        parts["choices"] = together_list([self._choice(one, view) for one in given.choices])
+        form = with_type(given.form) if given.form is not None else None
+        if form is not None:
+            parts["form"] = constant(form)
+        info.spec["input"] = together(parts).value
+        subject = parts["subject"].schema if "subject" in parts else NOTHING
+        choices = [one.id for one in given.choices]
+        expires = given.expires is not None and given.on_expire is None
+        return decision_schema(subject, form or UNKNOWN, choices, expires)
+
+    def _approval_values(self, given: Approval, view: View) -> Iterator[tuple[str, Typed]]:
+        """Yield the fields of an approval that hold values."""
+        for key in ("title", "body", "subject", "edit", "assignees", "exclude", "need", "expires",
+                    "batch", "attachments"):  # fmt: skip
+            if given.has(key):
+                yield key, self.expressions.value(getattr(given, key), (*given.loc, key), view)
+        for key in ("claim", "delegate", "on_expire"):
+            if given.has(key):
+                yield key, constant(getattr(given, key))
+        if given.remind is not None:
+            loc = (*given.remind.loc, "every")
+            every = self.expressions.value(given.remind.every, loc, view)
+            yield "remind", together({"every": every})
+        if given.escalate:
+            yield (
+                "escalate",
+                together_list(
+                    [
+                        together(
+                            {
+                                "after": self.expressions.value(
+                                    one.after, (*one.loc, "after"), view
+                                ),
+                                "to": self.expressions.value(one.to, (*one.loc, "to"), view),
+                                "replace": constant(one.replace),
+                            }
+                        )
+                        for one in given.escalate
+                    ]
+                ),
+            )
+
+    def _choice(self, given: Any, view: View) -> Typed:
+        label = given.label if given.label is not None else given.id.replace("_", " ").capitalize()
+        return together(
+            {
+                "id": constant(given.id),
+                "label": self.expressions.value(label, (*given.loc, "label"), view),
+                "counts_as": constant(counts_as(given)),
+                "comment": constant(given.comment),
+            }
+        )
+
+    # std.ask
+
+    def _ask(self, info: Info, view: View) -> Schema:
+        """Write a question: a wait with one choice, whose output is the answer."""
+        request = of_step(info.model)
+        callee = self.calls.tools.find(ASK, (*info.loc, "call"))
+        given = self.calls.arguments(request, view)
+        if callee is None:
+            return UNKNOWN
+        self.calls.tools.check_arguments(callee, given, info.loc, ASK)
+        info.spec["action"], info.spec["kind"] = "approval", "ask"
+        choice = {"id": "answer", "label": "Answer", "counts_as": "approve", "comment": "none"}
+        form = given.get("form")
+        parts = {
+            "title": given.get("question", constant("")),
+            "choices": constant([choice]),
+            "form": constant(ANSWER) if form is None else form,
+        }
+        info.spec["input"] = together(parts).value
+        if form is None:
+            return TEXT
+        return with_type(form.value[1]) if form.constant else UNKNOWN
+
+    def _of(self, data: Any, loc: Loc, view: View, wanted: Schema) -> Value:
+        """Compile a value that has to be of a type."""
+        typed = self.expressions.value(data, loc, view)
+        if differs(typed.schema, wanted):
+            message = f"expected {words(wanted)}, this gives {words(typed.schema)}"
+            self.report.at("E103", message, loc)
+        return typed.value
+
+
+def _result(data: Schema) -> Schema:
+    """Return the schema of what ended a wait."""
+    return closed({"id": TEXT, "signal": TEXT, "data": data, "at": TEXT})
+
+
+def with_type(form: Any) -> Schema:
+    """Return a form as a schema of an object, which may be left unsaid."""
+    return {"type": "object", **form} if isinstance(form, dict) else UNKNOWN
+
+
+def together_list(parts: list[Typed]) -> Typed:
+    """Return values as one list."""
+    if all(part.constant for part in parts):
+        return constant([part.value[1] for part in parts])
+    return Typed(["list", [part.value for part in parts]], {"type": "array"})
+
+
+def _noun(info: Info) -> str:
+    return "a step without action" if info.action == "none" else repr(info.action)

@@ -1,0 +1,200 @@
+"""Steps that call out: tools and step kinds, with retry, timeout and effect (§8.1, §9.5, §9.12)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from flowengine.flow.compile.expressions import Expressions, Typed
+from flowengine.flow.compile.report import Report
+from flowengine.flow.compile.tools import Callee, Tools, together
+from flowengine.flow.compile.types import ERROR, UNKNOWN, Schema
+from flowengine.flow.compile.views import View
+from flowengine.flow.models import Compensation, FlowModel, Loc, Retry, Step
+from flowengine.kernel.graph import RetrySpec, StepSpec
+
+
+class Request(NamedTuple):
+    """A step or a compensation, as far as it calls out."""
+
+    name: str
+    """How messages name it."""
+    action: str
+    given: Any
+    """The tool's name, or the configuration of the kind."""
+    loc: Loc
+    with_: dict[str, Any]
+    retry: Retry | None
+    timeout: str | None
+    effect: str | None = None
+    on_crash: str | None = None
+
+
+def of_step(model: Step) -> Request:
+    """Return the request of a step that calls out."""
+    action, given = model.action or ("none", None)
+    return Request(
+        repr(model.id),
+        action,
+        given,
+        model.loc,
+        model.with_,
+        model.retry,
+        model.timeout,
+        model.effect,
+        model.on_crash,
+    )
+
+
+def of_compensation(model: Compensation, step: str) -> Request | None:
+    """Return the request of a compensation; None if what it calls was left out as wrong."""
+    kinds = iter(model.kinds.items())
+    action, given = ("call", model.call) if model.call else next(kinds, ("none", None))
+    if given is None:
+        return None
+    name = f"the compensation of {step!r}"
+    return Request(name, action, given, model.loc, model.with_, model.retry, model.timeout)
+
+
+class Calls:
+    """Compiles calls into tasks.
+
+    Args:
+        model: The flow file.
+        expressions: Compiles their values.
+        tools: What can be called.
+        report: Gets what is wrong.
+    """
+
+    def __init__(
+        self, model: FlowModel, expressions: Expressions, tools: Tools, report: Report
+    ) -> None:
+        self.model = model
+        self.expressions = expressions
+        self.tools = tools
+        self.report = report
+
+    def write(self, spec: StepSpec, request: Request, view: View) -> Schema:
+        """Write a task.
+
+        Args:
+            spec: The step to write into.
+            request: What is called, with what.
+            view: What its expressions see.
+
+        Returns:
+            The type of the result.
+        """
+        given = self.arguments(request, view)
+        loc = (*request.loc, request.action)
+        name = request.given if request.action == "call" else request.action
+        if request.action == "call":
+            callee = self.tools.find(request.given, loc)
+        else:
+            callee = self.tools.inline(request.action, request.given, loc, view)
+        spec["action"] = "task"
+        spec["effect"] = "once"
+        if callee is None:
+            return UNKNOWN
+        self._check_with(request, callee)
+        self.tools.check_arguments(callee, given, request.loc, str(name))
+        spec["kind"], spec["task"] = callee.kind, callee.task
+        self._input(spec, callee, given)
+        self._modifiers(spec, request, callee, view)
+        return callee.returns
+
+    def arguments(self, request: Request, view: View) -> dict[str, Typed]:
+        """Return the compiled arguments of a call."""
+        loc = (*request.loc, "with")
+        return {
+            name: self.expressions.value(data, (*loc, name), view)
+            for name, data in request.with_.items()
+        }
+
+    def _check_with(self, request: Request, callee: Callee) -> None:
+        if request.with_ and request.action not in {"call", "python"}:
+            message = f"{request.action!r} takes no 'with'"
+            hint = f"write the values into {request.action!r} itself"
+            self.report.at("E103", message, (*request.loc, "with"), hint, key=True)
+        if callee.kind == "std" and request.given == "std.ask":
+            message = "a question cannot stand here"
+            self.report.at("E103", message, (*request.loc, request.action), "call another tool")
+
+    def _input(self, spec: StepSpec, callee: Callee, given: dict[str, Typed]) -> None:
+        """Write what a task gets: its arguments and its configuration."""
+        bind = callee.bind or {}
+        plain = {name: typed for name, typed in bind.items() if not holds_secret(typed.value)}
+        if callee.input is not None:
+            spec["input"] = callee.input.value
+        else:
+            parts = {"args": together(given)}
+            if bind:
+                parts["bind"] = together(bind)
+            spec["input"] = together(parts).value
+        if callee.key is not None:
+            spec["key"] = callee.key
+        if callee.key is not None or callee.input is not None:
+            spec["args"] = together({**given, **plain}).value
+
+    # Modifiers of a call
+
+    def _modifiers(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
+        defaults = self.model.defaults
+        effect = request.effect or callee.effect or defaults.effect or callee.default_effect
+        spec["effect"] = effect  # type: ignore[typeddict-item]
+        on_crash = request.on_crash or defaults.on_crash
+        if on_crash is not None:
+            spec["on_crash"] = on_crash  # type: ignore[typeddict-item]
+        repeatable = effect != "once" or callee.key is not None
+        self._retry(spec, request, callee, view, repeatable)
+        timeout, loc = request.timeout, (*request.loc, "timeout")
+        if timeout is None:
+            timeout = callee.timeout
+        if timeout is None and defaults.timeout is not None:
+            timeout, loc = defaults.timeout, (*defaults.loc, "timeout")
+        if timeout is not None:
+            spec["timeout"] = self.expressions.value(timeout, loc, view).value
+
+    def _retry(
+        self, spec: StepSpec, request: Request, callee: Callee, view: View, repeatable: bool
+    ) -> None:
+        said = request.retry or callee.retry
+        if said is not None and said.attempts > 1 and not repeatable:
+            message = f"{request.name} is tried again, but its effect is once"
+            hint = "say 'effect: idempotent' if it may be repeated"
+            self.report.at("E404", message, said.loc, hint, key=True)
+        if said is None and repeatable:
+            said = self.model.defaults.retry
+        if said is not None:
+            spec["retry"] = self.retry(said, view)
+
+    def retry(self, model: Retry, view: View) -> RetrySpec:
+        """Return the compiled form of `retry`; `when` sees the error."""
+        spec = RetrySpec(
+            attempts=model.attempts,
+            delay=model.delay,
+            backoff=model.backoff,
+            max_delay=model.max_delay,
+            jitter=model.jitter,  # type: ignore[typeddict-item]
+        )
+        if model.only is not None:
+            spec["only"] = list(model.only)
+        if model.except_ is not None:
+            spec["exclude"] = list(model.except_)
+        if model.when is not None:
+            seen = view.having({"error": ERROR})
+            spec["when"] = self.expressions.condition(model.when, (*model.loc, "when"), seen)
+        return spec
+
+
+def holds_secret(value: list[Any]) -> bool:
+    """Return whether a compiled value names a secret anywhere."""
+    pending = [value]
+    while pending:
+        tag, content = pending.pop()
+        if tag == "secret":
+            return True
+        if tag == "map":
+            pending.extend(content.values())
+        elif tag == "list":
+            pending.extend(content)
+    return False

@@ -1,0 +1,174 @@
+"""Compiles the values of a flow file: constants, expressions, templates, secrets (§7).
+
+Every expression of the flow gets a number. What it names is noted, so that the state keeps only
+what some expression names.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from flowengine.flow.compile.report import Report
+from flowengine.flow.compile.types import TEXT, Schema, closed, common, list_of, of_constant
+from flowengine.flow.compile.views import View
+from flowengine.flow.diagnostics import did_you_mean
+from flowengine.flow.expressions import Checked, Piece, TemplateError, Want, check, split_text
+from flowengine.flow.models import Loc
+from flowengine.kernel.graph import Plain, Value
+
+_SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")
+FIELDS = ["output", "status", "outcome", "error", "activations", "rounds", "attempts", "items",
+          "agent", "started_at", "ended_at"]  # fmt: skip
+"""What can be named of a step."""
+
+
+class Typed(NamedTuple):
+    """A compiled value and the JSON Schema of what it gives."""
+
+    value: Value
+    schema: Schema
+
+    @property
+    def constant(self) -> bool:
+        """Whether it holds no expression."""
+        return bool(self.value[0] == "const")
+
+
+NULL = Typed(["const", None], {"type": "null"})
+
+
+class Expressions:
+    """The expressions of a flow.
+
+    Args:
+        report: Gets what is wrong.
+        secrets: Names of the declared secrets.
+    """
+
+    def __init__(self, report: Report, secrets: frozenset[str]) -> None:
+        self.report = report
+        self.secrets = secrets
+        self.records: list[Plain] = []
+        self.named: dict[str, dict[str, None]] = {}
+        """Step id → the fields of it that some expression names."""
+        self.joins: dict[int, None] = {}
+        """Steps that name `join.output` or `join.outputs`."""
+        self.used: dict[str, set[str]] = {"state": set(), "secrets": set(), "inputs": set()}
+        """Which keys of these roots are named anywhere."""
+
+    def value(self, data: Any, loc: Loc, view: View, *, secrets: bool = False) -> Typed:
+        """Compile a value that may hold expressions anywhere.
+
+        Args:
+            data: As it stands in the file.
+            loc: Where it stands.
+            view: What its expressions see.
+            secrets: Whether it may name secrets.
+
+        Returns:
+            The compiled value.
+        """
+        if isinstance(data, str):
+            return self._text(data, loc, view, secrets)
+        if isinstance(data, dict):
+            return self._map(data, loc, view, secrets)
+        if isinstance(data, list):
+            parts = [self.value(v, (*loc, i), view, secrets=secrets) for i, v in enumerate(data)]
+            if all(part.constant for part in parts):
+                return constant([part.value[1] for part in parts])
+            items = common([part.schema for part in parts])
+            return Typed(["list", [part.value for part in parts]], list_of(items))
+        return constant(data)
+
+    def condition(self, text: str, loc: Loc, view: View) -> int:
+        """Compile a condition and return its number."""
+        for part in self._split(text, loc):
+            if isinstance(part, Piece):
+                return self._expression(part, loc, view, "bool")[0]
+        return -1
+
+    def add(self, source: str, view: View, loc: Loc) -> int:
+        """Compile an expression that is not in the file, and return its number."""
+        return self._expression(Piece(source, 0), loc, view, "any")[0]
+
+    def _map(self, data: dict[str, Any], loc: Loc, view: View, secrets: bool) -> Typed:
+        parts = {k: self.value(v, (*loc, k), view, secrets=secrets) for k, v in data.items()}
+        if all(part.constant for part in parts.values()):
+            return constant({key: part.value[1] for key, part in parts.items()})
+        schema = closed({key: part.schema for key, part in parts.items()})
+        return Typed(["map", {key: part.value for key, part in parts.items()}], schema)
+
+    def _split(self, text: str, loc: Loc) -> list[str | Piece]:
+        if "${{" not in text:
+            return [text] if text else []
+        try:
+            return split_text(text)
+        except TemplateError as error:
+            self.report.inside(
+                error.code, error.message, loc, error.offset, error.length, error.hint
+            )
+            return []
+
+    def _text(self, text: str, loc: Loc, view: View, secrets: bool) -> Typed:
+        parts = self._split(text, loc)
+        if not any(isinstance(part, Piece) for part in parts):
+            return constant("".join(part for part in parts if isinstance(part, str)))
+        compiled: list[Any] = []
+        names_secret = False
+        for part in parts:
+            if isinstance(part, str):
+                compiled.append(part)
+                continue
+            secret = _SECRET.fullmatch(part.source) if secrets else None
+            if secret is not None:
+                names_secret = True
+                compiled.append([self._secret(secret[1], part, loc)])
+            elif len(parts) == 1:
+                number, checked = self._expression(part, loc, view, "any")
+                return Typed(["expr", number], checked.schema)
+            else:
+                compiled.append(self._expression(part, loc, view, "text")[0])
+        return Typed(["secret" if names_secret else "text", compiled], TEXT)
+
+    def _secret(self, name: str, piece: Piece, loc: Loc) -> str:
+        self.used["secrets"].add(name)
+        if name not in self.secrets:
+            hint = (
+                did_you_mean(name, self.secrets)
+                or f"declare it: 'secrets: {{{name}: {{env: {name}}}}}'"
+            )
+            message = f"there is no secret {name!r}"
+            self.report.inside("E401", message, loc, piece.offset, len(piece.source), hint)
+        return name
+
+    def _expression(self, piece: Piece, loc: Loc, view: View, want: Want) -> tuple[int, Checked]:
+        checked = check(piece.source, view.names(piece.source), want)
+        for problem in checked.problems:
+            code, message, hint = problem.code, problem.message, problem.hint
+            offset = piece.offset + problem.offset
+            self.report.inside(code, message, loc, offset, problem.length, hint)
+        for reference in checked.references:
+            self._note(reference, view)
+        place = self.report.source.inside(loc, piece.offset)
+        self.records.append({**checked.record, "at": [place.line, place.column]})
+        return len(self.records) - 1, checked
+
+    def _note(self, reference: tuple[str, ...], view: View) -> None:
+        """Note what an expression names of steps, joins and declarations."""
+        root, *rest = reference
+        if root == "steps" and rest:
+            fields = self.named.setdefault(rest[0], {})
+            fields.update(dict.fromkeys(rest[1:2] or FIELDS))
+        elif root == "steps":
+            for step in view.all_steps():
+                self.named.setdefault(step, {}).update(dict.fromkeys(FIELDS))
+        elif root == "join" and (not rest or rest[0] != "from") and view.step >= 0:
+            self.joins[view.step] = None
+        elif root in self.used:
+            self.used[root].update(rest[:1] or ["*"])
+
+
+def constant(data: Any) -> Typed:
+    """Return a constant as a compiled value."""
+    return Typed(["const", data], of_constant(data))

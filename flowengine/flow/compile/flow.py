@@ -1,0 +1,253 @@
+"""The whole file: declarations, steps, and the checks of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from flowengine.errors import FlowEngineError
+from flowengine.flow.check.bounds import too_long
+from flowengine.flow.check.findings import Finding
+from flowengine.flow.check.graph import check_graph
+from flowengine.flow.check.handlers import check_handlers
+from flowengine.flow.check.loops import check_loops
+from flowengine.flow.check.writes import check_items
+from flowengine.flow.compile.actions import Actions
+from flowengine.flow.compile.calls import Calls
+from flowengine.flow.compile.edges import Edges
+from flowengine.flow.compile.expressions import Expressions
+from flowengine.flow.compile.plan import Plan
+from flowengine.flow.compile.report import Report
+from flowengine.flow.compile.scopes import Scopes
+from flowengine.flow.compile.steps import Steps
+from flowengine.flow.compile.tools import Tools
+from flowengine.flow.compile.types import TEXT, differs
+from flowengine.flow.expressions import EVALUATOR
+from flowengine.flow.models import FlowModel, Loc
+from flowengine.flow.models.types import has_expression
+from flowengine.kernel.graph import CompiledFlow
+from flowengine.validation import Validator
+
+FORMAT = 1
+"""Version of the compiled form."""
+REDUCERS = ("replace", "append", "union", "merge", "add", "max", "min")
+
+
+class Compiler:
+    """Compiles one file.
+
+    Args:
+        model: The file.
+        folder: Its folder.
+        report: Gets what is wrong.
+    """
+
+    def __init__(self, model: FlowModel, folder: str, report: Report) -> None:
+        self.model = model
+        self.report = report
+        self.plan = Plan(model)
+        self.edges = Edges(self.plan, report)
+        self.expressions = Expressions(report, _declared(model, "secrets"))
+        self.edges.write()
+        self.scopes = Scopes(self.plan)
+        outside = self.scopes.outside()
+        self.tools = Tools(model, folder, self.expressions, report, outside)
+        calls = Calls(model, self.expressions, self.tools, report)
+        self.actions = Actions(model, self.expressions, calls, report)
+        self.steps = Steps(
+            self.plan, self.edges, self.scopes, self.expressions, self.actions, calls, report
+        )
+
+    def compile(self) -> CompiledFlow:
+        """Return the compiled form; if anything was reported, it is not to be used."""
+        self._declarations()
+        self.steps.write()
+        self._outputs()
+        self._keep_what_is_named()
+        flow = self.plan.flow
+        flow["expressions"] = self.expressions.records
+        self._check()
+        return flow
+
+    # Declarations
+
+    def _declarations(self) -> None:
+        model, flow = self.model, self.plan.flow
+        flow["format"] = FORMAT
+        flow["evaluator"] = EVALUATOR
+        flow["id"], flow["version"] = model.id, model.version
+        if model.title is not None:
+            flow["title"] = model.title
+        flow["inputs"] = dict(model.inputs)
+        self._input_defaults()
+        flow["state"] = {name: self._state(name, schema) for name, schema in model.state.items()}
+        flow["secrets"] = {
+            name: secret.model_dump(exclude_none=True) for name, secret in model.secrets.items()
+        }
+        flow["signals"] = {name: self._signal(name) for name in model.signals}
+        limits = model.limits
+        flow["limits"] = {
+            key: getattr(limits, name)
+            for key, (name, _) in type(limits).fields_by_key().items()
+            if limits.has(name) and getattr(limits, name) != "none"
+        }
+        for name in model.tools:
+            self.tools.find(name, ("tools", name))
+
+    def _input_defaults(self) -> None:
+        """Compile the defaults of inputs that are computed, each after those it needs."""
+        computed: dict[str, Any] = {}
+        needs: dict[str, set[str]] = {}
+        for name, schema in self.model.inputs.items():
+            loc = ("inputs", name, "default")
+            if not _holds_expression(schema.get("default")):
+                continue
+            used = self.expressions.used["inputs"]
+            before, self.expressions.used["inputs"] = used, set()
+            typed = self.expressions.value(schema["default"], loc, self.scopes.outside())
+            needs[name], self.expressions.used["inputs"] = self.expressions.used["inputs"], before
+            before |= needs[name]
+            computed[name] = typed.value
+        ordered: list[list[Any]] = []
+        while computed:
+            ready = [name for name in computed if not needs[name] & computed.keys()]
+            if not ready:
+                names = " and ".join(repr(name) for name in computed)
+                message = f"the defaults of {names} need one another"
+                loc = ("inputs", next(iter(computed)), "default")
+                self.report.at("E103", message, loc, "give one of them a constant")
+                return
+            ordered += [[name, computed.pop(name)] for name in ready]
+        if ordered:
+            self.plan.flow["defaults"] = ordered
+
+    def _state(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
+        loc: Loc = ("state", name)
+        reducer = schema.get("reducer", "replace")
+        shape = {key: one for key, one in schema.items() if key not in {"reducer", "default"}}
+        named = isinstance(reducer, dict) and isinstance(reducer.get("python"), str)
+        if reducer not in REDUCERS and not named:
+            hint = f"one of {', '.join(REDUCERS)}, or {{python: 'module:function'}}"
+            self.report.at("E103", "there is no such reducer", (*loc, "reducer"), hint)
+        if _holds_expression(schema.get("default")):
+            message = "an expression cannot stand in the default of a state key"
+            hint = "set it in the first step: 'set: {...}'"
+            self.report.at("E306", message, (*loc, "default"), hint)
+        elif "default" in schema:
+            self._fits(shape, schema["default"], (*loc, "default"), f"state.{name}")
+        elif reducer != "replace":
+            message = f"state {name!r} needs a 'default' that its reducer can start from"
+            self.report.at("E104", message, loc, "such as [] or 0", key=True)
+        return {"schema": shape, "default": schema.get("default"), "reducer": reducer}
+
+    def _fits(self, schema: dict[str, Any], value: Any, loc: Loc, name: str) -> None:
+        try:
+            Validator(schema).check(value, name)
+        except FlowEngineError as error:
+            self.report.at("E103", error.message, loc, error.hint)
+
+    def _signal(self, name: str) -> dict[str, Any]:
+        model = self.model.signals[name]
+        compiled: dict[str, Any] = {}
+        if model.key is not None:
+            loc = ("signals", name, "key")
+            typed = self.expressions.value(model.key, loc, self.scopes.outside())
+            compiled["key"] = typed.value
+            if differs(typed.schema, TEXT):
+                hint = "the key of a signal is text"
+                self.report.at("E307", "this gives no text", loc, hint)
+        if model.data is not None:
+            compiled["data"] = model.data
+        return compiled
+
+    def _outputs(self) -> None:
+        view = self.scopes.at_end()
+        outputs: dict[str, Any] = {}
+        for name, model in self.model.outputs.items():
+            typed = self.expressions.value(model.value, (*model.loc, "value"), view)
+            outputs[name] = {"value": typed.value}
+            if model.json_schema:
+                outputs[name]["schema"] = model.json_schema
+        self.plan.flow["outputs"] = outputs
+
+    def _keep_what_is_named(self) -> None:
+        """Write which fields of each step are kept, and which outputs tokens carry."""
+        steps = self.plan.flow["steps"]
+        for name, fields in self.expressions.named.items():
+            number = self.plan.by_id.get(name)
+            if number is not None:
+                steps[number]["named"] = sorted(fields)
+        for step in self.expressions.joins:
+            for source in steps[step].get("sources", []):
+                if source >= 0:
+                    steps[source]["carries"] = True
+
+    # Checks of the whole
+
+    def _check(self) -> None:
+        if not self._graph_is_whole():
+            return
+        self._findings(check_graph(self.plan.flow))
+        self._findings(check_items(self.plan.flow))
+        self._findings(check_handlers(self.plan))
+        self._findings(check_loops(self.plan))
+        for loc, text in too_long(self.plan):
+            limit = self.model.limits.duration
+            message = f"{text} is longer than the whole flow may take: limits.duration is {limit}"
+            self.report.at("E211", message, loc, "shorten it, or raise limits.duration")
+        self._unused()
+
+    def _graph_is_whole(self) -> bool:
+        """Say whether no step, and no way between steps, was left out because it is wrong."""
+        if self.edges.broken:
+            return False
+        return not any(loc and loc[0] in {"steps", "on_error"} for loc in self.model.unread)
+
+    def _findings(self, findings: Iterable[Finding]) -> None:
+        for one in findings:
+            info = self.plan.steps[one.step]
+            related = [((*self.plan.steps[step].loc, "id"), text) for step, text in one.related]
+            loc = (*info.loc, *one.where)
+            is_key = one.where[-1] != "id" and not isinstance(one.where[-1], int)
+            self.report.at(one.code, one.message, loc, one.hint, key=is_key, related=related)
+
+    def _unused(self) -> None:
+        """Warn of declarations that nothing uses."""
+        used = self.expressions.used
+        groups = [
+            ("tools", "tool", self.actions_call()),
+            ("signals", "signal", self.actions.signals),
+            ("secrets", "secret", used["secrets"]),
+            ("state", "state", used["state"] | self._written()),
+        ]
+        for section, noun, names in groups:
+            for name in getattr(self.model, section):
+                if name not in names and "*" not in names:
+                    message = f"the {noun} {name!r} is never used"
+                    self.report.at("W105", message, (section, name), "remove it", key=True)
+
+    def actions_call(self) -> set[str]:
+        """Return the tools that some step calls."""
+        called: set[str] = set()
+        for info in self.plan.steps:
+            for model in (info.model, info.model.compensate):
+                if model is not None and model.call is not None:
+                    called.add(model.call)
+        return called
+
+    def _written(self) -> set[str]:
+        return {key for info in self.plan.steps for key in info.model.set}
+
+
+def _declared(model: FlowModel, section: str) -> frozenset[str]:
+    """Return the names of a section, those left out as wrong included."""
+    unread = {str(loc[1]) for loc in model.unread if len(loc) > 1 and loc[0] == section}
+    return frozenset(getattr(model, section)) | unread
+
+
+def _holds_expression(data: Any) -> bool:
+    if isinstance(data, dict):
+        return any(_holds_expression(one) for one in data.values())
+    if isinstance(data, list):
+        return any(_holds_expression(one) for one in data)
+    return has_expression(data)

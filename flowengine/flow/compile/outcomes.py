@@ -1,0 +1,70 @@
+"""In what ways a step can end (language reference, §5.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flowengine.flow.compile.plan import Info
+from flowengine.flow.models import Approval, Choice, Wait
+
+FAILED = "failed"
+"""The outcome of a step that goes on although it has failed."""
+
+
+class Outcomes(NamedTuple):
+    """The outcomes of a step."""
+
+    plain: list[str]
+    """Those that are no error."""
+    raising: dict[str, str]
+    """Those that raise unless `next` routes them → the error."""
+
+    @property
+    def names(self) -> list[str]:
+        """All of them."""
+        return [*self.plain, *self.raising]
+
+
+def outcomes(info: Info) -> Outcomes:
+    """Return the outcomes of a step.
+
+    Args:
+        info: The step.
+
+    Returns:
+        Those of its action, and what `when` and `on_error` add.
+    """
+    model = info.model
+    plain, raising = ["ok"], dict[str, str]()
+    if model.map is None:
+        if isinstance(info.given, Approval):
+            plain, raising = of_approval(info.given)
+        elif isinstance(info.given, Wait):
+            plain, raising = of_wait(info.given, timed=model.timeout is not None)
+    if model.when is not None:
+        plain = [*plain, "skipped"]
+    if model.on_error == "continue":
+        plain = [*plain, FAILED]
+    return Outcomes(plain, raising)
+
+
+def of_approval(approval: Approval) -> tuple[list[str], dict[str, str]]:
+    """Return the outcomes of an approval: plain ones, and raising ones with their errors."""
+    plain = [c.id for c in approval.choices if counts_as(c) != "reject"]
+    raising = {c.id: "Rejected" for c in approval.choices if counts_as(c) == "reject"}
+    if approval.expires is not None and approval.on_expire is None:
+        raising["expired"] = "Expired"
+    return plain, raising
+
+
+def of_wait(wait: Wait, *, timed: bool) -> tuple[list[str], dict[str, str]]:
+    """Return the outcomes of a wait: plain ones, and raising ones with their errors."""
+    ids = [alternative.id for alternative in wait.first or ()]
+    return ids if len(ids) > 1 else ["ok"], {"timeout": "Timeout"} if timed else {}
+
+
+def counts_as(choice: Choice) -> str:
+    """Return what a choice counts as: `approve`, `reject` or `other`."""
+    if choice.counts_as is not None:
+        return choice.counts_as
+    return choice.id if choice.id in {"approve", "reject"} else "other"

@@ -1,0 +1,105 @@
+"""The steps of a flow, numbered, with their bodies: what is known before any expression is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowengine.flow.models import FlowModel, Loc, ParallelStep, Step
+from flowengine.kernel.graph import BodySpec, CompiledFlow, StepSpec
+
+
+@dataclass(slots=True, eq=False)
+class Info:
+    """A step while it is compiled."""
+
+    number: int
+    model: Step
+    spec: StepSpec
+    parent: int
+    """The group around it; -1 at top level."""
+    action: str
+    """The action's key; `none`."""
+    given: Any
+    """What stands behind that key."""
+    children: list[int] = field(default_factory=list)
+    effect: str = "once"
+
+    @property
+    def id(self) -> str:
+        """The step's id."""
+        return self.model.id
+
+    @property
+    def loc(self) -> Loc:
+        """Where it stands."""
+        return self.model.loc
+
+
+class Plan:
+    """A flow while it is compiled.
+
+    Args:
+        model: The flow file.
+    """
+
+    def __init__(self, model: FlowModel) -> None:
+        self.model = model
+        self.steps: list[Info] = []
+        self.flow: CompiledFlow = {"steps": [], "bodies": []}
+        self.by_id: dict[str, int] = {}
+        """Of ids that two steps have, the first."""
+        self._add_body(model.steps, -1)
+
+    def body(self, number: int) -> BodySpec:
+        """Return a body."""
+        return self.flow["bodies"][number]
+
+    def siblings(self, info: Info) -> list[Info]:
+        """Return the steps of a step's body, in file order."""
+        return [self.steps[n] for n in self.body(info.spec["body"])["steps"]]
+
+    def is_parallel(self, body: int) -> bool:
+        """Return whether a body is that of a `parallel`."""
+        owner = self.body(body)["owner"]
+        return owner >= 0 and self.steps[owner].action == "parallel"
+
+    def around(self, info: Info) -> Iterator[Info]:
+        """Yield the groups around a step, innermost first."""
+        while info.parent >= 0:
+            info = self.steps[info.parent]
+            yield info
+
+    def within(self, info: Info) -> Iterator[Info]:
+        """Yield the steps inside a group, however deep."""
+        pending = list(reversed(info.children))
+        while pending:
+            inner = self.steps[pending.pop()]
+            yield inner
+            pending.extend(reversed(inner.children))
+
+    def _add_body(self, models: list[Step] | list[ParallelStep], owner: int) -> int:
+        number = len(self.flow["bodies"])
+        kind = "flow" if owner < 0 else "group"
+        body = BodySpec(owner=owner, kind=kind, start=[], steps=[])  # type: ignore[typeddict-item]
+        self.flow["bodies"].append(body)
+        for model in models:
+            body["steps"].append(self._add_step(model, number, owner))
+        parallel = owner >= 0 and self.steps[owner].action == "parallel"
+        body["start"] = list(body["steps"]) if parallel else body["steps"][:1]
+        return number
+
+    def _add_step(self, model: Step, body: int, parent: int) -> int:
+        number = len(self.steps)
+        spec = StepSpec(id=model.id, body=body)
+        action, given = model.action or ("none", None)
+        info = Info(number, model, spec, parent, action, given)
+        self.steps.append(info)
+        self.flow["steps"].append(spec)
+        self.by_id.setdefault(model.id, number)
+        if parent >= 0:
+            self.steps[parent].children.append(number)
+        if model.group is not None or model.parallel is not None:
+            spec["child"] = self._add_body(model.group or model.parallel or [], number)
+        return number

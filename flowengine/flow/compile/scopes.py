@@ -1,0 +1,205 @@
+"""Which names a place sees, and of what type: steps in the past, items, rounds, what arrived."""
+
+from __future__ import annotations
+
+from flowengine.flow.check import net as nets
+from flowengine.flow.check.pasts import Past, gives_output
+from flowengine.flow.compile.outcomes import outcomes
+from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.types import (
+    ERROR,
+    EXECUTION,
+    INTEGER,
+    TEXT,
+    UNKNOWN,
+    Schema,
+    closed,
+    items_of,
+    list_of,
+    step_schema,
+)
+from flowengine.flow.compile.views import Seen, View
+from flowengine.flow.expressions import Note
+from flowengine.flow.models import Map
+from flowengine.kernel.graph import START, TRIGGER
+
+AT_END = -1
+"""In place of a step: what is visible when the scope has ended."""
+
+
+class Scopes:
+    """The names of a flow.
+
+    Args:
+        plan: The steps, with edges.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.outputs: dict[int, Schema] = {}
+        """Types of the outputs of steps, as far as they are known yet."""
+        self.locals: dict[int, dict[str, Schema]] = {}
+        """Group → the names of items and rounds that its steps see."""
+        self.cancels = nets.cancellations(plan.flow)
+        self._pasts: dict[int, Past] = {}
+        model = plan.model
+        self.base: dict[str, Schema] = {
+            "inputs": closed(model.inputs),
+            "execution": EXECUTION,
+            "now": TEXT,
+        }
+        state = {
+            name: {k: v for k, v in schema.items() if k != "reducer"}
+            for name, schema in model.state.items()
+        }
+        self.state: Schema = closed(state)
+
+    # Views
+
+    def outside(self) -> View:
+        """Return what declarations see: inputs and the execution."""
+        return View(self.base)
+
+    def at_end(self) -> View:
+        """Return what `outputs` see: all of the flow's own steps."""
+        roots = {**self.base, "state": self.state}
+        return View(roots, -1, lambda name: self._look(name, 0, AT_END), self._ids)
+
+    def flow_handler(self) -> View:
+        """Return what an `on_error` of the flow sees."""
+        return self.at_end().having({"error": ERROR})
+
+    def entry(self, info: Info) -> View:
+        """Return what a step sees when a token has come to it."""
+        around = {} if info.parent < 0 else self.locals.get(info.parent, {})
+        roots = {**self.base, "state": self.state, **around}
+        body = info.spec["body"]
+        view = View(roots, info.number, lambda name: self._look(name, body, info.number), self._ids)
+        sources = info.spec["sources"]
+        return self._with_join(info, view) if len(sources) > 1 else view
+
+    def inside(self, view: View, info: Info) -> View:
+        """Return a step's view with what the steps of its group have done, now that it is over."""
+        child = info.spec.get("child")
+        if child is None:
+            return view
+        outer = view.look
+
+        def look(name: str) -> Seen | None:
+            number = self.plan.by_id.get(name)
+            if number is not None and self.plan.steps[number].spec["body"] == child:
+                return self._seen(self.plan.steps[number], child, AT_END)
+            return None if outer is None else outer(name)
+
+        return view.looking(look)
+
+    def item(self, view: View, given: Map, over: Schema) -> View:
+        """Return a view with the names of an item of a map."""
+        named = given.as_ != "item"
+        names = (f"{given.as_}_index", f"{given.as_}_key") if named else ("index", "key")
+        return view.having({given.as_: items_of(over), names[0]: INTEGER, names[1]: TEXT})
+
+    def round(self, view: View) -> View:
+        """Return a view with the name of a round."""
+        return view.having({"round": closed({"number": INTEGER, "last": UNKNOWN})})
+
+    # Types
+
+    def raw(self, info: Info) -> Schema:
+        """Return the type of a step's output, as far as it is known yet."""
+        return self.outputs.get(info.number, UNKNOWN)
+
+    def parallel_output(self, info: Info) -> Schema:
+        """Return the type of the output of a `parallel`."""
+        return closed({self.plan.steps[n].id: self.raw(self.plan.steps[n]) for n in info.children})
+
+    def _ids(self) -> list[str]:
+        return list(self.plan.by_id)
+
+    def _schema(self, info: Info) -> Schema:
+        handlers = info.model.on_error
+        known = None if isinstance(handlers, list) else [*outcomes(info).names, "skipped"]
+        return step_schema(self.raw(info), known, info.model.map is not None)
+
+    def _with_join(self, info: Info, view: View) -> View:
+        """Return a view with `join`: what arrived, and from where."""
+        sources = [self.plan.steps[s] for s in info.spec["sources"] if s >= 0]
+        begun = any(s in {START, TRIGGER} for s in info.spec["sources"])
+        types = {source.id: self.raw(source) for source in sources}
+        one: Schema = UNKNOWN if begun or not sources else {"x-sources": types}
+        arrival = closed({"from": TEXT, "output": one})
+        join = {"outputs": closed(types), "from": list_of(TEXT), "all": list_of(arrival)}
+        kind = info.spec.get("join", {}).get("kind")
+        need = info.spec.get("join", {}).get("need")
+        if kind in {"all", "active"} or (kind == "count" and need != ["const", 1]):
+            hint = "say join.outputs.x for that of step x, or values(join.outputs) for all"
+            message = f"'join.output' of {info.id!r}: several arrivals are merged here"
+            return view.having({"join": closed(join)}, {"join.output": Note("E308", message, hint)})
+        return view.having({"join": closed({**join, "output": one})})
+
+    # Steps in the past
+
+    def _past(self, body: int) -> Past:
+        if body not in self._pasts:
+            self._pasts[body] = Past(self.plan.flow, body, self.cancels)
+        return self._pasts[body]
+
+    def _look(self, name: str, body: int, here: int) -> Seen | None:
+        """Tell what is known of a step at a step, or at the end, of a body."""
+        number = self.plan.by_id.get(name)
+        if number is None:
+            return None
+        info = self.plan.steps[number]
+        while info.spec["body"] != body:
+            owner = self.plan.body(body)["owner"]
+            if owner < 0:
+                return self._hidden_inside(info)
+            body, here = self.plan.steps[owner].spec["body"], owner
+        return self._seen(info, body, here)
+
+    def _hidden_inside(self, info: Info) -> Seen:
+        group = self.plan.steps[info.parent].id
+        message = f"'steps.{info.id}' is not visible here: it is inside the group {group!r}"
+        hint = f"outside, only 'steps.{group}' is; give the group an 'output'"
+        return Seen(UNKNOWN, Note("E301", message, hint))
+
+    def _seen(self, info: Info, body: int, here: int) -> Seen:
+        past = self._past(body)
+        schema = self._schema(info)
+        if here == AT_END:
+            sure = past.surely_at_end(info.number)
+            return Seen(schema, None, None if sure else self._doubt(info))
+        at = self.plan.steps[here]
+        if not past.may_be_behind(info.number, here):
+            return Seen(UNKNOWN, self._not_yet(info, at))
+        sure = past.surely_behind(info.number, here)
+        return Seen(schema, None, None if sure else self._doubt(info))
+
+    def _not_yet(self, info: Info, at: Info) -> Note:
+        if info is at:
+            message = f"'steps.{info.id}' is this step itself, which has not ended yet"
+            hint = "its result is 'output' in set, emit, next and loop, 'result' in its 'output'"
+            return Note("E304", message, hint)
+        if info.number in {group.number for group in self.plan.around(at)} or info is at:
+            message = f"'steps.{info.id}' is a group around this step, which has not ended yet"
+            return Note("E304", message, "name a step inside it")
+        message = (
+            f"'steps.{info.id}' cannot have run yet: no way leads from {info.id!r} to {at.id!r}"
+        )
+        if self.plan.is_parallel(info.spec["body"]):
+            hint = "the steps of a 'parallel' see one another's results only after it"
+        else:
+            hint = "a token sees what lies behind it; parallel ways share values through state"
+        return Note("E304", message, hint)
+
+    def _doubt(self, info: Info) -> Note:
+        """Say why the output of a step may be null."""
+        output = f"steps.{info.id}.output"
+        if gives_output(info.spec):
+            why = f"{info.id!r} may not have run here, or has failed"
+        elif info.model.when is not None:
+            why = f"{info.id!r} may have been skipped"
+        else:
+            why = f"{info.id!r} may have failed and gone on"
+        hint = f"write default({output}.…, …), or test {output} != null"
+        return Note("W305", f"{why}: '{output}' is then null", hint)

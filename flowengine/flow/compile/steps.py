@@ -1,0 +1,318 @@
+"""Steps: an action with its modifiers, in the order in which they wrap it (§5.2)."""
+
+from __future__ import annotations
+
+from flowengine.flow.compile.actions import Actions
+from flowengine.flow.compile.calls import Calls, of_compensation
+from flowengine.flow.compile.edges import Edges
+from flowengine.flow.compile.expressions import Expressions, Typed
+from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.report import Report
+from flowengine.flow.compile.scopes import Scopes
+from flowengine.flow.compile.types import (
+    ERROR,
+    INTEGER,
+    NOTHING,
+    TEXT,
+    UNKNOWN,
+    Schema,
+    differs,
+    list_of,
+    words,
+)
+from flowengine.flow.compile.views import View
+from flowengine.flow.diagnostics import did_you_mean
+from flowengine.flow.models import Handler, Loc, Loop, Map
+from flowengine.flow.models.types import has_expression
+from flowengine.kernel.graph import HandlerSpec, LoopSpec, MapSpec, StepSpec, Value
+
+COUNTED: Schema = {"type": ["array", "integer"]}
+"""What a map goes over."""
+
+
+class Steps:
+    """Compiles the steps of a plan.
+
+    Args:
+        plan: The steps, with edges.
+        edges: Their conditions.
+        scopes: What they see.
+        expressions: Compiles their values.
+        actions: Compiles their actions.
+        calls: Compiles their compensations.
+        report: Gets what is wrong.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        edges: Edges,
+        scopes: Scopes,
+        expressions: Expressions,
+        actions: Actions,
+        calls: Calls,
+        report: Report,
+    ) -> None:
+        self.plan = plan
+        self.edges = edges
+        self.scopes = scopes
+        self.expressions = expressions
+        self.actions = actions
+        self.calls = calls
+        self.report = report
+
+    def write(self) -> None:
+        """Write all steps, those of a group before what comes after the group."""
+        for number in self.plan.body(0)["steps"]:
+            self._step(self.plan.steps[number])
+        model = self.plan.model
+        if isinstance(model.on_error, list):
+            view = self.scopes.flow_handler()
+            for spec, handler in zip(self.plan.flow["on_error"], model.on_error, strict=True):
+                self._handler(spec, handler, view)
+        elif model.on_error == "compensate":
+            self.plan.flow["on_error"] = [HandlerSpec(compensate=True, do="raise")]
+        elif model.on_error == "continue":
+            message = "'continue' of the flow's 'on_error' has nowhere to go on"
+            self.report.at("E103", message, ("on_error",), "name handlers, or 'compensate'")
+
+    def _step(self, info: Info) -> None:
+        model, spec = info.model, info.spec
+        outer = self.scopes.entry(info)
+        self._entry(info, outer)
+        item, over = self._map(info, outer)
+        round_ = self._loop_start(info, item)
+        raw = self.actions.write(info, round_)
+        if info.children:
+            self.scopes.locals[info.number] = _locals(round_)
+            for number in info.children:
+                self._step(self.plan.steps[number])
+            raw = self._group_output(info)
+            info.effect = self._effect_of_group(info)
+        inside = self.scopes.inside(round_, info)
+        result = self._output(info, inside, raw)
+        after = inside.having({"output": result, "outcome": TEXT})
+        spec_set = self.sets(model.set, (*info.loc, "set"), after)
+        if spec_set:
+            spec["set"] = spec_set
+        self._loop_end(info, after)
+        self._compensate(info, after)
+        whole = list_of(result) if over else result
+        self.scopes.outputs[info.number] = whole
+        leaving = outer.having({"output": whole, "outcome": TEXT})
+        for entry, condition in self.edges.conditions.get(info.number, ()):
+            loc = (*condition.loc, "when")
+            entry["when"] = self.expressions.condition(str(condition.when), loc, leaving)
+        if isinstance(model.on_error, list):
+            view = outer.having({"error": ERROR})
+            for one, handler in zip(spec["on_error"], model.on_error, strict=True):
+                self._handler(one, handler, view)
+
+    # Coming in
+
+    def _entry(self, info: Info, view: View) -> None:
+        model, spec = info.model, info.spec
+        if model.title is not None:
+            if has_expression(model.title):
+                message = "an expression cannot stand in the title of a step"
+                hint = "a title is the same for every execution"
+                self.report.at("E306", message, (*info.loc, "title"), hint)
+            spec["title"] = model.title
+        if model.when is not None:
+            spec["when"] = self.expressions.condition(model.when, (*info.loc, "when"), view)
+        join = spec.get("join")
+        if join is not None and join["kind"] == "count" and model.join is not None:
+            loc = (*model.join.loc, "need")
+            join["need"] = self._of(model.join.need, loc, view, INTEGER)
+        if model.deadline is not None:
+            spec["deadline"] = self._of(model.deadline, (*info.loc, "deadline"), view, TEXT)
+        place = self.report.position((*info.loc, "id"))
+        spec["at"] = [place.line, place.column]
+
+    # map and loop
+
+    def _map(self, info: Info, view: View) -> tuple[View, bool]:
+        """Write `map`; return what an item sees, and whether there are items."""
+        given = info.model.map
+        if given is None:
+            return view, False
+        over = self.expressions.value(given.over, (*given.loc, "over"), view)
+        if differs(over.schema, COUNTED):
+            message = f"'map' goes over a list or a whole number, this is {words(over.schema)}"
+            self.report.at("E103", message, (*given.loc, "over"))
+        names = [given.as_, "index", "key"]
+        if given.as_ != "item":
+            names = [given.as_, f"{given.as_}_index", f"{given.as_}_key"]
+        spec = MapSpec(over=over.value, names=names, on_item_error=given.on_item_error)
+        item = self.scopes.item(view, given, over.schema)
+        if given.key is not None:
+            spec["key"] = self.expressions.value(given.key, (*given.loc, "key"), item).value
+        self._map_bounds(given, spec, view)
+        info.spec["map"] = spec
+        return item, True
+
+    def _map_bounds(self, given: Map, spec: MapSpec, view: View) -> None:
+        defaults = self.plan.model.defaults
+        if given.concurrency is not None:
+            loc = (*given.loc, "concurrency")
+            spec["concurrency"] = self._of(given.concurrency, loc, view, INTEGER)
+        elif defaults.map_concurrency is not None:
+            loc = (*defaults.loc, "map_concurrency")
+            spec["concurrency"] = self._of(defaults.map_concurrency, loc, view, INTEGER)
+        if given.max_failures is not None:
+            loc = (*given.loc, "max_failures")
+            spec["max_failures"] = self.expressions.value(given.max_failures, loc, view).value
+        if given.join is not None and given.join.need != "all":
+            loc = (*given.join.loc, "need")
+            spec["need"] = self._of(given.join.need, loc, view, INTEGER)
+            spec["late"] = given.join.late
+
+    def _loop_start(self, info: Info, view: View) -> View:
+        """Write what of `loop` comes before a round; return what a round sees."""
+        given = info.model.loop
+        if given is None:
+            return view
+        spec = LoopSpec(max=self._of(given.max, (*given.loc, "max"), view, INTEGER))
+        round_ = self.scopes.round(view)
+        if given.every is not None:
+            spec["every"] = self._of(given.every.delay, (*given.every.loc, "delay"), round_, TEXT)
+            spec["backoff"] = given.every.backoff
+            if given.every.max_delay is not None:
+                spec["max_delay"] = given.every.max_delay
+        info.spec["loop"] = spec
+        return round_
+
+    def _loop_end(self, info: Info, view: View) -> None:
+        given = info.model.loop
+        if given is None:
+            return
+        spec = info.spec["loop"]
+        if given.until is not None:
+            loc = (*given.loc, "until")
+            spec["until"] = self.expressions.condition(given.until, loc, view)
+        elif given.while_ is not None:
+            spec["before"] = self._before(given, view)
+
+    def _before(self, given: Loop, view: View) -> int:
+        # Before the first round there is no output: it is null, whatever the step gives later.
+        loc = (*given.loc, "while")
+        early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
+        return self.expressions.condition(str(given.while_), loc, early)
+
+    # Going out
+
+    def _output(self, info: Info, view: View, raw: Schema) -> Schema:
+        model = info.model
+        if not model.has("output"):
+            return raw
+        seen = view.having({"result": raw})
+        typed = self.expressions.value(model.output, (*info.loc, "output"), seen)
+        info.spec["output"] = typed.value
+        return typed.schema
+
+    def _group_output(self, info: Info) -> Schema:
+        """Write what a group gives by itself: the output of its last step, or a map of all."""
+        body = self.plan.body(info.spec["child"])
+        end = self.scopes.inside(self.scopes.entry(info), info)
+        if info.action == "parallel":
+            entries = {self.plan.steps[n].id: self._output_of(n, end) for n in info.children}
+            body["output"] = ["map", {name: typed.value for name, typed in entries.items()}]
+            return self.scopes.parallel_output(info)
+        last = last_step(self.plan, info)
+        if last is None:
+            return NOTHING
+        body["output"] = self._output_of(last, end).value
+        return self.scopes.raw(self.plan.steps[last])
+
+    def _output_of(self, number: int, view: View) -> Typed:
+        info = self.plan.steps[number]
+        source = f"steps.{info.id}.output"
+        return Typed(["expr", self.expressions.add(source, view, info.loc)], UNKNOWN)
+
+    def _effect_of_group(self, info: Info) -> str:
+        if info.model.effect is not None:
+            return info.model.effect
+        inner = [self.plan.steps[number] for number in info.children]
+        return "once" if any(one.effect == "once" for one in inner) else "idempotent"
+
+    def sets(self, given: dict[str, object], loc: Loc, view: View) -> list[list[object]]:
+        """Return the compiled form of `set`, of a step or a handler."""
+        pairs: list[list[object]] = []
+        for key, data in given.items():
+            typed = self.expressions.value(data, (*loc, key), view)
+            pairs.append([key, typed.value])
+            self._check_write(key, typed, (*loc, key))
+        return pairs
+
+    def _check_write(self, key: str, typed: Typed, loc: Loc) -> None:
+        model = self.plan.model
+        schema = model.state.get(key)
+        if schema is None:
+            if ("state", key) not in model.unread:
+                hint = did_you_mean(key, model.state) or f"declare it: 'state: {{{key}: ...}}'"
+                self.report.at("E301", f"there is no state {key!r}", loc, hint, key=True)
+            return
+        reducer = schema.get("reducer", "replace")
+        if reducer in {"replace", "add", "max", "min", "merge"} and differs(typed.schema, schema):
+            message = f"state.{key} is {words(schema)}; this gives {words(typed.schema)}"
+            self.report.at("E311", message, loc)
+
+    def _compensate(self, info: Info, view: View) -> None:
+        given = info.model.compensate
+        if given is None:
+            return
+        request = of_compensation(given, info.id)
+        if request is None:
+            return
+        spec = StepSpec(id=info.id, body=-1)
+        place = self.report.position(given.loc)
+        spec["at"] = [place.line, place.column]
+        self.calls.write(spec, request, view.having({"error": ERROR}))
+        info.spec["compensate"] = len(self.plan.flow["steps"])
+        self.plan.flow["steps"].append(spec)
+
+    def _handler(self, spec: HandlerSpec, model: Handler, view: View) -> None:
+        if model.when is not None:
+            spec["when"] = self.expressions.condition(model.when, (*model.loc, "when"), view)
+        pairs = self.sets(model.set, (*model.loc, "set"), view)
+        if pairs:
+            spec["set"] = pairs
+        if model.has("output"):
+            loc = (*model.loc, "output")
+            spec["output"] = self.expressions.value(model.output, loc, view).value
+        if model.fail is not None:
+            spec["fail"] = self.actions.fail(model.fail, view)
+
+    def _of(self, data: object, loc: Loc, view: View, wanted: Schema) -> Value:
+        """Compile a value that has to be of a type."""
+        typed = self.expressions.value(data, loc, view)
+        if differs(typed.schema, wanted):
+            message = f"expected {words(wanted)}, this gives {words(typed.schema)}"
+            self.report.at("E103", message, loc)
+        return typed.value
+
+
+def _locals(view: View) -> dict[str, Schema]:
+    """Return the names of items and rounds in a view, for the steps of a group."""
+    outside = {"inputs", "state", "execution", "now", "join"}
+    return {root: schema for root, schema in view.roots.items() if root not in outside}
+
+
+def last_step(plan: Plan, group: Info) -> int | None:
+    """Return the one step with which every play of a group ends that ends well.
+
+    Args:
+        plan: The steps, with edges.
+        group: The group.
+
+    Returns:
+        Its number; None if there are several, or none.
+    """
+    from flowengine.flow.check.net import targets
+
+    lasts = [
+        number
+        for number in plan.body(group.spec["child"])["steps"]
+        if any(target < 0 for target in targets(plan.flow["steps"][number]))
+    ]
+    return lasts[0] if len(lasts) == 1 else None

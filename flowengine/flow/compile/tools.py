@@ -1,0 +1,329 @@
+"""Tools: what a declaration, an inline tool or a step kind compiles to (§8.1, §8.2, §10.6).
+
+A call of a declared tool becomes a task of the tool's kind: what the flow fixes is constant, what
+depends on the call is a value over `args`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flowengine import registry
+from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.expressions import Expressions, Typed, constant
+from flowengine.flow.compile.report import Report
+from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
+from flowengine.flow.compile.views import View
+from flowengine.flow.diagnostics import did_you_mean
+from flowengine.flow.models import FlowModel, Loc, Retry, Tool
+from flowengine.flow.models.types import has_expression, is_expression
+from flowengine.flow.python_signature import Signature, SignatureError, derive
+from flowengine.kernel.graph import Plain, Value
+from flowengine.validation import SchemaError, Validator
+
+REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+"""Methods of HTTP that may be repeated."""
+CONSTANT_KEYS = {
+    "http": {"accept"},
+    "shell": {"accept", "in"},
+    "run": {"script", "accept", "files"},
+}
+"""Keys of a configuration that go into the constant part of a task."""
+SECRET_KEYS = {"http": {"url", "headers", "query", "auth"}, "shell": {"env"}, "run": {"env"}}
+"""Keys of a configuration that may name secrets."""
+
+
+@dataclass(slots=True)
+class Callee:
+    """Something that a step can call, compiled."""
+
+    kind: str
+    task: dict[str, Plain]
+    returns: Schema
+    args: Schema | None = None
+    """Of what a caller gives, with what the flow fixes; None: not known."""
+    input: Typed | None = None
+    """Of a kind whose input is its configuration."""
+    bind: dict[str, Typed] | None = None
+    key: Value | None = None
+    effect: str | None = None
+    default_effect: str = "once"
+    retry: Retry | None = None
+    timeout: str | None = None
+
+
+class Tools:
+    """The tools of a flow.
+
+    Args:
+        model: The flow file.
+        folder: Its folder: Python modules there come first.
+        expressions: Compiles what stands in declarations.
+        report: Gets what is wrong.
+        view: What declarations see, but for `args`.
+    """
+
+    def __init__(
+        self,
+        model: FlowModel,
+        folder: str,
+        expressions: Expressions,
+        report: Report,
+        view: View,
+    ) -> None:
+        self.model = model
+        self.folder = folder
+        self.expressions = expressions
+        self.report = report
+        self.view = view
+        self.read: dict[str, None] = {}
+        """Python files that were read."""
+        self.used: set[str] = set()
+        self._declared: dict[str, Callee | None] = {}
+        self._signatures: dict[str, Signature | None] = {}
+
+    # Finding
+
+    def find(self, name: str, loc: Loc) -> Callee | None:
+        """Return what a call names; None if that was reported.
+
+        Args:
+            name: A declared tool, or `kind.tool`.
+            loc: Where it is named.
+
+        Returns:
+            The tool, compiled.
+        """
+        self.used.add(name)
+        if name in self.model.tools:
+            if name not in self._declared:
+                self._declared[name] = self._declaration(self.model.tools[name])
+            return self._declared[name]
+        if ("tools", name) in self.model.unread:
+            return None
+        owner, dot, tool = name.partition(".")
+        brought = _brought_by(owner) if dot else {}
+        if tool in brought:
+            return _built_in(owner, tool, brought[tool])
+        known = [*self.model.tools, *(f"std.{one}" for one in _brought_by("std"))]
+        hint = did_you_mean(name, known) or "declare it under 'tools'"
+        self.report.at("E401", f"there is no tool {name!r}", loc, hint)
+        return None
+
+    def _declaration(self, model: Tool) -> Callee | None:
+        if not model.kinds:
+            return None
+        kind, config = next(iter(model.kinds.items()))
+        loc = (*model.loc, kind)
+        found = Callee(kind, {}, UNKNOWN)
+        if kind == "python":
+            self._python(found, config, loc, model.args)
+        else:
+            found.args = self._with_bound(model)
+            view = self.view.having({"args": found.args or UNKNOWN})
+            self._configured(found, config, loc, view)
+        if model.returns is not None:
+            found.returns = found.task["returns"] = model.returns
+        self._describe(found, model)
+        return found
+
+    def _describe(self, found: Callee, model: Tool) -> None:
+        """Take over what a declaration says besides its kind."""
+        found.bind = {
+            name: self.expressions.value(data, (*model.loc, "bind", name), self.view, secrets=True)
+            for name, data in model.bind.items()
+        }
+        if model.idempotency_key is not None:
+            view = self.view.having({"args": found.args or UNKNOWN})
+            loc = (*model.loc, "idempotency_key")
+            found.key = self.expressions.value(model.idempotency_key, loc, view).value
+        found.effect, found.retry, found.timeout = model.effect, model.retry, model.timeout
+
+    def _with_bound(self, model: Tool) -> Schema | None:
+        """Return the schema of the arguments, those fixed by the flow included."""
+        if model.args is None:
+            return None
+        properties = model.args.get("properties", {})
+        bound = {name: UNKNOWN for name in model.bind if name not in properties}
+        return {**model.args, "properties": {**properties, **bound}} if bound else model.args
+
+    # Kinds
+
+    def inline(self, kind: str, config: Any, loc: Loc, view: View) -> Callee:
+        """Return what an inline tool or another step kind compiles to.
+
+        Args:
+            kind: The step kind.
+            config: What stands behind its key, in long form.
+            loc: Where.
+            view: What its expressions see.
+
+        Returns:
+            The tool, compiled for this one use.
+        """
+        found = Callee(kind, {}, UNKNOWN)
+        if kind == "python":
+            self._python(found, config, loc, None)
+        else:
+            self._configured(found, config, loc, view)
+        return found
+
+    def _python(self, found: Callee, config: Any, loc: Loc, args: Schema | None) -> None:
+        function = config["function"] if isinstance(config, dict) else str(config)
+        found.task = {"function": function, "folder": self.folder}
+        found.args = args
+        signature = self._signature(function, loc)
+        if signature is None:
+            return
+        found.task["quick"] = signature.quick
+        if args is None:
+            found.args = signature.args
+        if found.args is not None:
+            found.task["schema"] = found.args
+        if signature.returns is not None:
+            found.returns = found.task["returns"] = signature.returns
+
+    def _signature(self, function: str, loc: Loc) -> Signature | None:
+        if function not in self._signatures:
+            self._signatures[function] = None
+            try:
+                signature = derive(function, self.folder)
+            except SignatureError as error:
+                self.report.at("E401", error.message, loc, error.hint)
+            else:
+                self._signatures[function] = signature
+                self.read.update(dict.fromkeys(signature.paths))
+        return self._signatures[function]
+
+    def _configured(self, found: Callee, config: Any, loc: Loc, view: View) -> None:
+        """Compile the configuration of a kind: constants into the task, the rest into its input."""
+        kind = found.kind
+        try:
+            cls = registry.kind_class(kind)
+        except FlowEngineError as error:
+            self.report.at("E401", error.message, loc, error.hint, key=True)
+            return
+        found.returns, found.default_effect = dict(cls.output()), cls.effect
+        fixed, secret = CONSTANT_KEYS.get(kind, set()), SECRET_KEYS.get(kind, set())
+        if not isinstance(config, dict):
+            found.input = self.expressions.value(config, loc, view)
+            return
+        found.task = {key: value for key, value in config.items() if key in fixed}
+        self._constants_only(found.task, loc)
+        parts = {
+            key: self.expressions.value(value, (*loc, key), view, secrets=key in secret)
+            for key, value in config.items()
+            if key not in fixed
+        }
+        found.input = together(parts)
+        if found.args is not None:
+            found.task["schema"] = found.args
+        if kind == "http" and config.get("method", "GET") in REPEATABLE:
+            found.default_effect = "idempotent"
+        if kind in {"run", "shell"}:
+            found.task["in"] = "host"
+            self._check_command(config.get("argv"), (*loc, "argv"))
+
+    def _constants_only(self, task: dict[str, Plain], loc: Loc) -> None:
+        """Refuse expressions in what is not evaluated."""
+        for key, value in task.items():
+            for place, text in _texts(value, (*loc, key)):
+                if has_expression(text):
+                    message = f"an expression cannot stand in {key!r}"
+                    hint = "hand values to a script by 'env', or use 'argv'"
+                    self.report.at("E306", message, place, hint)
+
+    def _check_command(self, argv: Any, loc: Loc) -> None:
+        """Refuse a command on the host that a value decides (E407)."""
+        hint = "write the program as a constant; only its arguments can be expressions on the host"
+        if is_expression(argv):
+            self.report.at("E407", "a value decides which command runs on the host", loc, hint)
+        elif isinstance(argv, list) and argv and has_expression(argv[0]):
+            message = "a value decides which program runs on the host"
+            self.report.at("E407", message, (*loc, 0), hint)
+
+    # Arguments
+
+    def check_arguments(self, found: Callee, given: dict[str, Typed], loc: Loc, name: str) -> None:
+        """Check what a caller gives against the schema of a tool (E402).
+
+        Args:
+            found: The tool.
+            given: The arguments.
+            loc: Where they stand.
+            name: The tool's name, for messages.
+        """
+        schema = found.args
+        if schema is None:
+            return
+        bound = found.bind or {}
+        properties = schema.get("properties", {})
+        free = [one for one in properties if one not in bound]
+        for argument, typed in given.items():
+            place = (*loc, "with", argument)
+            if argument in bound:
+                message = f"the flow fixes the argument {argument!r} of {name!r} by 'bind'"
+                self.report.at("E402", message, place, "leave it out", key=True)
+            elif argument in properties:
+                self._check_argument(properties[argument], typed, place, f"{name}.{argument}")
+            elif schema.get("additionalProperties") is False:
+                hint = did_you_mean(argument, free) or _takes(free)
+                message = f"{name!r} takes no argument {argument!r}"
+                self.report.at("E402", message, place, hint, key=True)
+        missing = [
+            one for one in schema.get("required", []) if one not in given and one not in bound
+        ]
+        if missing:
+            names = " and ".join(repr(one) for one in missing)
+            place = (*loc, "with") if given else loc
+            self.report.at(
+                "E402", f"{name!r} needs {names}", place, f"add {names} to 'with'", key=True
+            )
+
+    def _check_argument(self, schema: Any, typed: Typed, loc: Loc, name: str) -> None:
+        if not isinstance(schema, dict) or "$ref" in schema:
+            return
+        if typed.constant:
+            try:
+                Validator(schema).check(typed.value[1], name)
+            except SchemaError:
+                return  # it leads outside of this part of the schema, or was reported
+            except FlowEngineError as error:
+                self.report.at("E402", error.message, loc, error.hint)
+        elif differs(typed.schema, schema):
+            message = f"{name} is {words(schema)}; this gives {words(typed.schema)}"
+            self.report.at("E402", message, loc)
+
+
+def together(parts: dict[str, Typed]) -> Typed:
+    """Return values by name as one value."""
+    if all(part.constant for part in parts.values()):
+        return constant({key: part.value[1] for key, part in parts.items()})
+    return Typed(["map", {key: part.value for key, part in parts.items()}], {"type": "object"})
+
+
+def _brought_by(kind: str) -> dict[str, Any]:
+    """Return the tools that a step kind brings; none if there is no such kind."""
+    if kind not in registry.kind_names():
+        return {}
+    return dict(registry.kind_class(kind).tools())
+
+
+def _built_in(kind: str, name: str, tool: Any) -> Callee:
+    task = {"tool": name, "schema": tool["args"]}
+    return Callee(kind, task, tool["returns"], tool["args"], effect=tool["effect"])
+
+
+def _takes(names: list[str]) -> str:
+    return f"it takes {', '.join(names)}" if names else "it takes none"
+
+
+def _texts(value: Any, loc: Loc) -> list[tuple[Loc, str]]:
+    if isinstance(value, str):
+        return [(loc, value)]
+    if isinstance(value, dict):
+        return [found for key, one in value.items() for found in _texts(one, (*loc, key))]
+    if isinstance(value, list):
+        return [found for index, one in enumerate(value) for found in _texts(one, (*loc, index))]
+    return []

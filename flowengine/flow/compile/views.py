@@ -1,0 +1,127 @@
+"""What an expression sees at its place (language reference, §7.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from flowengine.flow.compile.types import Schema
+from flowengine.flow.expressions import Names, Note
+
+_STEP = re.compile(r"\bsteps\s*\.\s*([a-z][a-z0-9_]*)")
+
+ELSEWHERE = {
+    "item": "it is the item of a 'map'; on_error and next of the mapped step are outside of it",
+    "index": "it is the index of an item of a 'map'",
+    "key": "it is the key of an item of a 'map'",
+    "round": "it is the round of a 'loop'",
+    "join": "it is there in steps with several incoming edges",
+    "signal": "it is there in 'match'",
+    "result": "it is there in the step's own 'output'; of another step it is steps.x.output",
+    "output": "it is there in the step's own set, emit, next, loop and compensate; of another step "
+    "it is steps.x.output",
+    "outcome": "it is there in the step's own set, emit, next and loop; of another step it is "
+    "steps.x.outcome",
+    "error": "it is there in on_error, retry.when and compensate; of another step it is "
+    "steps.x.error",
+    "args": "it is there in the declaration of a tool",
+    "steps": "steps are visible to steps and outputs",
+    "state": "state is visible to steps and outputs",
+}
+"""Roots that exist, and where."""
+NO_SECRETS = Note(
+    "E403",
+    "a secret cannot be used here",
+    "secrets may stand, alone or in a text, in run.env, tools.*.bind, shell.env, and url, headers, "
+    "query and auth of http",
+)
+
+
+class Seen(NamedTuple):
+    """What is known of a step at a place."""
+
+    schema: Schema
+    hidden: Note | None = None
+    """Why it cannot be named."""
+    uncertain: Note | None = None
+    """Why its output may be null."""
+
+
+class View:
+    """The names visible at one place.
+
+    Args:
+        roots: Root name → schema.
+        step: The step whose expression it is; -1: none.
+        look: Tells what is known of a step by its id; None for an id that no step has.
+        steps: Ids of all steps of the flow, for suggestions; None where no steps are visible.
+    """
+
+    def __init__(
+        self,
+        roots: dict[str, Schema],
+        step: int = -1,
+        look: Callable[[str], Seen | None] | None = None,
+        steps: Callable[[], Iterable[str]] | None = None,
+        hidden: dict[str, Note] | None = None,
+    ) -> None:
+        self.roots = roots
+        self.step = step
+        self.look = look
+        self._steps = steps
+        self.hidden = hidden or {}
+
+    def having(self, roots: dict[str, Schema], hidden: dict[str, Note] | None = None) -> View:
+        """Return the view with more roots."""
+        more = {**self.hidden, **(hidden or {})}
+        return View({**self.roots, **roots}, self.step, self.look, self._steps, more)
+
+    def looking(self, look: Callable[[str], Seen | None]) -> View:
+        """Return the view with another sight of the steps."""
+        return View(self.roots, self.step, look, self._steps, self.hidden)
+
+    def all_steps(self) -> Iterable[str]:
+        """Return the ids of all steps."""
+        return () if self._steps is None else self._steps()
+
+    def names(self, source: str) -> Names:
+        """Return the names for checking an expression, with those steps that it names.
+
+        Args:
+            source: The expression.
+
+        Returns:
+            The names.
+        """
+        roots = dict(self.roots)
+        hidden = dict(self.hidden)
+        uncertain: dict[str, Note] = {}
+        if self.look is not None:
+            roots["steps"] = self._seen(source, hidden, uncertain)
+        for root, where in ELSEWHERE.items():
+            if root not in roots and root in source:
+                hidden.setdefault(root, Note("E301", f"'{root}' is not visible here", where))
+        if "secrets" in source:
+            hidden["secrets"] = NO_SECRETS
+        schema = {"type": "object", "properties": roots, "additionalProperties": False}
+        return Names(schema, hidden, uncertain)
+
+    def _seen(self, source: str, hidden: dict[str, Note], uncertain: dict[str, Note]) -> Schema:
+        """Return the schema of `steps`: of those named; of all if one is unknown."""
+        assert self.look is not None
+        named = dict.fromkeys(_STEP.findall(source))
+        found = {name: self.look(name) for name in named}
+        if None in found.values() or ("steps" in source and not found):
+            found = {name: self.look(name) for name in self.all_steps()}
+        properties = {}
+        for name, seen in found.items():
+            if seen is None:
+                continue
+            if seen.hidden is not None:
+                hidden[f"steps.{name}"] = seen.hidden
+                continue
+            properties[name] = seen.schema
+            if seen.uncertain is not None:
+                uncertain[f"steps.{name}.output"] = seen.uncertain
+        return {"type": "object", "properties": properties, "additionalProperties": False}
