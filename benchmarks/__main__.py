@@ -1,0 +1,250 @@
+"""Measure the engine against its limits: `python -m benchmarks [NAME]...`, or `make bench`.
+
+Each figure is a ratio of two things measured in the same run on the same machine: the median of
+several alternating rounds. Targets are those of `docs/performance.md`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import flows, limits
+from flowengine import Engine, Flow
+
+ROUNDS = 5
+BODY = b"x" * 60
+"""About what the event of a trivial step takes."""
+
+
+class Figure(NamedTuple):
+    """One line of the report."""
+
+    what: str
+    measured: str
+    ratio: float
+    target: float
+    more: bool = False
+    """The ratio has to reach the target, instead of staying below it."""
+
+    @property
+    def met(self) -> bool:
+        return self.ratio >= self.target if self.more else self.ratio <= self.target
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def alternating(first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
+    """Return the medians of two measurements that take turns."""
+    pairs = [(first(), second()) for _ in range(ROUNDS)]
+    return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
+
+
+def run_once(folder: Path, durability: str, flow: Flow, **inputs: object) -> float:
+    """Return the seconds of one execution in a store of its own."""
+    with tempfile.TemporaryDirectory(dir=folder) as store:
+        with Engine(store, durability=durability) as engine:
+            engine.run(flow, inputs)
+            return timed(lambda: _succeed(engine, flow, inputs))
+
+
+def _succeed(engine: Engine, flow: Flow, inputs: dict[str, object]) -> None:
+    result = engine.run(flow, inputs)
+    assert result.status == "succeeded", result
+
+
+def durable_chain(folder: Path) -> Iterator[Figure]:
+    flow = flows.chain(folder, 1000)
+    for durability, target in (("power", 1.3), ("process", 2.5)):
+        ours, limit = alternating(
+            lambda d=durability: run_once(folder, d, flow),
+            lambda d=durability: limits.commits(folder, d, [BODY] * 1000),
+        )
+        yield Figure(
+            f"chain of 1,000 durable steps, {durability}",
+            f"{ours * 1000:.0f} us a step, limit {limit * 1000:.0f}",
+            ours / limit,
+            target,
+        )
+
+
+def in_memory(folder: Path) -> Iterator[Figure]:
+    kinds = {
+        "without an action": flows.empty_chain(folder, 10_000),
+        "of a quick function": flows.chain(folder, 10_000),
+        "of an async function": flows.chain(folder, 10_000, "trivial_async"),
+    }
+    for kind, flow in kinds.items():
+        with Engine(None) as engine:
+            rate = 10_000 / min(timed(lambda e=engine, f=flow: _succeed(e, f, {})) for _ in "123")
+        yield Figure(f"steps a second in memory, {kind}", f"{rate:,.0f}", rate, 40_000, more=True)
+
+
+def concurrent(folder: Path) -> Iterator[Figure]:
+    flow = flows.five(folder)
+
+    def ours(durability: str, count: int) -> float:
+        with tempfile.TemporaryDirectory(dir=folder) as store:
+            return asyncio.run(_run_many(store, durability, flow, count))
+
+    for durability, share in (("power", 1.0), ("process", 0.25)):
+        took, limit = alternating(
+            lambda d=durability: ours(d, 1000),
+            lambda d=durability: limits.commits(folder, d, [BODY] * 5000),
+        )
+        yield Figure(
+            f"1,000 executions of 5 steps at once, {durability}",
+            f"{1000 / took:,.0f} a second, limit {1000 / limit:,.0f}",
+            limit / took,
+            share,
+            more=True,
+        )
+    few, many = ours("process", 250), ours("process", 1000)
+    yield Figure("4 times the executions at once", "times the time", many / few, 4 * 1.4)
+
+
+async def _run_many(store: str, durability: str, flow: Flow, count: int) -> float:
+    async with Engine(store, durability=durability) as engine:
+        await engine.run_async(flow)
+        began = time.perf_counter()
+        results = await asyncio.gather(*(engine.run_async(flow) for _ in range(count)))
+        took = time.perf_counter() - began
+    assert all(result.status == "succeeded" for result in results)
+    return took
+
+
+def linear(folder: Path) -> Iterator[Figure]:
+    mapped, looped = flows.items(folder), flows.loop(folder)
+    cases = {
+        "map of 10,000 items against 2,500": (mapped, "items", 2500, 10_000),
+        "loop of 10,000 rounds against 2,500": (looped, "rounds", 2500, 10_000),
+    }
+    for what, (flow, name, few, many) in cases.items():
+        short, long = alternating(
+            lambda f=flow, n=name, c=few: run_once(folder, "process", f, **{n: c}),
+            lambda f=flow, n=name, c=many: run_once(folder, "process", f, **{n: c}),
+        )
+        yield Figure(what, f"{long / many * 1e6:.0f} us each", long / short, 4 * 1.3)
+    few_chain, many_chain = flows.chain(folder, 2500), flows.chain(folder, 10_000)
+    short, long = alternating(
+        lambda: run_once(folder, "process", few_chain),
+        lambda: run_once(folder, "process", many_chain),
+    )
+    yield Figure(
+        "chain of 10,000 steps against 2,500", f"{long * 100:.0f} us each", long / short, 4 * 1.3
+    )
+
+
+def growing(folder: Path) -> Iterator[Figure]:
+    flow = flows.growing(folder)
+    rounds = 2000
+    with tempfile.TemporaryDirectory(dir=folder) as store:
+        with Engine(store, durability="process") as engine:
+            execution = engine.run(flow, {"rounds": rounds}).execution
+            written = engine.statistics(execution)
+        data = rounds * 1000
+        total = written.event_bytes + written.snapshot_bytes
+        yield Figure(
+            "bytes written, list growing by 1 KB over 2,000 steps",
+            f"{total / 1e6:.1f} MB for {data / 1e6:.1f} MB",
+            total / data,
+            3.0,
+        )
+
+
+def cold_start(folder: Path) -> Iterator[Figure]:
+    program = [str(Path(sys.executable).with_name("flowengine"))]
+    (folder / "hello.yaml").write_text(
+        "flowengine: 1\nid: hello\ninputs: {name: {type: string, default: world}}\n"
+        "steps:\n  - {id: greet, output: 'Hello, ${{ inputs.name }}!'}\n"
+        "outputs: {message: '${{ steps.greet.output }}'}\n"
+    )
+    flows.asking(folder)
+
+    def process(*command: str) -> float:
+        return timed(lambda: subprocess.run(command, check=False, capture_output=True, cwd=folder))
+
+    def approve() -> float:
+        subprocess.run(
+            [*program, "run", "asking.yaml"], capture_output=True, cwd=folder, check=False
+        )
+        listed = subprocess.run(
+            [*program, "approvals", "list", "--json"], capture_output=True, cwd=folder, check=True
+        )
+        import json
+
+        wait = json.loads(listed.stdout)["approvals"][0]["id"]
+        return process(*program, "approve", wait, "--as", "group:staff")
+
+    process(*program, "run", "hello.yaml")
+    ours, bare = alternating(
+        lambda: min(process(*program, "run", "hello.yaml") for _ in "123"),
+        lambda: min(process(sys.executable, "-c", "pass") for _ in "123"),
+    )
+    yield Figure("fresh process runs hello", f"{ours * 1000:.0f} ms", ours / bare, 6)
+    ours, bare = alternating(
+        lambda: min(approve() for _ in "123"),
+        lambda: min(process(sys.executable, "-c", "pass") for _ in "123"),
+    )
+    yield Figure("fresh process resumes a wait", f"{ours * 1000:.0f} ms", ours / bare, 6)
+
+
+def pending(folder: Path) -> Iterator[Figure]:
+    flow = flows.asking(folder)
+    with Engine(folder / "pending", durability="none") as engine:
+        pages = {}
+        done = 0
+        for count in (1000, 100_000):
+            asyncio.run(_wait_many(engine, flow, count - done))
+            done = count
+            pages[count] = statistics.median(
+                timed(lambda: engine.waits(limit=50)) for _ in range(9)
+            )
+    yield Figure(
+        "a page of 50 waits, of 100,000 against of 1,000",
+        f"{pages[100_000] * 1000:.1f} ms",
+        pages[100_000] / pages[1000],
+        2.0,
+    )
+
+
+async def _wait_many(engine: Engine, flow: Flow, count: int) -> None:
+    for _ in range(0, count, 1000):
+        await asyncio.gather(*(engine.run_async(flow) for _ in range(min(1000, count))))
+
+
+ALL = {
+    case.__name__: case
+    for case in (durable_chain, in_memory, concurrent, linear, growing, cold_start, pending)
+}
+
+
+def main(chosen: list[str]) -> int:
+    missed = 0
+    print(f"{'':58} {'measured':34} {'ratio':>9}   target")
+    for name in chosen or ALL:
+        with tempfile.TemporaryDirectory() as folder:
+            for figure in ALL[name](Path(folder)):
+                missed += not figure.met
+                sign = "at least" if figure.more else "at most"
+                print(
+                    f"{figure.what:58} {figure.measured:34} {figure.ratio:9,.2f}   "
+                    f"{sign} {figure.target:g}{'' if figure.met else '   MISSED'}",
+                    flush=True,
+                )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
