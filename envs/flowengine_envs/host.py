@@ -15,7 +15,6 @@ import base64
 import glob
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -33,7 +32,6 @@ from flowengine.sdk import (
     ValidationError,
 )
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LARGEST_VALUE = 16 * 1024 * 1024
 
 
@@ -163,18 +161,13 @@ def _argv(command: Command, folder: Path, inputs: _Inputs) -> list[str]:
         script = folder / "script"
         script.write_text(command.script, encoding="utf-8")
         return ["bash", str(script)]
-    argv = command.argv
-    if not isinstance(argv, list) or not argv:
-        raise ValidationError("'argv' must be a list with a program and its arguments")
-    if any(item is None for item in argv):
+    argv = list(command.argv or ())
+    if None in argv:
         raise ValidationError(f"item {argv.index(None)} of 'argv' is null")
     return [inputs.argument(item) for item in argv]
 
 
 def _variables(env: Mapping[str, Plain], inputs: _Inputs) -> dict[str, str]:
-    for name in env:
-        if not _NAME.fullmatch(name):
-            raise ValidationError(f"'{name}' in 'env' cannot be the name of a variable")
     return {name: inputs.text(value) for name, value in env.items() if value is not None}
 
 

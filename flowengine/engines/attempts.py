@@ -47,6 +47,8 @@ class Task:
         self._kind: StepKind | None = None
         self._args: Validator | None = None
         self._returns: Validator | None = None
+        self._configuration: Validator | None = None
+        self._configured_keys: frozenset[str] = frozenset()
 
     def quick_call(self) -> QuickCall | None:
         """Return what runs the step at once, or None."""
@@ -78,6 +80,7 @@ class Task:
             if self._has_secrets:
                 input = self.secrets.reveal(input)
             self._check(run.args, input)
+            self._check_configuration(input)
             return self._result(await kind.execute(context, self._constants, input))
         except (Exception, SystemExit) as error:
             raise self._failed(error) from error
@@ -93,13 +96,30 @@ class Task:
             returns = self._constants.get("returns")
             self._args = None if schema is None else Validator(schema)
             self._returns = None if returns is None else Validator(returns)
-            self._kind = registry.kind(self._kind_name)
+            kind = registry.kind(self._kind_name)
+            configuration = kind.configuration()
+            self._configured_keys = frozenset(configuration.get("properties", ()))
+            if self._configured_keys:
+                self._configuration = Validator(configuration)
+            self._kind = kind
         return self._kind
 
     def _check(self, args: Plain, input: Plain) -> None:
         """Check the arguments of a call, with those that the flow fixes if the schema has them."""
         if self._args is not None:
             self._args.check(_arguments(args, input, self._constants["schema"]), "arguments")
+
+    def _check_configuration(self, input: Mapping[str, Plain]) -> None:
+        """Check what expressions gave for the keys of a kind; null is as good as left out."""
+        if self._configuration is not None:
+            known = self._configured_keys
+            given = {
+                key: value
+                for part in (self._constants, input)
+                for key, value in part.items()
+                if key in known and value is not None
+            }
+            self._configuration.check(given, self._kind_name)
 
     def _result(self, value: Any) -> Plain:
         try:
