@@ -52,7 +52,7 @@ def begin_round(m: Machine, unit: Unit) -> None:
             seen = {"output": last, "outcome": "ok" if unit["round"] else None}
             # Before the first round there is no `round` yet: the condition sees the first one.
             unit["round"] += 1
-            again = holds(Names(m, act, unit, extra=seen), spec["before"])
+            again = holds(Names(m, act, unit, unit.get("seen"), seen), spec["before"])
             unit["round"] -= 1
             if not again:
                 m.agenda.append(("unit_ended", unit["id"], last))

@@ -49,6 +49,7 @@ def close_unit(m: Machine, unit: Unit) -> None:
     act = m.act_of(unit)
     if act["units"].pop(unit["id"], False):
         act["busy"] -= 1
+    pasts.drop(m.state, unit.get("seen", 0))
     del m.state["units"][unit["id"]]
 
 

@@ -57,10 +57,10 @@ def attempt_ended(
             _write(m, act, unit, names)
         except (StepFailure, EvaluationError) as failure:
             # The action has acted, whatever became of its result.
-            undoing.remember(m, act, unit, raw)
+            undoing.remember(m, act, unit, raw, past)
             unit_failed(m, unit, as_error(failure, m.address(unit), unit["tries"]))
             return
-    undoing.remember(m, act, unit, output)
+    undoing.remember(m, act, unit, output, past)
     if node.loop is not None:
         _round_ended(m, node, unit, output, outcome, past)
     else:
@@ -93,6 +93,9 @@ def _round_ended(
     """Test `until` after a round; the next one begins after its pause."""
     assert node.loop is not None
     unit["last"] = output
+    if past is not None and "before" in node.loop:
+        pasts.drop(m.state, unit.get("seen", 0))
+        unit["seen"] = pasts.share(m.state, past)
     m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
     if "until" in node.loop:
         names = Names(m, m.act_of(unit), unit, past, {"output": output, "outcome": outcome})
@@ -127,6 +130,7 @@ def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
     if act["units"].pop(unit["id"]):
         act["busy"] -= 1
     del m.state["units"][unit["id"]]
+    pasts.drop(m.state, unit.get("seen", 0))
     act["rounds"] = unit["round"]
     act["attempts"] = unit["attempt"]
 

@@ -155,6 +155,8 @@ class Unit(TypedDict, total=False):
     round: int
     last: Plain
     """Output of the round before."""
+    seen: int
+    """Past of the tokens of the round before, which the `while` of a group sees."""
     max: int
     attempt: int
     """Number of the attempt: goes up by each start, also after a crash."""

@@ -25,10 +25,11 @@ from flowengine.kernel.state import Activation, Arrival, Cut, Done, Scope, Undo,
 from flowengine.kernel.waits import close_wait
 
 
-def remember(m: Machine, act: Activation, unit: Unit, output: Plain) -> None:
+def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int | None) -> None:
     """Note that a step has acted, if it says how it is undone.
 
-    A group that says it itself is undone by that, not by what its steps say.
+    A group that says it itself is undone by that, not by what its steps say; `past` is then what
+    lies behind its inner tokens.
     """
     if m.node(act).compensate < 0 or "undo" in act:
         return
@@ -38,7 +39,7 @@ def remember(m: Machine, act: Activation, unit: Unit, output: Plain) -> None:
         "address": m.address(unit),
         "output": output,
         "local": local_names(Names(m, act, unit)),
-        "past": pasts.share(m.state, act["past"]),
+        "past": pasts.share(m.state, act["past"] if past is None else past),
     }
     for inner in act.pop("done", []):
         pasts.drop(m.state, inner["past"])

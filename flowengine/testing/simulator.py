@@ -296,6 +296,7 @@ def _references(state: State) -> Iterator[int]:
     yield from (layer[0] for layer in state["layers"].values())
     dones = [d for undo in state["undos"].values() for d in undo["todo"]]
     dones += [undo["current"] for undo in state["undos"].values() if "current" in undo]
+    yield from (unit.get("seen", 0) for unit in state["units"].values())
     for act in state["acts"].values():
         yield act["past"]
         dones += act.get("done", [])

@@ -63,7 +63,8 @@ class Drawn:
         if draw() < 0.15:
             keys["map"] = self.map()
         elif draw() < 0.1:
-            keys["loop"] = {"until": x(self.condition()), "max": v(self.random.randint(1, 3))}
+            test = self.random.choice(["until", "before"])
+            keys["loop"] = {test: x(self.condition()), "max": v(self.random.randint(1, 3))}
         if draw() < 0.15:
             keys["retry"] = {"attempts": 2}
         if draw() < 0.1:

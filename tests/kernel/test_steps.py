@@ -227,6 +227,13 @@ class TestLoop:
 
         assert play(flow, {"a": given}).state["outputs"] == {"a": 2}
 
+    def test_while_of_a_group_sees_the_steps_of_the_round_before(self) -> None:
+        again = x(lambda n: n["steps"]["b"]["output"] != 2)
+        flow = graph(step("g", loop={"before": again, "max": v(9)}, group=[
+            step("b", input=v(x(lambda n: n["round"]["number"])))]))  # fmt: skip
+
+        assert play(flow, {"b": given}).started == ["g@1/b", "g@2/b"]
+
     def test_pauses_between_rounds_grow(self) -> None:
         loop = {"until": x(lambda _n: False), "max": v(4), "every": v("1s"), "backoff": 2,
                 "max_delay": "1m"}  # fmt: skip
