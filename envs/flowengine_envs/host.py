@@ -161,7 +161,7 @@ def _argv(command: Command, folder: Path, inputs: _Inputs) -> list[str]:
         script = folder / "script"
         script.write_text(command.script, encoding="utf-8")
         return ["bash", str(script)]
-    argv = list(command.argv or ())
+    argv: list[Plain] = list(command.argv or ())
     if None in argv:
         raise ValidationError(f"item {argv.index(None)} of 'argv' is null")
     return [inputs.argument(item) for item in argv]

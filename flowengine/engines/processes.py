@@ -1,10 +1,5 @@
 """Runs programs, and ends them with all that they started.
 
-A process is found again by three signs, since a program may leave any one of them behind: its
-session (each program is started as the leader of one), its parents, and a variable in its
-environment that names the attempt (so that also a daemon that changed session and parent is found).
-Only a process that sheds all three - `env -i setsid ...` whose parent is gone - escapes.
-
 Output is read to the end and never held in memory beyond a bound: what is larger goes to a file.
 """
 
@@ -17,12 +12,11 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import IO
 
+from flowengine.engines.process_tree import MARK, ROUNDS, Family
 from flowengine.sdk import Artifacts, Completed, File, Plain
 
-MARK = "FLOWENGINE_ATTEMPT"
-"""The environment variable by which a process is found again: `execution:unit`."""
 KEPT = 64 * 1024
 """Bytes kept of each output stream."""
 MOST = 64 * 1024 * 1024
@@ -31,7 +25,6 @@ GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 
 _ROUND = 0.02
-_ROUNDS = 250
 
 
 class ProcessRunner:
@@ -68,16 +61,16 @@ class ProcessRunner:
         """Run a program to its end; see `flowengine.sdk.Processes`."""
         with _input(stdin) as source, _Capture() as out, _Capture() as err:
             process = _start(argv, {**env, MARK: self._mark}, cwd, source, out.pipe, err.pipe)
-            family = _Family(self._mark, process.pid)
+            family = Family(self._mark, process.pid)
             try:
                 await out.connect()
                 await err.connect()
                 await _ended(process)
                 # What it left running ends with it: it could hold the pipes open for ever.
-                await end_processes(family, self._grace)
+                await _end_processes(family, self._grace)
                 await asyncio.wait([out.closed, err.closed], timeout=self._grace)
             except BaseException:
-                await _uncut(end_processes(family, self._grace))
+                await _uncut(_end_processes(family, self._grace))
                 raise
             finally:
                 process.wait()
@@ -200,70 +193,7 @@ async def _uncut(work: Coroutine[None, None, None]) -> None:
     task.result()
 
 
-# Ending
-
-
-class _Family:
-    """All processes of an attempt: those of a session, those marked, and their descendants.
-
-    Args:
-        mark: Value of the marking variable; one that ends in `:` stands for all that begin so.
-        leader: Process that leads the session, if there is one.
-    """
-
-    def __init__(self, mark: str, leader: int | None = None) -> None:
-        self._mark = f"{MARK}={mark}".encode()
-        self._leader = leader
-        self._since = 0
-        """Ticks since boot: what is older than the leader comes from elsewhere."""
-        if leader is not None and (leader_process := _process(leader)):
-            self._since = leader_process.started
-
-    def members(self) -> list[int]:
-        """Return who lives now, and is no zombie."""
-        processes = {process.pid: process for process in _processes(self._since)}
-        found = {
-            process.pid
-            for process in processes.values()
-            if process.session == self._leader or self._is_marked(process.pid)
-        }
-        return [pid for pid in processes if _descends(pid, found, processes)]
-
-    def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to all; return whether there was one."""
-        members = self.members()
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
-        return bool(members)
-
-    def _is_marked(self, pid: int) -> bool:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                variables = file.read().split(b"\0")
-        except OSError:  # gone, or another user's
-            return False
-        if self._mark.endswith(b":"):
-            return any(variable.startswith(self._mark) for variable in variables)
-        return self._mark in variables
-
-
-def end_marked(execution: str) -> None:
-    """Kill what a dead engine process left running of an execution.
-
-    Call it before attempts that were cut off are run again: a script whose engine was killed runs
-    on by itself, and its second run must not meet the first.
-
-    Args:
-        execution: Id of the execution.
-    """
-    family = _Family(f"{execution}:")
-    for _ in range(_ROUNDS):
-        if not family.signal(signal.SIGKILL):
-            return
-
-
-async def end_processes(family: _Family, grace: float) -> None:
+async def _end_processes(family: Family, grace: float) -> None:
     """Tell processes to end, and kill those that are still there after the grace period."""
     if not await asyncio.to_thread(family.signal, signal.SIGTERM):
         return
@@ -273,43 +203,7 @@ async def end_processes(family: _Family, grace: float) -> None:
         await asyncio.sleep(_ROUND)
         if not await asyncio.to_thread(family.members):
             return
-    for _ in range(_ROUNDS):  # again and again: one that is being killed may just have forked
+    for _ in range(ROUNDS):
         if not await asyncio.to_thread(family.signal, signal.SIGKILL):
             return
         await asyncio.sleep(_ROUND)
-
-
-class _Process(NamedTuple):
-    pid: int
-    parent: int
-    session: int
-    started: int
-
-
-def _process(pid: int) -> _Process | None:
-    """Return a process, or None if it is gone or only a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # "pid (name) state parent group session ...", and the name may hold anything
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    if fields[0] in {b"Z", b"X"}:
-        return None
-    return _Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
-
-
-def _processes(since: int) -> Iterator[_Process]:
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            process = _process(int(name))
-            if process is not None and process.started >= since:
-                yield process
-
-
-def _descends(pid: int, ancestors: set[int], processes: Mapping[int, _Process]) -> bool:
-    while pid not in ancestors:
-        if pid not in processes:
-            return False
-        pid = processes[pid].parent
-    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.process_tree import end_marked
 from flowengine.journal.format import unpack
 from flowengine.kernel import running
 
@@ -24,7 +25,10 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         inbox: Its messages that no journal holds.
         now: The time (ms).
     """
-    for unit, attempt in running(execution.state):
+    left = list(running(execution.state))
+    if left:
+        end_marked(execution.id)  # a second attempt must not meet the first
+    for unit, attempt in left:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
     happened = [(message.at, 0, message.number, message) for message in inbox]
     happened += [(due, 1, timer, None) for due, timer in execution.due_timers(now)]  # type: ignore[misc]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.engines.processes import KEPT, MARK, ProcessRunner, end_marked
+from flowengine.engines.process_tree import MARK, end_marked
+from flowengine.engines.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import SecretText
 
