@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
+    from flowengine.sdk import quick
 
 __all__ = [
     "Conflict",
@@ -61,6 +62,7 @@ __all__ = [
     "WaitInfo",
     "check",
     "load",
+    "quick",
 ]
 
 _HOMES = {
@@ -68,6 +70,7 @@ _HOMES = {
     "Flow": "engines.flows",
     "check": "engines.flows",
     "load": "engines.flows",
+    "quick": "sdk",
     **dict.fromkeys(
         ("Decision", "ExecutionInfo", "Reason", "Result", "Sent", "Update", "WaitInfo"),
         "engines.results",
