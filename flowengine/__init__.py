@@ -56,6 +56,8 @@ __all__ = [
     "Reason",
     "Result",
     "Sent",
+    "StepContext",
+    "StepError",
     "StoreError",
     "Update",
     "UsageError",
@@ -70,6 +72,7 @@ _HOMES = {
     "Flow": "engines.flows",
     "check": "engines.flows",
     "load": "engines.flows",
+    **dict.fromkeys(("StepContext", "StepError", "quick"), "sdk"),
     "quick": "sdk",
     **dict.fromkeys(
         ("Decision", "ExecutionInfo", "Reason", "Result", "Sent", "Update", "WaitInfo"),
