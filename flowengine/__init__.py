@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
-    from flowengine.sdk import quick
+    from flowengine.sdk import StepContext, StepError, quick
 
 __all__ = [
     "Conflict",
@@ -73,7 +73,6 @@ _HOMES = {
     "check": "engines.flows",
     "load": "engines.flows",
     **dict.fromkeys(("StepContext", "StepError", "quick"), "sdk"),
-    "quick": "sdk",
     **dict.fromkeys(
         ("Decision", "ExecutionInfo", "Reason", "Result", "Sent", "Update", "WaitInfo"),
         "engines.results",
