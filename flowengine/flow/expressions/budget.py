@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine.flow.expressions.paths import NoValue
+from flowengine.flow.expressions.paths import NoValue, TooExpensive
 from flowengine.kernel.graph import Plain
 
 LIMIT = 1_000_000
@@ -29,11 +29,11 @@ class Budget:
             amount: How much.
 
         Raises:
-            NoValue: There is not so much left.
+            TooExpensive: There is not so much left.
         """
         self.left -= amount
         if self.left < 0:
-            raise NoValue(
+            raise TooExpensive(
                 f"the expression is too expensive: more than {LIMIT} rounds or parts of values; "
                 "compute this in a tool"
             )
@@ -60,7 +60,8 @@ class Budget:
             At least 1.
 
         Raises:
-            NoValue: It has more parts than an evaluation may handle, or is nested too deeply.
+            TooExpensive: It has more parts than an evaluation may handle.
+            NoValue: It is nested too deeply.
         """
         if isinstance(value, (str, bytes)):
             return 1 + len(value) // _TEXT
@@ -75,6 +76,8 @@ class Budget:
         for part in value.values() if isinstance(value, dict) else value:
             weight += self.weigh(part, depth + 1)
         if weight > LIMIT:
-            raise NoValue(f"the value is too large: more than {LIMIT} parts; compute it in a tool")
+            raise TooExpensive(
+                f"the value is too large: more than {LIMIT} parts; compute it in a tool"
+            )
         self._weights[id(value)] = (value, weight)
         return weight

@@ -17,7 +17,7 @@ from cel_expr_python import cel as library  # type: ignore[import-untyped]
 from cel_expr_python.ext import ext_math, ext_strings  # type: ignore[import-untyped]
 
 from flowengine.flow.expressions.interface import Schema
-from flowengine.flow.expressions.paths import NoValue, name_of
+from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
 from flowengine.flow.expressions.program import TIMES, Run, Scope
 from flowengine.flow.expressions.types import (
     ANY,
@@ -175,6 +175,8 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
         for slot, get in pairs:
             try:
                 data[slot] = get(names)
+            except TooExpensive:
+                raise
             except NoValue as error:
                 failures[slot] = error
         if isinstance(names, Scope):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from flowengine.flow.expressions import cel, complaints, types
+from flowengine.flow.expressions import cel, complaints, conditions, types
 from flowengine.flow.expressions import names as naming
 from flowengine.flow.expressions.fragment import Fragment
 from flowengine.flow.expressions.interface import Checked, Names, Path, Problem, Schema, Want
@@ -155,8 +155,6 @@ class _Check:
                 word, "write json(…)"
             )
             self.report("E307", span, f"{complaints.TEXT_PART}{article(typed.schema)}", hint)
-        elif word == "type":
-            self.report("E311", span, "a type is no value")
 
     def _end_of_line(self, node: Node) -> int:
         """Return where a tree ends, or its first line."""
@@ -357,8 +355,10 @@ class _Check:
         if node.name in STANDARD or node.name in TIME_PARTS:
             return True
         space = node.target.name if isinstance(node.target, Name) else ""
-        known = NAMESPACES.get(space, SIGNATURES.keys() | STANDARD | TIME_PARTS | MACROS)
+        known = NAMESPACES.get(space, SIGNATURES.keys() | STANDARD | TIME_PARTS)
         hint = naming.suggestion(node.name, sorted(known))
+        if node.name in MACROS:
+            hint = f"{node.name}() is called on a list: write l.{node.name}(x, …)"
         self.report("E301", node, f"there is no function '{node.name}'", hint)
         for part in (*node.args, *([node.target] if node.target and not space else [])):
             self.value(part)
@@ -460,7 +460,10 @@ class _Check:
             found = cel.check(fragment.text, len(fragment.slots))
             if isinstance(found, dict):
                 self._check_enums(node, known)
-                return Typed(["cel", fragment.text, fragment.slots], found)
+                if kind(found) == "type":
+                    self.report("E311", node, "a type is no value")
+                simple = conditions.lower(node, lambda part: slot(part)[:2])
+                return Typed(simple or ["cel", fragment.text, fragment.slots], found)
             again, rest = complaints.sort_out(found, fragment)
             if rest or not again - mixed:
                 break

@@ -82,14 +82,24 @@ class Fragment:
         elif isinstance(node, Binary):
             self._bracketed(node, _LEVELS.get(node.op, _RELATION), level, self._binary)
         elif isinstance(node, Unary):
-            self._put(node.op, node)
-            self.write(node.operand, _UNARY if node.op != "-" else _MEMBER)
+            self._unary(node)
         elif isinstance(node, Call):
             self._call(node)
         elif isinstance(node, Items):
             self._arguments("[", node.items, "]", node)
         else:
             self._put(node.text if isinstance(node, Literal) else _name(node), node)
+
+    def _unary(self, node: Unary) -> None:
+        """`--1` would be two signs: a sign before a sign gets brackets."""
+        inner = node.operand
+        signed = isinstance(inner, Unary) or (
+            isinstance(inner, Literal) and inner.text.startswith("-")
+        )
+        self._put(f"{node.op}(" if signed else node.op, node)
+        self.write(inner, 0 if signed else _UNARY)
+        if signed:
+            self._put(")", node)
 
     def _put(self, text: str, origin: Node) -> None:
         self._starts.append(self._length)

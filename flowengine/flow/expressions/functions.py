@@ -211,10 +211,20 @@ def parse_json(text: Plain) -> Plain:
     """Return the value that a JSON text stands for."""
     _needs(text, str, "parse_json", "text")
     try:
-        return json_library.loads(text, parse_constant=_no_constant)
+        value = json_library.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        if "\\u" in text:
+            json_library.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise NoValue(f"parse_json(): the text is no JSON: {reason}") from None
+    return value
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits} is out of range")
+    return value
 
 
 def _no_constant(name: str) -> Plain:

@@ -84,6 +84,9 @@ def _into(at: Found, segment: Segment, shown: str) -> Found:
     if segment.key is None:
         inner = schema.get("items") if kind(schema) == "array" else None
         return Found(*resolve(inner or types.ANY, root))
+    if isinstance(segment.key, int) and segment.key < 0:
+        note = Note("E311", f"'{shown}' has no item {segment.key}: items are counted from 0")
+        return Found({}, {}, Trouble(note, 0))
     if isinstance(segment.key, int):
         first = schema.get("prefixItems", [])
         item = first[segment.key] if segment.key < len(first) else schema.get("items", {})

@@ -17,6 +17,10 @@ class NoValue(Exception):
     """An expression, or a part of one, has no value. The message does not say where it stands."""
 
 
+class TooExpensive(NoValue):
+    """An evaluation costs more than it may; nothing makes up for that."""
+
+
 class Missing(NoValue):
     """A path that leads to nothing: no such key, no such item, or over null."""
 

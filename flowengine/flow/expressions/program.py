@@ -6,6 +6,9 @@ A record's `node` is a tree of lists, told apart by their first item:
     ["path", root, [key, ...]]        a path; a key is text, an integer, or [node] if computed
     ["get", node, [key, ...]]         a path into what a node gives
     ["cel", source, {slot: node}]     operators and standard functions of CEL over slots
+    ["compare", op, node, data, kind] a comparison with a constant; `kind` is the declared type
+    ["and", [node, ...]], ["or", ...] conditions; one that decides makes up for one that fails
+    ["not", node]                     the opposite of a condition
     ["call", name, [node, ...]]       a function of `functions`
     ["list", [node, ...]]             a list
     ["map", [[key, node], ...]]       a map, keys sorted; a key is text, or [node]
@@ -15,18 +18,21 @@ A record's `node` is a tree of lists, told apart by their first item:
     ["default", [node, ...]]          the first that is neither null nor missing
     ["loop", macro, over, name, [node, ...]]   all, exists, exists_one, filter, map
 
-Only a `cel` node needs the CEL library. Loops are run here: that way a body sees its item without
-the whole list being converted, their cost is counted, and a map is never iterated.
+Only a `cel` node needs the CEL library. Comparisons with constants and what joins them are made
+here because most conditions are no more than that, and a process that only decides where to go on
+then starts without the library. Loops are run here so that a body sees its item without the whole
+list being converted, that their cost is counted, and that a map is never iterated.
 """
 
 from __future__ import annotations
 
 import datetime
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from flowengine.flow.expressions import paths
-from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, name_of
+from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpensive, name_of
 from flowengine.kernel.graph import Names, Plain
 
 Run = Callable[[Names], Plain]
@@ -169,6 +175,61 @@ def truth(value: Plain) -> bool:
     raise NoValue(f"a condition is true or false; this is {name_of(value)}")
 
 
+def _compare(op: str, node: Tree, constant: Plain, kind: str | None) -> Run:
+    """Compare as CEL does: numbers by value, different types are unequal and have no order."""
+    run = build(node)
+    compare = _COMPARISONS[op]
+    texts = isinstance(constant, str)
+    flags = isinstance(constant, bool)
+    ordered = op not in {"==", "!="}
+
+    def get(names: Names) -> Plain:
+        value = run(names)
+        if isinstance(value, bool):
+            alike = flags
+        elif isinstance(value, (int, float)):
+            alike = not texts and not flags
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise NoValue(f"{shown_as(node)} is an integer beyond 64 bits")
+        else:
+            alike = texts and isinstance(value, str)
+        if alike and not (kind == "integer" and isinstance(value, float)):
+            return compare(value, constant)
+        if kind is not None:
+            raise NoValue(f"{shown_as(node)} is {name_of(value)}; declared is {KINDS[kind]}")
+        if ordered:
+            raise NoValue(f"'{op}' does not take {name_of(value)} and {name_of(constant)}")
+        return op == "!="
+
+    return get
+
+
+def _decide(nodes: list[Tree], wanted: bool) -> Run:
+    """Return `&&` (`wanted` is false) or `||` of conditions."""
+    runs = [build(node) for node in nodes]
+
+    def get(names: Names) -> Plain:
+        failure: NoValue | None = None
+        for run in runs:
+            try:
+                if truth(run(names)) is wanted:
+                    return wanted
+            except TooExpensive:
+                raise
+            except NoValue as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return not wanted
+
+    return get
+
+
+def _not(node: Tree) -> Run:
+    run = build(node)
+    return lambda names: not truth(run(names))
+
+
 def _list(nodes: list[Tree]) -> Run:
     runs = [build(node) for node in nodes]
     return lambda names: [plain(run(names)) for run in runs]
@@ -298,6 +359,8 @@ def _any(items: list[Plain], scope: Scope, runs: list[Run], wanted: bool = True)
         try:
             if truth(runs[0](scope)) is wanted:
                 return wanted
+        except TooExpensive:
+            raise
         except NoValue as error:
             failure = failure or error
     if failure is not None:
@@ -321,7 +384,27 @@ _LOOPS: dict[str, Callable[[list[Plain], Scope, list[Run]], Plain]] = {
     "map": _mapped,
 }
 
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+KINDS = {
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "string": "text",
+}
+
 _BUILDERS: dict[str, Callable[..., Run]] = {
+    "and": lambda nodes: _decide(nodes, wanted=False),
+    "or": lambda nodes: _decide(nodes, wanted=True),
+    "not": _not,
+    "compare": _compare,
     "call": _call,
     "cel": _cel,
     "const": _const,

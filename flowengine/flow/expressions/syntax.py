@@ -184,8 +184,9 @@ def _tokens(source: str) -> list[_Token]:
     while at < len(source):
         match = _TOKEN.match(source, at)
         if match is None:
+            char = source[at] if source[at].isprintable() else f"U+{ord(source[at]):04X}"
             raise ExpressionSyntaxError(
-                f"'{source[at]}' means nothing here", at, 1, _hint_for(source, at)
+                f"'{char}' means nothing here", at, 1, _hint_for(source, at)
             )
         kind = match.lastgroup or ""
         end = match.end()
@@ -436,7 +437,7 @@ def _number(token: _Token) -> Literal:
     if token.kind == "float":
         return Literal(float(token.text), token.text, token.start, token.end)
     digits = token.text.rstrip("uU")
-    value = int(digits, 16 if "x" in digits else 10)
+    value = int(digits[:100], 16 if "x" in digits else 10)
     low, high = (0, 2**64) if digits != token.text else (-(2**63), 2**63)
     if not low <= value < high:
         raise ExpressionSyntaxError("the integer is beyond 64 bits", token.start, len(token.text))

@@ -1,0 +1,79 @@
+"""Conditions that need no CEL library: comparisons with constants, and what joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flowengine.flow.expressions.interface import Schema
+from flowengine.flow.expressions.program import KINDS, Tree
+from flowengine.flow.expressions.syntax import Binary, Literal, Node, Unary
+from flowengine.flow.expressions.types import kind
+
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_JOINS = {"&&": "and", "||": "or"}
+_EXACT = 2**53
+"""Integers up to here are the same as doubles."""
+
+Slot = Callable[[Node], tuple[Tree, Schema]]
+
+
+def lower(node: Node, slot: Slot) -> Tree | None:
+    """Return the node of an operator that is evaluated without the library.
+
+    Args:
+        node: An expression whose types are right.
+        slot: Gives node and schema of what is no operator.
+
+    Returns:
+        The node; None if it takes the library.
+    """
+    if isinstance(node, Unary) and node.op == "!":
+        inner = _condition(node.operand, slot)
+        return inner and ["not", inner]
+    if not isinstance(node, Binary):
+        return None
+    if node.op in _JOINS:
+        left, right = _condition(node.left, slot), _condition(node.right, slot)
+        if left is None or right is None:
+            return None
+        word = _JOINS[node.op]
+        first = left[1] if left[0] == word else [left]
+        return [word, [*first, right]]
+    if node.op in _MIRRORED:
+        if isinstance(node.left, Literal):
+            return _comparison(_MIRRORED[node.op], node.right, node.left, slot)
+        if isinstance(node.right, Literal):
+            return _comparison(node.op, node.left, node.right, slot)
+    return None
+
+
+def _condition(node: Node, slot: Slot) -> Tree | None:
+    """Return the node of an operand of `&&`, `||` or `!`."""
+    lowered = lower(node, slot)
+    if lowered is not None:
+        return lowered
+    return None if isinstance(node, (Binary, Unary, Literal)) else _slot(node, slot)
+
+
+def _comparison(op: str, operand: Node, constant: Literal, slot: Slot) -> Tree | None:
+    """Return the node of a comparison with a constant."""
+    value = constant.value
+    if constant.text.endswith(("u", "U")) or not isinstance(value, (bool, int, float, str)):
+        return None
+    if isinstance(value, (int, float)) and abs(value) > _EXACT:
+        return None
+    found = _slot(operand, slot)
+    if found is None:
+        return None
+    declared = kind(slot(operand)[1])
+    if declared is not None and declared not in KINDS:
+        return None
+    return ["compare", op, found, value, declared]
+
+
+def _slot(node: Node, slot: Slot) -> Tree | None:
+    """Return the node of what is no operator; None if the library has to evaluate it."""
+    if isinstance(node, (Binary, Unary, Literal)):
+        return None
+    found = slot(node)[0]
+    return None if found[0] == "cel" else found
