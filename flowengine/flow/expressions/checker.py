@@ -462,7 +462,9 @@ class _Check:
                 self._check_enums(node, known)
                 if kind(found) == "type":
                     self.report("E311", node, "a type is no value")
-                simple = conditions.lower(node, lambda part: slot(part)[:2])
+                simple = conditions.lower(
+                    node, lambda part: None if self._is_raw(part) else slot(part)[:2]
+                )
                 return Typed(simple or ["cel", fragment.text, fragment.slots], found)
             again, rest = complaints.sort_out(found, fragment)
             if rest or not again - mixed:

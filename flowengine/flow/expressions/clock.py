@@ -189,7 +189,7 @@ def format_time(time: datetime.datetime, pattern: str, zone: str) -> str:
         if text is None:
             raise NoValue(
                 f"format_time() knows no '{piece}'; it knows yyyy yy MMMM MMM MM M dd d EEEE EEE "
-                "HH H hh h mm m ss s SSS a XXX VV, and 'text' in quotes"
+                "HH H hh h mm m ss s SSS a xxx ZZZZZ VV, and 'text' in quotes"
             )
         shown.append(text)
     return "".join(shown)
@@ -225,15 +225,14 @@ def _field(local: datetime.datetime, letters: str) -> str | None:
         "s": str(local.second),
         "SSS": f"{local.microsecond // 1000:03d}",
         "a": "AM" if local.hour < 12 else "PM",
-        "XXX": _offset_text(local),
+        "xxx": _offset_text(local),
+        "ZZZZZ": "Z" if _offset_text(local) == "+00:00" else _offset_text(local),
         "VV": str(local.tzinfo),
     }
     return fields.get(letters)
 
 
 def _offset_text(local: datetime.datetime) -> str:
-    """Return the distance to UTC: `Z`, `+02:00`."""
+    """Return the distance to UTC: `+02:00`."""
     minutes = round((local.utcoffset() or datetime.timedelta()).total_seconds() / 60)
-    if minutes == 0:
-        return "Z"
     return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"

@@ -14,7 +14,7 @@ _JOINS = {"&&": "and", "||": "or"}
 _EXACT = 2**53
 """Integers up to here are the same as doubles."""
 
-Slot = Callable[[Node], tuple[Tree, Schema]]
+Slot = Callable[[Node], tuple[Tree, Schema] | None]
 
 
 def lower(node: Node, slot: Slot) -> Tree | None:
@@ -22,7 +22,7 @@ def lower(node: Node, slot: Slot) -> Tree | None:
 
     Args:
         node: An expression whose types are right.
-        slot: Gives node and schema of what is no operator.
+        slot: Gives node and schema of what is evaluated here; None for what takes the library.
 
     Returns:
         The node; None if it takes the library.
@@ -49,10 +49,8 @@ def lower(node: Node, slot: Slot) -> Tree | None:
 
 def _condition(node: Node, slot: Slot) -> Tree | None:
     """Return the node of an operand of `&&`, `||` or `!`."""
-    lowered = lower(node, slot)
-    if lowered is not None:
-        return lowered
-    return None if isinstance(node, (Binary, Unary, Literal)) else _slot(node, slot)
+    found = slot(node)
+    return lower(node, slot) if found is None else found[0]
 
 
 def _comparison(op: str, operand: Node, constant: Literal, slot: Slot) -> Tree | None:
@@ -62,18 +60,10 @@ def _comparison(op: str, operand: Node, constant: Literal, slot: Slot) -> Tree |
         return None
     if isinstance(value, (int, float)) and abs(value) > _EXACT:
         return None
-    found = _slot(operand, slot)
+    found = slot(operand)
     if found is None:
         return None
-    declared = kind(slot(operand)[1])
+    declared = kind(found[1])
     if declared is not None and declared not in KINDS:
         return None
-    return ["compare", op, found, value, declared]
-
-
-def _slot(node: Node, slot: Slot) -> Tree | None:
-    """Return the node of what is no operator; None if the library has to evaluate it."""
-    if isinstance(node, (Binary, Unary, Literal)):
-        return None
-    found = slot(node)[0]
-    return None if found[0] == "cel" else found
+    return ["compare", op, found[0], value, declared]
