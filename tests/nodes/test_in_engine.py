@@ -1,0 +1,165 @@
+"""Step kinds where they are used: in flows that an engine runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flowengine
+
+HEAVY = {
+    "docker",
+    "httpx2",
+    "litellm",
+    "mcp",
+    "networkx",
+    "playwright",
+    "pypdf",
+    "starlette",
+    "temporalio",
+}
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Any:
+    """Write a flow file, with modules beside it."""
+
+    def write(steps: str, head: str = "", **modules: str) -> Path:
+        for name, source in modules.items():
+            (tmp_path / f"{name}.py").write_text(source)
+        path = tmp_path / "flow.yaml"
+        path.write_text(f"flowengine: 1\nid: flow\n{head}\nsteps:\n{steps}")
+        return path
+
+    return write
+
+
+def test_file_goes_from_a_script_to_a_function_to_another_script(flow: Any, tmp_path: Path) -> None:
+    path = flow(
+        "  - {id: make, run: {script: 'printf 1,2 > r.csv', files: {r: r.csv}}}\n"
+        "  - {id: read, python: 'rows:read', with: {file: '${{ steps.make.output.files.r }}'}}\n"
+        "  - {id: show, run: {argv: [cat, '${{ steps.make.output.files.r }}']}}\n"
+        "outputs:\n"
+        "  rows: ${{ steps.read.output }}\n"
+        "  text: ${{ steps.show.output.stdout }}\n",
+        rows="from pathlib import Path\ndef read(file: dict) -> list[str]:\n"
+        "    return Path(file['path']).read_text().split(',')\n",
+    )
+
+    with flowengine.Engine(None, workdir=tmp_path) as engine:
+        result = engine.run(path)
+
+    assert (result.status, result.outputs) == ("succeeded", {"rows": ["1", "2"], "text": "1,2"})
+
+
+def test_idempotent_step_is_tried_again_with_the_same_key(flow: Any, tmp_path: Path) -> None:
+    path = flow(
+        "  - id: pay\n"
+        "    run: {script: 'echo $FLOW_IDEMPOTENCY_KEY >> $LOG; test -e $LOG.2 || "
+        "{ touch $LOG.2; exit 1; }', env: {LOG: '${{ inputs.log }}'}}\n"
+        "    effect: idempotent\n"
+        "    retry: {attempts: 2, delay: 1ms, only: [ExitCode]}\n"
+        "outputs: {}\n",
+        head="inputs: {log: {type: string}}",
+    )
+    log = tmp_path / "log"
+
+    with flowengine.Engine(None) as engine:
+        result = engine.run(path, {"log": str(log)})
+
+    first, second = log.read_text().split()
+    assert result.status == "succeeded"
+    assert first == second
+    assert len(first) == 64
+
+
+def test_no_secret_is_in_the_store(
+    flow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cr3t-value")
+    path = flow(
+        "  - id: a\n"
+        '    run: {script: \'echo $T; echo $T >&2; echo "[\\"$T\\"]" > $FLOW_OUTPUT\',\n'
+        "          env: {T: 'key ${{ secrets.T }}'}}\n"
+        "  - {id: b, call: leak, with: {who: ada}, on_error: continue}\n"
+        "outputs: {a: '${{ steps.a.output }}', b: '${{ steps.b.error.message }}'}\n",
+        head="secrets: {T: {env: TOKEN}}\n"
+        "tools: {leak: {python: 'tools:leak', bind: {key: '${{ secrets.T }}'}}}",
+        tools="def leak(who: str, key: str): raise ValueError(f'{who} {key}')\n",
+    )
+    store = tmp_path / "store"
+
+    with flowengine.Engine(store) as engine:
+        result = engine.run(path)
+
+    assert result.outputs is not None
+    assert result.outputs["a"]["stdout"] == "key ***\n"
+    assert result.outputs["a"]["value"] == ["key ***"]
+    assert result.outputs["b"] == "ada ***"
+    kept = [file for file in store.rglob("*") if file.is_file()]
+    assert kept
+    assert not any(b"s3cr3t" in file.read_bytes() for file in kept)
+
+
+def test_script_of_a_killed_engine_is_ended_before_the_step_is_tried_again(
+    flow: Any, tmp_path: Path
+) -> None:
+    fifo, store = tmp_path / "fifo", tmp_path / "store"
+    os.mkfifo(fifo)
+    path = flow(
+        "  - id: work\n"
+        "    run: {script: 'test -e done || test -e $HERE/second && exit 0; touch $HERE/second; "
+        "echo $$ > $HERE/fifo; while :; do sleep 1000; done', env: {HERE: '${{ inputs.here }}'}}\n"
+        "    effect: idempotent\n"
+        "outputs: {}\n",
+        head="inputs: {here: {type: string}}",
+    )
+    program = (
+        "import flowengine, sys\n"
+        "with flowengine.Engine(sys.argv[1]) as engine:\n"
+        "    engine.run(sys.argv[2], {'here': sys.argv[3]}, id='one')\n"
+    )
+    engine = subprocess.Popen([sys.executable, "-c", program, str(store), str(path), str(tmp_path)])
+    script = int(fifo.read_text())
+    engine.send_signal(signal.SIGKILL)
+    engine.wait()
+    assert Path(f"/proc/{script}").exists()
+
+    with flowengine.Engine(store) as again:
+        result = again.resume("one")
+
+    assert result.status == "succeeded"
+    stat = Path(f"/proc/{script}/stat")
+    assert not stat.exists() or ") Z " in stat.read_text()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_hello_flow_loads_no_heavy_library(tmp_path: Path, times: int) -> None:
+    """The first run reads and checks the file; the second finds it compiled in the store."""
+    hello = Path(__file__).parents[2] / "examples" / "hello.yaml"
+    program = (
+        "import sys\nfrom flowengine.cli import main\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
+        "print(*sys.modules)"
+    )
+
+    for _ in range(times):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "--store", "store", "run", str(hello)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.splitlines()[-1].split())
+
+    assert not loaded & HEAVY
+    if times == 2:
+        assert not loaded & {"asyncio", "jsonschema_rs", "pydantic", "yaml", "flowengine.registry"}
