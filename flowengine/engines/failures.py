@@ -55,6 +55,8 @@ def _type_of(error: BaseException) -> str:
     if isinstance(error, InputError):
         return "ValidationError"
     kind = type(error)
+    if isinstance(error, FlowEngineError):
+        return kind.__name__
     module = public_name(kind.__module__)
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import flowengine
 from flowengine import registry
 from flowengine.sdk import StepKind
 
@@ -25,6 +26,10 @@ wrong = extra_kinds:NOT_A_KIND
 KINDS = """from flowengine.sdk import StepKind
 NOT_A_KIND = 1
 class Greet(StepKind):
+    @classmethod
+    def configuration(cls):
+        name = {"type": "string", "maxLength": 5}
+        return {"type": "object", "properties": {"name": name}}
     async def execute(self, context, task, input):
         return f"Hello, {input['name']}!"
 """
@@ -75,6 +80,24 @@ def test_kind_of_another_package_is_found_and_imported_when_it_is_used() -> None
 
     assert isinstance(registry.kind("greet"), StepKind)
     assert registry.kind("greet") is registry.kind("greet")
+
+
+@pytest.mark.usefixtures("third_party")
+def test_kind_of_another_package_is_an_action_key_like_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "flow.yaml"
+    path.write_text(
+        "flowengine: 1\nid: third\ninputs: {who: {type: string}}\nsteps:\n"
+        "  - {id: hi, greet: {name: '${{ inputs.who }}'}}\noutputs: {said: '${{ steps.hi.output }}'}\n"
+    )
+
+    with flowengine.Engine(None) as engine:
+        done = engine.run(path, {"who": "Ada"})
+        failed = engine.run(path, {"who": "Ada Lovelace"})
+
+    assert done.outputs == {"said": "Hello, Ada!"}
+    assert failed.error is not None
+    assert failed.error["type"] == "ValidationError"
+    assert failed.error["message"].startswith("greet: 'name' is wrong")
 
 
 @pytest.mark.usefixtures("third_party")
