@@ -121,7 +121,7 @@ def derive(function: str, folder: str) -> Signature:
     if module is None:
         raise SignatureError(
             f"there is no module '{module_name}'",
-            hint=f"modules are looked for in {folder}, then where Python finds them",
+            hint="modules are looked for in the flow file's folder, then where Python finds them",
         )
     if module.tree is None:
         return Signature("", None, None, False, False, False, reader.paths)

@@ -8,6 +8,7 @@ both ways; what it finds is then looked at again by the exact game (`game`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations, pairwise, product
 from typing import NamedTuple
@@ -149,8 +150,8 @@ class Pairs:
     def _same_target(self, target: Place, group: list[EdgeId]) -> Iterator[Pair]:
         """Yield the pairs of tokens that come to one node; at a join two edges make them one."""
         if self._holds(target):
-            for edge in dict.fromkeys(group):
-                if group.count(edge) > 1:
+            for edge, times in Counter(group).items():
+                if times > 1:
                     standing = self._arrival(edge)
                     yield standing, standing
         elif len(group) > 1:

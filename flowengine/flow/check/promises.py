@@ -43,12 +43,12 @@ def broken_promises(net: Net) -> list[Broken]:
         if node.join != "all":
             continue
         incoming = [edge for edge in net.incoming[place] if edge not in own]
+        wanted = _bits(incoming)
         for edge in incoming:
-            missing = [
-                other for other in incoming if other != edge and not flow.at[edge] >> other & 1
-            ]
+            missing = wanted & ~(flow.at[edge] | 1 << edge)
             if missing:
-                found.append(Broken(place, edge, missing))
+                absent = [other for other in incoming if missing >> other & 1]
+                found.append(Broken(place, edge, absent))
     return found
 
 

@@ -92,6 +92,8 @@ class Edges:
 
     def _unknown(self, body: int, name: str, loc: Loc, key: bool) -> None:
         self.broken = True
+        if name in self.plan.misnamed:
+            return
         known = [self.plan.steps[n].id for n in self.plan.body(body)["steps"]]
         hint = did_you_mean(name, [*known, "end", "end_all"])
         hint = hint or "targets are steps of the same list, end and end_all"
@@ -113,6 +115,9 @@ class Edges:
             message = f"no token leaves {info.id!r}: {info.action!r} has no way on"
             self.report.at("E103", message, given.loc, "leave 'next' out", key=True)
             return
+        if given.to is None and not (given.all or given.first or given.outcome):
+            self.broken = True  # it was left out as wrong
+            return
         if given.to is not None:
             to = self._target(info, given.to, (*given.loc, "to"))
             split = SplitSpec(kind="one", to=to)
@@ -127,6 +132,9 @@ class Edges:
         entries: list[SplitEntry] = []
         seen: set[str] = set()
         for model in given.first or given.all or ():
+            if model.to is None and model.else_ is None:
+                self.broken = True  # it was left out as wrong
+                continue
             name = model.to if model.to is not None else str(model.else_)
             loc = (*model.loc, "to" if model.to is not None else "else")
             entry = SplitEntry(to=self._target(info, name, loc))
@@ -146,7 +154,8 @@ class Edges:
     def _warn_of_no_branch(
         self, info: Info, given: Next, kind: str, entries: list[SplitEntry]
     ) -> None:
-        if all("when" in entry for entry in entries):
+        wrong = self.plan.left_out(given.loc)
+        if entries and not wrong and all("when" in entry for entry in entries):
             message = f"{kind!r} of {info.id!r} has no 'else': NoBranch is raised if nothing holds"
             self.report.at("W207", message, (*given.loc, kind), "add {else: ...}", key=True)
 
@@ -183,7 +192,7 @@ class Edges:
     # Falling through
 
     def _fall_through(self, info: Info) -> None:
-        if not goes_on(info):
+        if not goes_on(info) or self.plan.left_out((*info.loc, "next")):
             return
         body = self.plan.body(info.spec["body"])
         steps = body["steps"]

@@ -45,7 +45,7 @@ class Compiler:
     def __init__(self, model: FlowModel, folder: str, report: Report) -> None:
         self.model = model
         self.report = report
-        self.plan = Plan(model)
+        self.plan = Plan(model, report.source.data)
         self.edges = Edges(self.plan, report)
         self.expressions = Expressions(report, _declared(model, "secrets"))
         self.edges.write()
@@ -212,7 +212,9 @@ class Compiler:
             self.report.at(one.code, one.message, loc, one.hint, key=is_key, related=related)
 
     def _unused(self) -> None:
-        """Warn of declarations that nothing uses."""
+        """Warn of declarations that nothing uses; where there are errors, a use may be missing."""
+        if self.report.diagnostics.errors:
+            return
         used = self.expressions.used
         groups = [
             ("tools", "tool", self.actions_call()),

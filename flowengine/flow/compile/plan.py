@@ -42,15 +42,23 @@ class Plan:
 
     Args:
         model: The flow file.
+        data: The file as plain data.
     """
 
-    def __init__(self, model: FlowModel) -> None:
+    def __init__(self, model: FlowModel, data: Any) -> None:
         self.model = model
         self.steps: list[Info] = []
         self.flow: CompiledFlow = {"steps": [], "bodies": []}
         self.by_id: dict[str, int] = {}
         """Of ids that two steps have, the first."""
+        self._wrong = {loc[:n] for loc in model.unread for n in range(1, len(loc) + 1)}
         self._add_body(model.steps, -1)
+        self.misnamed = frozenset(_ids(data)) - self.by_id.keys()
+        """Ids that stand in the file but were refused; to name them is no further error."""
+
+    def left_out(self, loc: Loc) -> bool:
+        """Say whether something at a place, or inside it, was left out as wrong."""
+        return loc in self._wrong
 
     def body(self, number: int) -> BodySpec:
         """Return a body."""
@@ -103,3 +111,18 @@ class Plan:
         if model.group is not None or model.parallel is not None:
             spec["child"] = self._add_body(model.group or model.parallel or [], number)
         return number
+
+
+def _ids(data: Any) -> Iterator[str]:
+    """Yield all ids of steps in a file, whatever they look like."""
+    pending = [data]
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, dict):
+            continue
+        for key in ("steps", "group", "parallel", "finally"):
+            inner = node.get(key)
+            for step in inner if isinstance(inner, list) else ():
+                pending.append(step)
+                if isinstance(step, dict) and isinstance(step.get("id"), str):
+                    yield step["id"]

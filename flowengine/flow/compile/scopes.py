@@ -44,7 +44,7 @@ class Scopes:
         self._pasts: dict[int, Past] = {}
         model = plan.model
         self.base: dict[str, Schema] = {
-            "inputs": closed(model.inputs),
+            "inputs": self._declared("inputs", model.inputs),
             "execution": EXECUTION,
             "now": TEXT,
         }
@@ -52,7 +52,14 @@ class Scopes:
             name: {k: v for k, v in schema.items() if k != "reducer"}
             for name, schema in model.state.items()
         }
-        self.state: Schema = closed(state)
+        self.state = self._declared("state", state)
+
+    def _declared(self, section: str, schemas: dict[str, Schema]) -> Schema:
+        """Return the schema of a section; what was left out as wrong may be anything."""
+        unread = [loc for loc in self.plan.model.unread if loc[:1] == (section,)]
+        if (section,) in unread:
+            return UNKNOWN
+        return closed({**{str(loc[1]): UNKNOWN for loc in unread}, **schemas})
 
     # Views
 
@@ -148,7 +155,7 @@ class Scopes:
         """Tell what is known of a step at a step, or at the end, of a body."""
         number = self.plan.by_id.get(name)
         if number is None:
-            return None
+            return Seen(UNKNOWN) if name in self.plan.misnamed else None
         info = self.plan.steps[number]
         while info.spec["body"] != body:
             owner = self.plan.body(body)["owner"]

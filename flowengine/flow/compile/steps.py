@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.calls import Calls, of_compensation
 from flowengine.flow.compile.edges import Edges
-from flowengine.flow.compile.expressions import Expressions, Typed
+from flowengine.flow.compile.expressions import NULL, Expressions, Typed
 from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.compile.report import Report
 from flowengine.flow.compile.scopes import Scopes
@@ -89,6 +90,7 @@ class Steps:
                 self._step(self.plan.steps[number])
             raw = self._group_output(info)
             info.effect = self._effect_of_group(info)
+            self._check_retry(info)
         inside = self.scopes.inside(round_, info)
         result = self._output(info, inside, raw)
         after = inside.having({"output": result, "outcome": TEXT})
@@ -226,6 +228,8 @@ class Steps:
 
     def _output_of(self, number: int, view: View) -> Typed:
         info = self.plan.steps[number]
+        if self.plan.by_id[info.id] != number:
+            return NULL  # another step has its id, which was reported
         source = f"steps.{info.id}.output"
         return Typed(["expr", self.expressions.add(source, view, info.loc)], UNKNOWN)
 
@@ -234,6 +238,16 @@ class Steps:
             return info.model.effect
         inner = [self.plan.steps[number] for number in info.children]
         return "once" if any(one.effect == "once" for one in inner) else "idempotent"
+
+    def _check_retry(self, info: Info) -> None:
+        """Refuse to try a group again with a step in it that must not be repeated."""
+        retry = info.model.retry
+        if retry is None or retry.attempts < 2 or info.effect != "once":
+            return
+        once = next(i for i in self.plan.within(info) if not i.children and i.effect == "once")
+        message = f"{info.id!r} is tried again, but the effect of {once.id!r} in it is once"
+        hint = f"say 'effect: idempotent' on {once.id!r} if it may be repeated"
+        self.report.at("E404", message, retry.loc, hint, key=True)
 
     def sets(self, given: dict[str, object], loc: Loc, view: View) -> list[list[object]]:
         """Return the compiled form of `set`, of a step or a handler."""
@@ -308,8 +322,6 @@ def last_step(plan: Plan, group: Info) -> int | None:
     Returns:
         Its number; None if there are several, or none.
     """
-    from flowengine.flow.check.net import targets
-
     lasts = [
         number
         for number in plan.body(group.spec["child"])["steps"]

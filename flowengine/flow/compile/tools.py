@@ -255,7 +255,8 @@ class Tools:
             name: The tool's name, for messages.
         """
         schema = found.args
-        if schema is None:
+        wrong = any(one[: len(loc) + 1] == (*loc, "with") for one in self.model.unread)
+        if schema is None or wrong:
             return
         bound = found.bind or {}
         properties = schema.get("properties", {})

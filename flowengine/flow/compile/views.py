@@ -9,7 +9,7 @@ from typing import NamedTuple
 from flowengine.flow.compile.types import Schema
 from flowengine.flow.expressions import Names, Note
 
-_STEP = re.compile(r"\bsteps\s*\.\s*([a-z][a-z0-9_]*)")
+_STEP = re.compile(r"\bsteps\s*\.\s*([A-Za-z_][A-Za-z0-9_]*)")
 
 ELSEWHERE = {
     "item": "it is the item of a 'map'; on_error and next of the mapped step are outside of it",
