@@ -87,7 +87,8 @@ def test_kind_of_another_package_is_an_action_key_like_the_others(tmp_path: Path
     path = tmp_path / "flow.yaml"
     path.write_text(
         "flowengine: 1\nid: third\ninputs: {who: {type: string}}\nsteps:\n"
-        "  - {id: hi, greet: {name: '${{ inputs.who }}'}}\noutputs: {said: '${{ steps.hi.output }}'}\n"
+        "  - {id: hi, greet: {name: '${{ inputs.who }}'}}\n"
+        "outputs: {said: '${{ steps.hi.output }}'}\n"
     )
 
     with flowengine.Engine(None) as engine:
