@@ -59,9 +59,12 @@ def handle(m: Machine, act: Activation, error: ErrorData) -> None:
 def fail(m: Machine, act: Activation, error: ErrorData) -> None:
     """Let the error of a step end its scope."""
     m.note(act, "failed", error=error)
-    hand_over(m.scope_of(act), act)
-    act["done"], act["cut"] = [], []
-    m.agenda.append(("scope_failed", act["scope"], error))
+    scope = m.scope_of(act)
+    hand_over(scope, act)
+    tokens.forget(m, act)
+    tokens.end_token(m, scope, act["line"], act["past"])
+    # At once: nothing that was set off before may begin in a scope that has failed.
+    m.agenda.appendleft(("scope_failed", scope["id"], error))
 
 
 def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) -> None:
