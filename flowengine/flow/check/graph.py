@@ -169,7 +169,11 @@ class _Body:
         return Finding("E202", self.net.nodes[place].step, message, JOIN_HINT)
 
     def _crowded(self, pairs: Pairs) -> Iterator[Finding]:
+        reported: set[Place] = set()
         for edge, meeting in sorted(pairs.crowded.items()):
+            if meeting.place in reported:
+                continue
+            reported.add(meeting.place)
             first, second, origin = self._meeting(pairs, meeting)
             message = (
                 f"two tokens can come over the one edge {self._edge(edge)}, and late ones are "
@@ -254,10 +258,15 @@ class _Body:
 
     def _too_few(self, place: Place) -> Finding:
         name = self.ways.name(place)
-        sources = [self._edge(edge).split(" → ")[0] for edge in self.net.incoming[place]]
+        # The edges that a join of all would miss are those that may not be taken.
+        as_all = list(self.net.nodes)
+        as_all[place] = self.net.nodes[place]._replace(join="all")
+        broken = broken_promises(self.net._replace(nodes=as_all))
+        edges = dict.fromkeys(e for one in broken if one.place == place for e in one.missing)
+        ways = " and ".join(self._edge(edge) for edge in edges or self.net.incoming[place])
         message = (
-            f"fewer tokens than {name!r} needs may come from {' and '.join(sources)}: "
-            "TooFew is then raised, and no handler takes it"
+            f"{name!r} may get fewer tokens than it needs, since {ways} may not be taken: TooFew "
+            "is then raised, and no handler takes it"
         )
         hint = "add 'on_error: [{type: TooFew, ...}]', or lower 'need'"
         return Finding("W209", self.net.nodes[place].step, message, hint, ("join",))

@@ -64,6 +64,9 @@ class Edges:
             self._cancel(info)
         handled = [h["to"] for h in self.plan.flow.get("on_error", []) if h.get("do") == "next"]
         link_sources(self.plan.flow, started=frozenset(handled))
+        for info in self.plan.steps:
+            if info.model.join is not None and info.model.join.from_ is not None:
+                self._check_from(info, info.model.join)
 
     # Targets
 
@@ -251,6 +254,22 @@ class Edges:
             spec["do"] = "fail"
         return spec
 
+    def _check_from(self, info: Info, join: Join) -> None:
+        """Check that `from` names exactly the steps that lead to a join."""
+        sources = [self.plan.steps[s].id for s in info.spec["sources"] if s >= 0]
+        named = join.from_ or []
+        loc = (*join.loc, "from")
+        for index, name in enumerate(named):
+            if name not in sources and name not in self.plan.misnamed:
+                message = f"{name!r} does not lead to {info.id!r}"
+                self.report.at("E206", message, (*loc, index), did_you_mean(name, sources))
+        missing = [name for name in sources if name not in named]
+        if missing and not self.broken:
+            names = " and ".join(repr(name) for name in missing)
+            verb = "leads" if len(missing) == 1 else "lead"
+            message = f"{names} {verb} to {info.id!r} too"
+            self.report.at("E206", message, loc, "'from' names every source", key=True)
+
     def _cancel(self, info: Info) -> None:
         if not isinstance(info.given, Cancel):
             return
@@ -268,7 +287,7 @@ class Edges:
             if name in visible:
                 numbers.append(visible[name].number)
                 continue
-            loc = (*given.loc, "targets", index)
+            loc = self._place_of_target(given, index)
             if name in self.plan.by_id:
                 message = f"{name!r} is neither in this scope nor in one around it"
                 self.report.at("E205", message, loc, "cancel the group that holds it")
@@ -276,6 +295,12 @@ class Edges:
                 hint = did_you_mean(name, visible)
                 self.report.at("E201", f"there is no step {name!r}", loc, hint)
         info.spec["cancel"] = {"targets": numbers, "outcome": outcome}
+
+    def _place_of_target(self, given: Cancel, index: int) -> Loc:
+        """Return where a target stands, of `cancel: [a]` too."""
+        long, short = (*given.loc, "targets", index), (*given.loc, index)
+        bare = self.report.position(short) != self.report.position(given.loc)
+        return short if bare else long
 
 
 def goes_on(info: Info) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from flowengine.errors import FlowEngineError
 from flowengine.flow.check.bounds import too_long
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.graph import check_graph
@@ -26,11 +25,9 @@ from flowengine.flow.expressions import EVALUATOR
 from flowengine.flow.models import FlowModel, Loc
 from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph import CompiledFlow
-from flowengine.validation import Validator
 
 FORMAT = 1
 """Version of the compiled form."""
-REDUCERS = ("replace", "append", "union", "merge", "add", "max", "min")
 
 
 class Compiler:
@@ -125,26 +122,14 @@ class Compiler:
         loc: Loc = ("state", name)
         reducer = schema.get("reducer", "replace")
         shape = {key: one for key, one in schema.items() if key not in {"reducer", "default"}}
-        named = isinstance(reducer, dict) and isinstance(reducer.get("python"), str)
-        if reducer not in REDUCERS and not named:
-            hint = f"one of {', '.join(REDUCERS)}, or {{python: 'module:function'}}"
-            self.report.at("E103", "there is no such reducer", (*loc, "reducer"), hint)
         if _holds_expression(schema.get("default")):
             message = "an expression cannot stand in the default of a state key"
             hint = "set it in the first step: 'set: {...}'"
             self.report.at("E306", message, (*loc, "default"), hint)
-        elif "default" in schema:
-            self._fits(shape, schema["default"], (*loc, "default"), f"state.{name}")
-        elif reducer != "replace":
+        elif "default" not in schema and reducer != "replace":
             message = f"state {name!r} needs a 'default' that its reducer can start from"
             self.report.at("E104", message, loc, "such as [] or 0", key=True)
         return {"schema": shape, "default": schema.get("default"), "reducer": reducer}
-
-    def _fits(self, schema: dict[str, Any], value: Any, loc: Loc, name: str) -> None:
-        try:
-            Validator(schema).check(value, name)
-        except FlowEngineError as error:
-            self.report.at("E103", error.message, loc, error.hint)
 
     def _signal(self, name: str) -> dict[str, Any]:
         model = self.model.signals[name]
@@ -217,7 +202,7 @@ class Compiler:
             return
         used = self.expressions.used
         groups = [
-            ("tools", "tool", self.actions_call()),
+            ("tools", "tool", self._called()),
             ("signals", "signal", self.actions.signals),
             ("secrets", "secret", used["secrets"]),
             ("state", "state", used["state"] | self._written()),
@@ -228,7 +213,7 @@ class Compiler:
                     message = f"the {noun} {name!r} is never used"
                     self.report.at("W105", message, (section, name), "remove it", key=True)
 
-    def actions_call(self) -> set[str]:
+    def _called(self) -> set[str]:
         """Return the tools that some step calls."""
         called: set[str] = set()
         for info in self.plan.steps:
