@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable
+from functools import lru_cache
+from json import dumps, loads
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import InputError
@@ -143,8 +145,26 @@ class Validator:
             return False
 
 
+def shared(schema: Any, folder: str | None = None) -> Validator:
+    """Return the validator of a schema; the same one for every schema that says the same.
+
+    Args:
+        schema: The schema.
+        folder: Where relative paths are looked for; default: the current one.
+
+    Returns:
+        A validator, made once.
+    """
+    return _made(dumps(schema), folder)
+
+
+@lru_cache(maxsize=1024)
+def _made(schema: str, folder: str | None) -> Validator:
+    return Validator(loads(schema), folder=folder)
+
+
 def validate(schema: Any, value: Any, what: str, *, folder: str | None = None) -> None:
-    """Check a value against a JSON Schema; for one that is used again, keep a `Validator`.
+    """Check a value against a JSON Schema.
 
     Args:
         schema: The schema.
@@ -152,7 +172,7 @@ def validate(schema: Any, value: Any, what: str, *, folder: str | None = None) -
         what: What the value is, to begin the message with: `input 'amount'`.
         folder: Where relative paths (`format: path`) are looked for; default: the current one.
     """
-    Validator(schema, folder=folder).check(value, what)
+    shared(schema, folder).check(value, what)
 
 
 # The short way

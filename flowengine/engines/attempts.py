@@ -20,7 +20,7 @@ from flowengine.sdk import (
     StepKind,
     ValidationError,
 )
-from flowengine.validation import Validator
+from flowengine.validation import Validator, shared
 
 if TYPE_CHECKING:
     import logging
@@ -94,13 +94,13 @@ class Task:
         if self._kind is None:
             schema = self._constants.get("schema")
             returns = self._constants.get("returns")
-            self._args = None if schema is None else Validator(schema)
-            self._returns = None if returns is None else Validator(returns)
+            self._args = None if schema is None else shared(schema)
+            self._returns = None if returns is None else shared(returns)
             kind = registry.kind(self._kind_name)
             configuration = kind.configuration()
             self._configured_keys = frozenset(configuration.get("properties", ()))
             if self._configured_keys:
-                self._configuration = Validator(configuration)
+                self._configuration = shared(configuration)
             self._kind = kind
         return self._kind
 
