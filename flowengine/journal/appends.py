@@ -148,11 +148,10 @@ def _open_wait(
     """Insert or change a wait, with those who may answer it and the keys it listens for."""
     wait = wait_id(execution, record["id"])
     packed = pack(dict(record))
-    closed = connection.execute(sql.REOPENS, (wait,)).fetchone()
-    if closed is not None:
-        for statement in sql.REOPEN:
-            connection.execute(statement, closed)
-        connection.execute(sql.FORGET_MESSAGES, (f"wait {wait}",))
+    before = connection.execute(sql.CLOSED_BEFORE, (wait,)).fetchone()
+    if before is not None:
+        for statement in sql.FORGET_WAIT:
+            connection.execute(statement, {"number": before[0], "address": f"wait {wait}"})
     connection.execute(
         sql.OPEN_WAIT,
         (wait, record["id"], record["kind"], record.get("batch"), record["since"], packed, number),

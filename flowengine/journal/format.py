@@ -30,8 +30,8 @@ __all__ = [
 
 MAX_SIZE = 256 * 1024 * 1024
 """Bytes of one value, packed or inflated: a quarter of what SQLite takes in one row."""
-MAX_DEPTH = 511
-"""Lists and dicts in one another; the limit of the packer. Reading stops at about twice that."""
+MAX_DEPTH = 1024
+"""Lists and dicts in one another: as many as msgpack's unpacker takes."""
 
 _PLAIN = b"\x00"
 _DEFLATED = b"\x01"
@@ -53,7 +53,9 @@ def pack(value: Any) -> bytes:
         InputError: It holds something that is not plain data, or is too large or too deep.
     """
     try:
-        packed: bytes = _packer.pack(value)
+        # The packer goes one deeper than the unpacker: a list around the value, taken off again,
+        # keeps it from writing what could not be read.
+        packed: bytes = _packer.pack([value])[1:]
     except (TypeError, ValueError, OverflowError) as error:
         where, what = _find_unstorable(value) or ("", str(error))
         raise InputError(

@@ -219,7 +219,7 @@ def _read_along(
     )
     for row in rows:
         *columns, number, since = row
-        yield (since, number), read_wait(columns, [])
+        yield (since, number), read_wait(columns, [])._replace(result=None)
 
 
 def _merged(

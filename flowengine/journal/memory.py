@@ -9,7 +9,7 @@ compared with. Lists are walked from end to end.
 from __future__ import annotations
 
 from _thread import RLock
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from flowengine.errors import Conflict, LeaseLost, NotFound, StoreError
@@ -233,21 +233,15 @@ class MemoryStore(Store):
                 )
             journal.keys = {key for key in journal.keys if key[2] != closed.number}
         journal.keys |= {(signal, key, None) for signal, key in append.keys}
-        for message in append.taken:
-            self._untaken.pop(message, None)
+        for number in append.taken:
+            if number in self._untaken and self._untaken[number].execution == append.execution:
+                del self._untaken[number]
         if append.head is not None:
             _set_head(journal, append.head)
         journal.snapshot = append.snapshot or journal.snapshot
         if append.release:
             journal.owner = None
             journal.epoch += 1
-
-    def _reopen(self, id: str) -> None:
-        """Open a wait again that was closed: its execution went back to before that."""
-        kept = self._waits[id]
-        kept.wait = kept.wait._replace(decision=None, how=None, closed_at=None, result=None)
-        kept.votes.clear()
-        self._sent = [sent for sent in self._sent if sent.address != ("wait", id)]
 
     def _create(self, execution: str, new: NewExecution) -> None:
         self._created += 1
@@ -273,12 +267,14 @@ class MemoryStore(Store):
     def _open_wait(self, journal: _Journal, record: Mapping[str, Plain], packed: bytes) -> None:
         execution, number = journal.record.id, record["id"]
         id = wait_id(execution, number)
+        if id in self._waits and self._waits[id].wait.how is not None:
+            # Its execution went back; what was asked and decided then does not stand any more.
+            self._forget(lambda sent: sent.address == ("wait", id))
+            del self._waits[id]
         if id not in self._waits:
             self._opened += 1
             wait = Wait(id, execution, journal.record.flow, number, {}, None, [], None, None, None)
             self._waits[id] = _Wait(self._opened, wait)
-        elif self._waits[id].wait.how is not None:
-            self._reopen(id)
         self._waits[id].packed = packed
         for signal in record.get("signals") or ():
             if signal.get("key") is not None:
@@ -396,6 +392,12 @@ class MemoryStore(Store):
         self._untaken[number] = message
         self._changes += 1
         return Sent(number, execution, first=True)
+
+    def _forget(self, is_unwanted: Callable[[_Sent], bool]) -> None:
+        """Remove messages, taken or not."""
+        for sent in filter(is_unwanted, self._sent):
+            self._untaken.pop(sent.message.number, None)
+        self._sent = [sent for sent in self._sent if not is_unwanted(sent)]
 
     def inbox(self, execution: str) -> list[Message]:
         with self._lock:
@@ -520,12 +522,7 @@ class MemoryStore(Store):
             self._waits = {
                 id: kept for id, kept in self._waits.items() if kept.wait.execution not in ended
             }
-            self._sent = [sent for sent in self._sent if sent.message.execution not in ended]
-            self._untaken = {
-                number: message
-                for number, message in self._untaken.items()
-                if message.execution not in ended
-            }
+            self._forget(lambda sent: sent.message.execution in ended)
             hashes = {journal.record.hash for journal in self._journals.values()}
             hashes.update(hash for hash, _, _ in self._sources.values())
             self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}

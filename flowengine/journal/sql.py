@@ -69,18 +69,15 @@ INSERT OR IGNORE INTO assignees (assignee, kind, since, wait)
 SELECT ?, kind, since, number FROM waits WHERE id = ? AND how IS NULL AND decision IS NULL"""
 """Who may answer a pending wait; the empty text stands for anyone."""
 
-REOPENS = "SELECT number FROM waits WHERE id = ? AND how IS NOT NULL"
+CLOSED_BEFORE = "SELECT number FROM waits WHERE id = ? AND how IS NOT NULL"
 """A wait that was closed and opens again: its execution went back to before that."""
 
-REOPEN = (
-    """UPDATE waits SET decision = NULL, how = NULL, closed_at = NULL, result = NULL
-        WHERE number = ?""",
-    "DELETE FROM votes WHERE wait = ?",
+FORGET_WAIT = (
+    "DELETE FROM votes WHERE wait = :number",
+    "DELETE FROM waits WHERE number = :number",
+    "DELETE FROM messages WHERE address = :address",
 )
-"""What was decided on it does not stand any more; the journal still tells it."""
-
-FORGET_MESSAGES = "DELETE FROM messages WHERE address = ?"
-"""The same person may answer once more."""
+"""What was asked and decided then does not stand any more; the journal still tells it."""
 
 CLOSE_WAIT_FOR = "DELETE FROM assignees WHERE wait = (SELECT number FROM waits WHERE id = ?)"
 """Nobody needs to answer the wait any more, or others do."""

@@ -123,7 +123,8 @@ class Append(NamedTuple):
     opened: Sequence[Mapping[str, Plain]] = ()
     """Records of waits that opened or changed, as `OpenWait.record` of the kernel.
 
-    One that was closed is pending again, without its votes: its execution went back (`retry`).
+    `kind` and `since` of a wait stay as they were first. One that was closed is a new wait under
+    the same id, without votes: its execution went back (`retry`).
     """
     closed: Sequence[ClosedWait] = ()
     keys: Sequence[tuple[str, str]] = ()

@@ -629,6 +629,26 @@ def check_decisions_come_before_expiry(store: Store) -> None:
 
 
 @_checks
+def check_waits_that_open_again_are_new(store: Store) -> None:
+    """After its execution went back, a closed wait asks anew, of the same people too."""
+    _new(store, "e1")
+    _append(store, "e1", 1, opened=[_ask(0)])
+    id = wait_id("e1", 0)
+    store.decide(id, _approve())
+    _append(store, "e1", 2, closed=[ClosedWait(0, "decided", 40)])
+
+    _append(store, "e1", 3, opened=[_ask(0, since=50, kind="question", assignees=["user:ana"])])
+
+    wait = store.wait(id)
+    _same((wait.open, wait.decision, wait.votes, wait.how), (True, None, [], None), "the wait")
+    _same(_waiting(store, WaitFilter(kinds=["question"], since=50)), [("e1", 0)], "pending ones")
+    _same(store.inbox("e1"), [], "the inbox")
+    again = store.decide(id, _approve(event=b"once more"))
+    _same((again.accepted, again.event), (True, b"once more"), "the same person's answer")
+    _same([m.event for m in store.inbox("e1")], [b"once more"], "the inbox")
+
+
+@_checks
 def check_decided_waits_are_not_pending(store: Store) -> None:
     """Lists show a wait as pending until it is decided or closed, and as closed from then on."""
     _new(store, "e1")

@@ -1,0 +1,184 @@
+"""Stored data is data only, whatever the bytes are (F77)."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowengine.errors import InputError, StoreError
+from flowengine.journal import format
+from flowengine.journal.format import MAX_DEPTH, pack, pack_snapshot, unpack, unpack_snapshot
+
+CLOSED = {type(None), bool, int, float, str, bytes, list, dict}
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary()
+)
+plain = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(0, 99), inner),
+    max_leaves=30,
+)
+
+
+def types_in(value: Any) -> set[type]:
+    found = {type(value)}
+    if isinstance(value, dict):
+        found.update(*(types_in(part) for part in (*value.keys(), *value.values())))
+    if isinstance(value, list):
+        found.update(*(types_in(part) for part in value))
+    return found
+
+
+@given(plain)
+def test_plain_data_comes_back_as_it_was(value: Any) -> None:
+    assert unpack(pack(value)) == value
+    assert unpack_snapshot(pack_snapshot(value)) == value
+    assert pack(unpack(pack(value))) == pack(value)
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=2000)
+def test_any_bytes_give_plain_data_or_a_store_error(data: bytes) -> None:
+    for read in (unpack, unpack_snapshot):
+        try:
+            value = read(data)
+        except StoreError:
+            continue
+        assert types_in(value) <= CLOSED
+
+
+@given(plain, st.data())
+@settings(max_examples=1000)
+def test_damaged_bytes_give_plain_data_or_a_store_error(value: Any, data: st.DataObject) -> None:
+    packed = bytearray(pack_snapshot(value))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(packed) - 1))
+        packed[place] = data.draw(st.integers(0, 255))
+    try:
+        read = unpack_snapshot(bytes(packed[: data.draw(st.integers(0, len(packed)))]))
+    except StoreError:
+        return
+    assert types_in(read) <= CLOSED
+
+
+@pytest.mark.parametrize("code", [-128, -2, 0, 1, 5, 127])
+def test_extension_types_are_refused(code: int) -> None:
+    with pytest.raises(StoreError, match="extension type"):
+        unpack(msgpack.packb(["x", msgpack.ExtType(code & 127 if code >= 0 else 5, b"data")]))
+
+
+def test_a_timestamp_does_not_become_an_object() -> None:
+    """msgpack's own extension is made a number."""
+    stamp = unpack(msgpack.packb(msgpack.Timestamp(5, 7)))
+
+    assert stamp == 5 * 10**9 + 7
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        b"\xdd\xff\xff\xff\xff",  # a list of 4 billion
+        b"\xdf\xff\xff\xff\xff",  # a map of 4 billion
+        b"\xdb\xff\xff\xff\xff",  # text of 4 GB
+        b"\xc6\xff\xff\xff\xff",  # bytes of 4 GB
+        b"\x91" * 100_000 + b"\xc0",  # lists in lists
+        b"\x81\xa1k" * 100_000 + b"\xc0",  # maps in maps
+        b"\x81\x90\xc0",  # a list as a key
+        b"\xa2\xff\xff",  # text that is no UTF-8
+        b"\xc1",  # what msgpack never uses
+        b"\xc0\xc0",  # two values
+        b"",
+    ],
+    ids=lambda bomb: bomb[:5].hex(),
+)
+def test_bombs_and_nonsense_are_refused_at_once(bomb: bytes) -> None:
+    with pytest.raises(StoreError, match="stored data cannot be read"):
+        unpack(bomb)
+
+
+def test_a_deflated_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inflating stops at the limit of size, however little was stored."""
+    monkeypatch.setattr(format, "MAX_SIZE", 100_000)
+    bomb = b"\x01" + zlib.compress(msgpack.packb(b"\x00" * 10_000_000))
+    assert len(bomb) < 11_000
+
+    with pytest.raises(StoreError, match="limit of size"):
+        unpack_snapshot(bomb)
+
+
+def test_values_over_the_limit_of_size_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(format, "MAX_SIZE", 1000)
+
+    with pytest.raises(InputError, match="limit is 1000"):
+        pack("x" * 1000)
+    with pytest.raises(StoreError, match="limit of 1000"):
+        unpack(b"\xc0" * 1001)
+
+
+def test_what_is_as_deep_as_the_limit_can_be_stored_and_read() -> None:
+    deep: list[Any] = []
+    for _ in range(MAX_DEPTH - 1):
+        deep = [deep]
+
+    assert pack(unpack(pack(deep))) == pack(deep)  # too deep for Python to compare
+    with pytest.raises(InputError, match=f"nested more than {MAX_DEPTH} deep"):
+        pack([deep])
+
+
+class Evil:
+    """Runs code when it is pickled or looked at."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sys.exit, ()
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({"a": [1, {"b": Evil()}]}, "a[1].b is a Evil"),
+        ({"a": (1, 2)}, "a is a tuple"),
+        ({"a": {1, 2}}, "a is a set"),
+        ([2**64], "[0] is an int of 65 bits"),
+        ("\ud800", "it is text with half a surrogate pair"),
+        ({(1, 2): 3}, "the key (1, 2), is a tuple"),
+    ],
+)
+def test_what_is_not_plain_data_is_named_by_its_place(value: Any, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        pack(value)
+
+    assert says in caught.value.message
+    assert "stored are" in str(caught.value)
+
+
+def test_failed_packing_leaves_nothing_behind() -> None:
+    """The packer is shared; what it had written before it failed must not come out next."""
+    with pytest.raises(InputError):
+        pack(["written before", object()])
+
+    assert pack(1) == b"\x01"
+
+
+def test_large_snapshots_are_deflated() -> None:
+    state = {"messages": ["the same words again and again"] * 1000}
+
+    assert len(pack_snapshot(state)) < len(pack(state)) / 10
+    assert pack_snapshot({"small": 1}) == b"\x00" + pack({"small": 1})
+
+
+def test_floats_keep_every_bit() -> None:
+    for number in (0.1, -0.0, float("inf"), 5e-324):
+        assert struct.pack("d", unpack(pack(number))) == struct.pack("d", number)
