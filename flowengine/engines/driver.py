@@ -85,7 +85,7 @@ class Driver:
             return
         try:
             verdicts = self.host.store.commit(appends)
-        except StoreError as error:
+        except Exception as error:
             for execution in going:
                 self.halt(execution, error)
             return

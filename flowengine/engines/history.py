@@ -117,7 +117,9 @@ def _fold(graph: Graph, steps: dict[str, StepInfo], seen: Observation) -> None:
     """Note what was observed of an activation."""
     at = format_time(seen.at)
     step = steps.get(seen.address)
-    if step is None or step.get("ended_at"):
+    if step is not None and "ended_at" in step and seen.status in _OVER:
+        return  # a step that failed is withdrawn with its scope
+    if step is None or "ended_at" in step:
         node = graph.node(seen.step)
         step = steps[seen.address] = {
             "address": seen.address,

@@ -148,13 +148,19 @@ class Local(Driver):
     def _turns(self) -> None:
         """Take turns while something is ready, but let the loop do other things in between."""
         until = monotonic() + TURNS_SECONDS
-        while self.ready:
-            moved = self.ready
-            self.turn()
-            for execution in moved:
-                self._set_alarm(execution)
-            if monotonic() > until:
-                break
+        try:
+            while self.ready:
+                moved = self.ready
+                self.turn()
+                for execution in moved:
+                    self._set_alarm(execution)
+                if monotonic() > until:
+                    break
+        except BaseException as error:  # the process is to end; nobody may wait for ever
+            for rest in self._rests.values():
+                if not rest.done():
+                    rest.set_exception(error)
+            raise
         self._scheduled = bool(self.ready)
         if self.ready:
             self._loop.call_soon(self._turns)

@@ -1,0 +1,43 @@
+"""What child processes of these tests do; they are made to be killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flowengine.engines.engine import Engine
+from tests.engines import world
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.process import BaseProcess
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.engines.child", "flowengine.engines.local"])
+
+
+def start(target: Callable[..., None], *arguments: object) -> BaseProcess:
+    """Start a child process, forked from a server that has imported all it needs."""
+    process = CONTEXT.Process(target=target, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def kill(process: BaseProcess) -> bool:
+    """Kill a process with SIGKILL; return whether it was still alive."""
+    alive = process.is_alive()
+    if process.pid is not None and alive:
+        os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    return alive
+
+
+def finish(file: Path, id: str) -> None:
+    """Drive an execution to its end in this process."""
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it
+    with Engine(file.parent / "store", durability="process") as engine:
+        world.finish(engine, file, id)

@@ -1,0 +1,70 @@
+"""What the flows of these tests do to the world: lines in a file, one for each effect.
+
+It stands beside the flow files, as the modules of a user do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from flowengine.sdk import StepContext, StepError, quick
+
+HERE = Path(__file__).parent
+SLOWLY = 0.004 if (HERE / "slowly").exists() else 0
+"""Seconds before and after each effect in which the process may be killed."""
+
+
+def note(context: StepContext, result: object) -> None:
+    """Append a line in one write, so that a kill leaves a whole line or none."""
+    line = f"{context.address} {context.idempotency_key} {json.dumps(result)}\n"
+    time.sleep(SLOWLY)
+    file = os.open(HERE / "effects.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, line.encode())
+    os.close(file)
+    time.sleep(SLOWLY)
+
+
+async def act(context: StepContext, value: int = 0) -> int:
+    note(context, value + 1)
+    return value + 1
+
+
+def act_on_thread(context: StepContext, value: int = 0) -> int:
+    note(context, value + 1)
+    return value + 1
+
+
+@quick
+def add(a: int = 0, b: int = 0) -> int:
+    return a + b
+
+
+async def nap(context: StepContext, seconds: float = 0.01) -> str:
+    import asyncio
+
+    await asyncio.sleep(seconds)
+    note(context, "rested")
+    return "rested"
+
+
+def block(seconds: float = 0.01) -> str:
+    time.sleep(seconds)
+    return "blocked"
+
+
+async def fail_until(context: StepContext, attempt: int = 2) -> int:
+    """Fail until the given attempt that ran to its end, counted in the world."""
+    name = HERE / f"tries-{context.address.replace('/', '_')}"
+    tries = int(name.read_text()) + 1 if name.exists() else 1
+    name.write_text(str(tries))
+    if tries < attempt:
+        raise StepError(f"try {tries}", type="Flaky", retryable=True)
+    note(context, tries)
+    return tries
+
+
+async def refuse(message: str = "no") -> int:
+    raise StepError(message, type="OutOfStock", retryable=False)

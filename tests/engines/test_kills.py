@@ -1,0 +1,60 @@
+"""Real processes, really killed, at any moment (F30, F31)."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.errors import NotFound
+from tests.engines import child, flows, world
+
+KILLS = 32
+"""Kills of each flow while it is at work; there are seven flows."""
+
+
+def prepared(folder: Path, name: str) -> Path:
+    """Return a flow file in a world of its own that is compiled and whose effects take a while."""
+    file = world.make(folder, flows.ALL[name])
+    (folder / "slowly").touch()
+    with Engine(folder / "store", durability="process") as engine:
+        engine.load(file)  # so that children are killed while they run it, not while they read it
+    return file
+
+
+def at_work(file: Path, id: str) -> bool:
+    """Return whether an execution has begun and not ended."""
+    with Engine(file.parent / "store", durability="process") as engine:
+        try:
+            return not engine.result(id).ended
+        except NotFound:
+            return False
+
+
+@pytest.mark.parametrize("name", flows.ALL)
+@pytest.mark.timeout(300)
+def test_killed_at_random_moments_it_ends_as_if_undisturbed(name: str, tmp_path: Path) -> None:
+    file = prepared(tmp_path / "calm", name)
+    began = time.monotonic()
+    child.start(child.finish, file, "calm").join()
+    length = time.monotonic() - began
+    with Engine(file.parent / "store", durability="process") as engine:
+        calm = world.outcome(engine, "calm")
+    done = world.check_effects(file.parent)
+
+    draw = random.Random(name)
+    kills = executions = 0
+    while kills < KILLS:
+        executions += 1
+        file = prepared(tmp_path / f"run{executions}", name)
+        for _ in range(8):
+            process = child.start(child.finish, file, "killed")
+            time.sleep(draw.uniform(0.2 * length, length))
+            kills += child.kill(process) and at_work(file, "killed")
+        with Engine(file.parent / "store", durability="process") as engine:
+            world.finish(engine, file, "killed")
+            assert world.outcome(engine, "killed") == calm
+        assert world.check_effects(file.parent) == done

@@ -1,0 +1,97 @@
+"""A world for the flows of these tests: a folder with a flow, its module, and what it did."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowengine.engines.engine import Engine
+from flowengine.engines.results import Result, WaitInfo
+
+EFFECTS = Path(__file__).with_name("effects.py")
+
+
+class Outcome(NamedTuple):
+    """How an execution ended, with all that must not depend on crashes."""
+
+    status: str
+    outputs: Any
+    error: str | None
+    steps: list[tuple[str, str, str | None]]
+    """(address, status, outcome) of each activation, by address."""
+
+
+def make(folder: Path, text: str) -> Path:
+    """Write a flow file and its module into a folder; return the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(EFFECTS, folder / "effects.py")
+    file = folder / "flow.yaml"
+    file.write_text(f"flowengine: 1\nid: flow\n{text}")
+    return file
+
+
+def effects(folder: Path) -> list[tuple[str, str, Any]]:
+    """Return (address, key, result) of each effect, in order."""
+    file = folder / "effects.txt"
+    lines = file.read_text().splitlines() if file.exists() else []
+    found = [line.split(" ", 2) for line in lines]
+    return [(address, key, json.loads(result)) for address, key, result in found]
+
+
+def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:
+    """Answer a wait as a person would who always decides the same."""
+    if wait["kind"] == "question":
+        done = [result for address, _, result in effects(folder) if address == wait["address"]]
+        if done:
+            engine.decide(wait["id"], "result", value=done[-1], resume=False)
+        else:
+            engine.decide(wait["id"], "retry", resume=False)
+    elif wait["kind"] in ("approval", "ask"):
+        edits = {"amount": 7} if wait.get("edit") else {}
+        form = {"why": "fine"} if wait.get("form") else {}
+        engine.approve(wait["id"], edits=edits, form=form, resume=False)
+    elif wait["kind"] == "signal":
+        name = wait["signals"][0]["signal"]
+        message = f"{name} at {wait['address']}"
+        engine.signal(name, {"n": 5}, execution=wait["execution"], id=message, resume=False)
+
+
+def finish(engine: Engine, file: Path, id: str, inputs: dict[str, Any] | None = None) -> Result:
+    """Run an execution to its end, answering all that it waits for."""
+    result = engine.run(file, inputs or {}, id=id)
+    while not result.ended:
+        for wait in result.waits:
+            answer(engine, wait, file.parent)
+        result = engine.resume(id)
+    return result
+
+
+def outcome(engine: Engine, id: str) -> Outcome:
+    """Return how an execution ended."""
+    shown = engine.show(id)
+    error = shown["error"]
+    return Outcome(
+        shown["status"],
+        shown["outputs"],
+        None if error is None else error["type"],
+        sorted((step["address"], step["status"], step["outcome"]) for step in shown["steps"]),
+    )
+
+
+def check_effects(folder: Path) -> set[str]:
+    """Check that nothing was done twice that must not be; return the addresses of what was done.
+
+    Steps whose name begins with `once` may have acted once; all others any number of times, always
+    under the same key.
+    """
+    keys: dict[str, set[str]] = {}
+    counts: dict[str, int] = {}
+    for address, key, _ in effects(folder):
+        keys.setdefault(address, set()).add(key)
+        counts[address] = counts.get(address, 0) + 1
+    assert all(len(found) == 1 for found in keys.values()), keys
+    once = {a: n for a, n in counts.items() if a.split("/")[-1].startswith("once")}
+    assert all(n == 1 for n in once.values()), once
+    return set(counts)
