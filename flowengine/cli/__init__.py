@@ -1,1 +1,9 @@
-"""The command line."""
+"""The command line: one file a command under `commands`, and what they share.
+
+Only what the called command needs is imported; nothing here imports asyncio, YAML or Rich at its
+top.
+"""
+
+from flowengine.cli.program import main
+
+__all__ = ["main"]

@@ -1,0 +1,280 @@
+"""Reading what stands on a command line: `NAME=VALUE`, values by their declared type, durations."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flowengine.errors import InputError, NotFound, UsageError
+
+_JSON_TYPES: dict[type, tuple[str, ...]] = {
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    str: ("string",),
+    list: ("array",),
+    dict: ("object",),
+    type(None): ("null",),
+}
+_WORDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "object": "a map as JSON",
+    "array": "a list as JSON",
+}
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """Read `NAME=VALUE`.
+
+    Args:
+        text: As given.
+
+    Returns:
+        Name and value.
+
+    Raises:
+        ArgumentTypeError: There is no `=` in it.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def given_input(text: str) -> str:
+    """Read one `-i`: `NAME=VALUE`, `@FILE` or `-`.
+
+    Args:
+        text: As given.
+
+    Returns:
+        The same text.
+
+    Raises:
+        ArgumentTypeError: It is none of them.
+    """
+    if text != "-" and not text.startswith("@") and not text.partition("=")[1]:
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE, @FILE or -")
+    return text
+
+
+def duration(text: str) -> float:
+    """Read a duration such as `1h30m`.
+
+    Args:
+        text: As given.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        ArgumentTypeError: It is none.
+    """
+    from flowengine.kernel.times import parse_duration
+
+    try:
+        return parse_duration(text) / 1000
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def moment(text: str) -> int:
+    """Read a point in time: `2026-11-20T09:00:00Z`, or how long ago: `1d`.
+
+    Args:
+        text: As given.
+
+    Returns:
+        Milliseconds since 1970.
+
+    Raises:
+        ArgumentTypeError: It is neither.
+    """
+    from flowengine.kernel.times import parse_duration, parse_time
+
+    try:
+        return int(time.time() * 1000) - parse_duration(text)
+    except ValueError:
+        pass
+    try:
+        return parse_time(text)
+    except ValueError:
+        example = "write how long ago, such as 1d or 2h30m, or a time such as 2026-11-20T09:00:00Z"
+        raise ArgumentTypeError(f"{text!r} is no time; {example}") from None
+
+
+def user(text: str) -> str:
+    """Read a user: `ben` and `user:ben` are the same."""
+    return text if text.startswith("user:") else f"user:{text}"
+
+
+def count(text: str) -> int:
+    """Read a whole number of 1 or more.
+
+    Args:
+        text: As given.
+
+    Returns:
+        The number.
+
+    Raises:
+        ArgumentTypeError: It is none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
+    return int(text)
+
+
+def by_type(schema: Any, text: str, what: str, field: str) -> Any:
+    """Read a value by its declared type: text as it is, everything else as JSON.
+
+    Args:
+        schema: JSON Schema of the value; `{}` if nothing is declared.
+        text: As given.
+        what: What the value is, for messages: `input 'amount'`.
+        field: Its name.
+
+    Returns:
+        Plain data. Whether it fits the schema in full is for the engine to say.
+
+    Raises:
+        InputError: It is not of the declared type.
+    """
+    types = schema.get("type") if isinstance(schema, Mapping) else None
+    types = [types] if isinstance(types, str) else types
+    if types == ["string"]:
+        return text
+    try:
+        value = read_json(text, what, field)
+    except InputError:
+        if not types or "string" in types:
+            return text
+        expected = " or ".join(_WORDS.get(name, name) for name in types)
+        raise InputError(f"{what} must be {expected}, not {text!r}", field=field) from None
+    if types and "string" in types and not set(_JSON_TYPES[type(value)]) & set(types):
+        return text
+    return value
+
+
+def assigned(
+    schemas: Mapping[str, Any], given: Iterable[tuple[str, str]], noun: str
+) -> dict[str, Any]:
+    """Read several `NAME=VALUE`, each by the type declared for its name.
+
+    Args:
+        schemas: Name → JSON Schema.
+        given: Names and texts.
+        noun: What the names name, for messages: `input`.
+
+    Returns:
+        Name → value.
+
+    Raises:
+        UsageError: A name is given twice.
+    """
+    values: dict[str, Any] = {}
+    for name, text in given:
+        if name in values:
+            raise UsageError(f"{noun} '{name}' is given twice")
+        values[name] = by_type(schemas.get(name, {}), text, f"{noun} '{name}'", name)
+    return values
+
+
+def inputs(schemas: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
+    """Read all `-i` of a command line; single ones win over those of a file.
+
+    Args:
+        schemas: Input name → JSON Schema.
+        given: The texts behind `-i`.
+
+    Returns:
+        Name → value.
+    """
+    values: dict[str, Any] = {}
+    singles = []
+    for text in given:
+        if text == "-":
+            values |= _all_inputs(sys.stdin.read(), "the inputs on standard input")
+        elif text.startswith("@"):
+            values |= _all_inputs(read_file(text[1:]), f"the inputs in {text[1:]}")
+        else:
+            singles.append(assignment(text))
+    return values | assigned(schemas, singles, "input")
+
+
+def json_argument(text: str, what: str) -> Any:
+    """Read JSON that stands on the command line, or in a file named `@FILE`.
+
+    Args:
+        text: As given.
+        what: What it is, for messages.
+
+    Returns:
+        Plain data.
+    """
+    if text.startswith("@"):
+        return read_json(read_file(text[1:]), f"{what} in {text[1:]}", "")
+    return read_json(text, what, "")
+
+
+def read_file(path: str) -> str:
+    """Read a text file that the command line names.
+
+    Args:
+        path: Where it is.
+
+    Returns:
+        Its text.
+
+    Raises:
+        NotFound: There is none that can be read.
+        InputError: It is not UTF-8.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise NotFound(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: {error}") from None
+
+
+def read_json(text: str, what: str, field: str) -> Any:
+    """Read JSON; numbers that are none (`NaN`) are refused.
+
+    Args:
+        text: JSON.
+        what: What it is, for messages.
+        field: Its name.
+
+    Returns:
+        Plain data.
+
+    Raises:
+        InputError: It is not JSON.
+    """
+    import json
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no number")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f"{what} is not JSON: {error.msg} ({place})", field=field) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} is not JSON: {error}", field=field) from None
+
+
+def _all_inputs(text: str, what: str) -> dict[str, Any]:
+    values = read_json(text, what, "")
+    if not isinstance(values, dict):
+        raise InputError(f"{what} must be a map", hint='for example {"name": "Ada"}')
+    return values

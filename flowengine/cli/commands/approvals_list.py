@@ -1,0 +1,66 @@
+"""`flowengine approvals list`: what waits for people."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli import arguments as read
+from flowengine.cli.asking import KINDS
+from flowengine.cli.deciding import add_filters
+from flowengine.cli.inbox import rows
+from flowengine.cli.output import err, out, out_json
+from flowengine.cli.session import NoStore, Session
+
+HELP = "list what waits for people: approvals and questions"
+EXAMPLE = """\
+flowengine approvals list --mine
+flowengine approvals list --flow expense --status closed -n 10"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    add_filters(parser)
+    parser.add_argument(
+        "--status", choices=["pending", "closed", "all"], default="pending", help="default: pending"
+    )
+    parser.add_argument(
+        "-n", dest="limit", metavar="N", type=read.count, default=50, help="at most N; default: 50"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """List them.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        session = Session(arguments)
+    except NoStore:
+        out_json([]) if arguments.json else err("nothing waits for anybody")
+        return 0
+    with session:
+        engine = session.engine
+        page = engine.waits(
+            flow=arguments.flow,
+            execution=arguments.execution,
+            assignee=engine.user if arguments.mine else None,
+            batch=arguments.batch,
+            status=arguments.status,
+            kinds=KINDS,
+            limit=arguments.limit,
+        )
+        if arguments.json:
+            out_json(page.items)
+            return 0
+        if not page.items:
+            err("nothing waits for anybody" if arguments.status == "pending" else "there are none")
+            return 0
+        for line in rows(session, page.items):
+            out(line)
+        if page.next is not None:
+            err(f"there are more: -n {2 * arguments.limit}")
+    return 0

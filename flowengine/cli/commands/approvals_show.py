@@ -1,0 +1,45 @@
+"""`flowengine approvals show`: all about one approval."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.inbox import decision_lines, details
+from flowengine.cli.output import out, out_json
+from flowengine.cli.session import Session
+from flowengine.cli.waiting import answers
+
+HELP = "show an approval: what is asked, of whom, and what was decided"
+EXAMPLE = "flowengine approvals show a7f3"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("wait", metavar="ID", help="its id, or any unambiguous beginning")
+
+
+def run(arguments: Namespace) -> int:
+    """Show it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        wait = session.engine.wait(arguments.wait)
+        if arguments.json:
+            out_json(wait)
+            return 0
+        for line in details(session, wait):
+            out(line)
+        if wait.get("status") == "closed":
+            for line in decision_lines(wait):
+                out(line)
+            return 0
+        short = session.short_wait(wait["id"])
+        for name, words in answers(wait, short, session.short(wait["execution"])):
+            if name != "show":
+                out(f"  {name:11} {session.command(*words)}")
+    return 0

@@ -1,0 +1,97 @@
+"""`flowengine check`: find what is wrong in flow files without running anything."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from flowengine.cli.output import err, out, out_json
+from flowengine.errors import FlowFileError
+
+if TYPE_CHECKING:
+    from flowengine.flow.diagnostics import Diagnostic
+    from flowengine.kernel.graph import CompiledFlow
+
+HELP = "check flow files: names, types, edges, joins, expressions; nothing is run"
+EXAMPLE = """\
+flowengine check expense.yaml
+flowengine check --strict flows/*.yaml
+flowengine check --print expense.yaml"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("files", metavar="FILE", nargs="+", help="flow files")
+    parser.add_argument("--strict", action="store_true", help="take warnings for errors")
+    parser.add_argument(
+        "--print", action="store_true", help="print the files with all short forms written out"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Check the files.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code: that of the first file that has errors.
+    """
+    codes = []
+    found: list[Diagnostic] = []
+    for path in arguments.files:
+        code, diagnostics = _check(path, arguments)
+        codes.append(code)
+        found += diagnostics
+    if arguments.json:
+        out_json(
+            {
+                "errors": [one.as_dict() for one in found if not one.is_warning],
+                "warnings": [one.as_dict() for one in found if one.is_warning],
+            }
+        )
+    return next((code for code in codes if code), 0)
+
+
+def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
+    """Check one file, say what was found, and return the exit code with it."""
+    from flowengine.flow.compile import compile_file
+    from flowengine.flow.diagnostics import render
+    from flowengine.flow.source import read
+
+    try:
+        compiled = compile_file(path)
+    except FlowFileError as error:
+        if not arguments.json:
+            err(error.message)
+        return error.exit_code, list(error.diagnostics)
+    found = list(compiled.diagnostics)
+    if arguments.json:
+        return 3 if found and arguments.strict else 0, found
+    if found:
+        sources = [read(one) for one in dict.fromkeys(each.file for each in found)]
+        err(render(found, sources))
+    if arguments.print:
+        out(_expanded(path).rstrip("\n"))
+    elif not arguments.quiet and not (found and arguments.strict):
+        out(f"{path}: ok{_host_steps(compiled.flow)}")
+    return 3 if found and arguments.strict else 0, found
+
+
+def _expanded(path: str) -> str:
+    """Return a valid file with all short forms written out."""
+    from flowengine.flow.diagnostics import Diagnostics
+    from flowengine.flow.expanded import expanded
+    from flowengine.flow.load import load_source
+    from flowengine.flow.source import read
+
+    model = load_source(read(path), Diagnostics())
+    assert model is not None
+    return expanded(model)
+
+
+def _host_steps(compiled: CompiledFlow) -> str:
+    from flowengine.engines.flows import Flow
+
+    names = Flow(compiled, "").host_steps
+    return f"; on this host, as you: {', '.join(names)}" if names else ""

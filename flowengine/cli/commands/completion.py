@@ -1,0 +1,33 @@
+"""`flowengine completion`: code that lets a shell complete command lines."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.output import out
+
+HELP = "print what makes a shell complete commands, options and ids"
+EXAMPLE = """\
+eval "$(flowengine completion bash)"
+flowengine completion zsh > ~/.zfunc/_flowengine
+flowengine completion fish > ~/.config/fish/completions/flowengine.fish"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="bash, zsh or fish")
+
+
+def run(arguments: Namespace) -> int:
+    """Print the code.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    from argcomplete.shell_integration import shellcode
+
+    out(shellcode(["flowengine"], shell=arguments.shell).strip())
+    return 0

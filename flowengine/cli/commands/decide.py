@@ -1,0 +1,35 @@
+"""`flowengine approvals decide`: decide with any choice."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli import deciding
+
+HELP = "decide with any choice, also on questions about uncertain steps"
+EXAMPLE = """\
+flowengine approvals decide a7f3 --choice later
+flowengine approvals decide 09be --choice result --value '{"id": 7}'"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("--choice", metavar="CHOICE", required=True, help="id of the choice")
+    deciding.configure(parser, fills=True)
+    parser.add_argument(
+        "--value",
+        metavar="JSON|@FILE",
+        help="with the choice 'result' of a question: the output the step is taken to have",
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Decide.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    return deciding.run(arguments, arguments.choice)

@@ -1,0 +1,65 @@
+"""`flowengine events`: the journal of an execution."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from flowengine.cli.output import clean, one_line, out
+from flowengine.cli.session import Session
+from flowengine.cli.yaml_text import inline
+
+HELP = "show the journal of an execution: every event, in order"
+EXAMPLE = """\
+flowengine events 01k8xq7m --follow
+flowengine --json events 01k8xq7m --since 40"""
+SHOWN = ("value", "error", "choice", "by", "form", "edits", "comment", "data", "inputs", "reason")
+"""What is shown of an event, in this order; `--json` gives all."""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
+    parser.add_argument(
+        "--follow", action="store_true", help="go on with what is written meanwhile, to the end"
+    )
+    parser.add_argument(
+        "--since", metavar="SEQ", type=int, default=0, help="number of the first event; default: 0"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Print the events.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        entries = session.engine.events(
+            arguments.execution, since=arguments.since, follow=arguments.follow
+        )
+        for entry in entries:
+            if arguments.json:
+                session.tell_event(entry)
+            else:
+                out(line(entry))
+                sys.stdout.flush()
+    return 0
+
+
+def line(entry: dict[str, Any]) -> str:
+    """Return an entry of the journal as one line.
+
+    Args:
+        entry: As the engine gives it.
+    """
+    what = clean(f"{entry['type']:10} {entry.get('address') or entry.get('signal') or ''}")
+    shown = {key: entry[key] for key in SHOWN if entry.get(key) not in (None, "", {}, [])}
+    if "error" in shown:
+        shown["error"] = f"{shown['error']['type']}: {shown['error']['message']}"
+    told = "  ".join(f"{key}={one_line(inline(value), 100)}" for key, value in shown.items())
+    return f"{entry['seq']:>5}  {entry['at']:24}  {what}  {told}".rstrip()

@@ -1,0 +1,69 @@
+"""`flowengine fork`: a new execution from a point of an old one."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli import arguments as read
+from flowengine.cli.commands.run import add_driving, load
+from flowengine.cli.session import Session
+
+HELP = "start a new execution from the point where a step of an old one began"
+EXAMPLE = """\
+flowengine fork 01k8xq7m --at review
+flowengine fork 01k8xq7m --at review --set level=2 --file changed.yaml"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("execution", metavar="ID", help="the old one; it is not changed")
+    parser.add_argument("--at", metavar="STEP", required=True, help="address of the step")
+    parser.add_argument(
+        "--set",
+        metavar="K=V",
+        action="append",
+        type=read.assignment,
+        default=[],
+        help="write state before the step begins; may be repeated",
+    )
+    parser.add_argument("--file", metavar="FILE", help="go on with a changed flow file")
+    parser.add_argument("--id", metavar="ID", help="id of the new execution")
+    parser.add_argument(
+        "--label",
+        metavar="K=V",
+        action="append",
+        type=read.assignment,
+        default=[],
+        help="a label for lists; may be repeated",
+    )
+    parser.add_argument("--workdir", metavar="DIR", help="folder that file tools see as theirs")
+    add_driving(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Fork it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        engine = session.engine
+        changed = None if arguments.file is None else load(session, arguments.file)
+        flow = changed or session.flow_of(engine.find(arguments.execution))
+        declared = flow.compiled.get("state", {})
+        schemas = {name: state.get("schema", {}) for name, state in declared.items()}
+        values = read.assigned(schemas, arguments.set, "state")
+        return session.drive(
+            lambda: engine.fork(
+                arguments.execution,
+                at=arguments.at,
+                set=values,
+                flow=changed,
+                id=arguments.id,
+                labels=dict(arguments.label),
+            ),
+            ask=not arguments.no_interactive,
+        )

@@ -1,0 +1,99 @@
+"""`flowengine graph`: the compiled graph as a picture."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from os.path import isfile
+from typing import TYPE_CHECKING
+
+from flowengine.cli.drawing.picture import Picture, draw
+from flowengine.cli.output import err, out
+from flowengine.cli.session import Session
+from flowengine.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HELP = "draw the compiled graph of a file, or of an execution with its state"
+EXAMPLE = """\
+flowengine graph expense.yaml
+flowengine graph 01k8xq7m --format svg -o expense.svg
+flowengine graph expense.yaml --format dot | dot -Tpng > expense.png"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("what", metavar="FILE|ID", help="a flow file, or an execution")
+    parser.add_argument(
+        "--format",
+        choices=["mermaid", "dot", "svg"],
+        default="mermaid",
+        help="mermaid (default), dot or svg",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+
+
+def run(arguments: Namespace) -> int:
+    """Draw it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    text = _drawn(_picture(arguments), arguments.format)
+    if arguments.output is None:
+        out(text.rstrip("\n"))
+        return 0
+    try:
+        with open(arguments.output, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {arguments.output}: {error.strerror}") from None
+    if not arguments.quiet:
+        err(f"written to {arguments.output}")
+    return 0
+
+
+def _drawn(picture: Picture, format: str) -> str:
+    if format == "mermaid":
+        from flowengine.cli.drawing.mermaid import mermaid
+
+        return mermaid(picture)
+    if format == "dot":
+        from flowengine.cli.drawing.dot import dot
+
+        return dot(picture)
+    from flowengine.cli.drawing.svg import svg
+
+    return svg(picture)
+
+
+def _picture(arguments: Namespace) -> Picture:
+    """Return the picture of a file, or of an execution.
+
+    Raises:
+        NotFound: There is neither a file nor an execution of that name.
+    """
+    what = arguments.what
+    if isfile(what):
+        from flowengine.flow.compile import compile_file
+
+        return draw(compile_file(what).flow)
+    try:
+        with Session(arguments) as session:
+            found = session.engine.show(session.engine.find(what))
+            statuses: dict[str, list[str]] = {}
+            for step in found["steps"]:
+                statuses.setdefault(step["step"], []).append(step["status"])
+            return draw(session.flow_of(found["execution"]).compiled, _iterable(statuses))
+    except NotFound as error:
+        raise NotFound(f"there is no file {what}, and no such execution", hint=error.hint) from None
+
+
+def _iterable(statuses: dict[str, list[str]]) -> dict[str, Iterable[str]]:
+    return dict(statuses)

@@ -1,0 +1,96 @@
+"""`flowengine init`: a first flow, the schema, editor settings."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from importlib.resources import files
+from pathlib import Path
+
+from flowengine.cli.output import err, out, out_json
+from flowengine.errors import UsageError
+
+HELP = "make a first flow, the schema for editors and their settings"
+EXAMPLE = """\
+flowengine init
+flowengine init refunds --example approval"""
+EXAMPLES = {
+    "hello": "a greeting: inputs, one step, outputs",
+    "approval": "a refund that a person has to approve, with a form and an edit",
+    "words": "a script for each file of a folder, and a sum",
+}
+SCHEMA = ".flowengine/flow-1.schema.json"
+EDITOR = {"yaml.schemas": {f"./{SCHEMA}": ["*.flow.yaml"]}}
+IGNORED = "# What belongs to this machine.\nflowengine.db*\nartifacts/\n"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "folder", metavar="DIR", nargs="?", default=".", help="where to; default: here"
+    )
+    told = "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items())
+    parser.add_argument(
+        "--example", metavar="NAME", choices=EXAMPLES, default="hello", help=f"{told}"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Make the files; those that are there already are left as they are.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: They cannot be written.
+    """
+    from flowengine.cli.commands.schema import as_text
+    from flowengine.flow.schema import flow_schema
+
+    folder = Path(arguments.folder)
+    name = f"{arguments.example}.yaml"
+    wanted = {
+        name: (files("flowengine.cli") / "templates" / name).read_text(encoding="utf-8"),
+        SCHEMA: f"{as_text(flow_schema())}\n",
+        ".flowengine/.gitignore": IGNORED,
+        ".vscode/settings.json": f"{json.dumps(EDITOR, indent=2)}\n",
+    }
+    made: list[str] = []
+    kept: list[str] = []
+    for path, text in wanted.items():
+        try:
+            (made if _write(folder / path, text) else kept).append(str(folder / path))
+        except OSError as error:
+            raise UsageError(f"cannot write {folder / path}: {error.strerror}") from None
+    if arguments.json:
+        out_json({"made": made, "kept": kept})
+        return 0
+    for path in made:
+        out(f"made   {path}")
+    for path in kept:
+        out(f"kept   {path}")
+    if not arguments.quiet:
+        there = "" if arguments.folder == "." else f"cd {arguments.folder} && "
+        err(f"now:   {there}{_first_line(wanted[name])}")
+    return 0
+
+
+def _write(path: Path, text: str) -> bool:
+    """Write a file that is not there yet; return whether it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _first_line(text: str) -> str:
+    """Return the command that an example begins with, in a comment."""
+    return next(
+        line.removeprefix("# ") for line in text.splitlines() if line.startswith("# flowengine ")
+    )

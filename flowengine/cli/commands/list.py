@@ -1,0 +1,93 @@
+"""`flowengine list`: executions, newest first."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli import arguments as read
+from flowengine.cli.output import STATUS_COLOURS, clean, err, out, out_json, paint, table
+from flowengine.cli.session import NoStore, Session
+
+HELP = "list executions, newest first"
+EXAMPLE = """\
+flowengine list --status waiting
+flowengine list --flow expense --label team=sales --since 1d"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("--flow", metavar="F", help="only of the flow with this id")
+    parser.add_argument(
+        "--status",
+        choices=["running", "waiting", "stalled", "succeeded", "failed", "cancelled"],
+        metavar="S",
+        help="only running, waiting, stalled, succeeded, failed or cancelled ones",
+    )
+    parser.add_argument(
+        "--label",
+        metavar="K=V",
+        action="append",
+        type=read.assignment,
+        default=[],
+        help="only with this label; may be repeated",
+    )
+    parser.add_argument(
+        "--since", metavar="TIME", type=read.moment, help="only started since: 1d, or a time"
+    )
+    parser.add_argument(
+        "-n", dest="limit", metavar="N", type=read.count, default=50, help="at most N; default: 50"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """List them.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        session = Session(arguments)
+    except NoStore as error:
+        out_json([]) if arguments.json else err(error.message)
+        return 0
+    with session:
+        page = session.engine.executions(
+            flow=arguments.flow,
+            status=arguments.status,
+            labels=dict(arguments.label),
+            since=arguments.since,
+            limit=arguments.limit,
+        )
+        if arguments.json:
+            out_json(page.items)
+            return 0
+        if not page.items:
+            err("there are none")
+            return 0
+        rows = [
+            [
+                session.short(one["execution"]),
+                clean(one["flow"]),
+                one["status"],
+                one["started_at"],
+                one.get("ended_at", "-"),
+                clean(" ".join(f"{name}={value}" for name, value in one["labels"].items())),
+            ]
+            for one in page.items
+        ]
+        head, *lines = table(rows, ["ID", "FLOW", "STATUS", "STARTED", "ENDED", "LABELS"])
+        out(head)
+        for line, row in zip(lines, rows, strict=True):
+            out(line.replace(row[2], _painted(row[2]), 1))
+        if page.next is not None:
+            err(f"there are more: -n {2 * arguments.limit}")
+    return 0
+
+
+def _painted(status: str) -> str:
+    from sys import stdout
+
+    return paint(status, STATUS_COLOURS[status], stdout)

@@ -1,0 +1,52 @@
+"""`flowengine prune`: delete old executions."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli import arguments as read
+from flowengine.cli.output import out, out_json
+from flowengine.cli.session import Session
+
+HELP = "delete executions that have ended, with their files"
+EXAMPLE = """\
+flowengine prune
+flowengine prune --older 7d --status succeeded"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "--older",
+        metavar="DURATION",
+        type=read.duration,
+        default=30 * 86_400.0,
+        help="only those that ended so long ago; default: 30d",
+    )
+    parser.add_argument(
+        "--status",
+        choices=["succeeded", "failed", "cancelled"],
+        metavar="S",
+        action="append",
+        default=[],
+        help="only succeeded, failed or cancelled ones; may be repeated",
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Delete them.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        pruned = session.engine.prune(older=arguments.older, status=arguments.status)
+    if arguments.json:
+        out_json(pruned._asdict())
+    else:
+        mib = pruned.bytes / (1024 * 1024)
+        out(f"deleted {pruned.executions} executions and {pruned.artifacts} files ({mib:.1f} MiB)")
+    return 0

@@ -1,0 +1,39 @@
+"""`flowengine retry`: start a failed execution again from what failed."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.commands.run import add_driving
+from flowengine.cli.session import Session
+
+HELP = "start a failed execution again from what failed; what succeeded is kept"
+EXAMPLE = """\
+flowengine retry 01k8xq7m
+flowengine retry 01k8xq7m --step each[invoice.pdf]/read"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
+    parser.add_argument(
+        "--step", metavar="ADDRESS", help="start from this step; default: the one that failed"
+    )
+    parser.add_argument("--workdir", metavar="DIR", help="folder that file tools see as theirs")
+    add_driving(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Try again.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        return session.drive(
+            lambda: session.engine.retry(arguments.execution, step=arguments.step),
+            ask=not arguments.no_interactive,
+        )

@@ -1,0 +1,151 @@
+"""`flowengine run`: start an execution of a flow file and drive it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from flowengine.cli import arguments as read
+from flowengine.cli.output import clean, err, out, out_json, paint
+from flowengine.cli.session import Session
+
+if TYPE_CHECKING:
+    from flowengine.engines.flows import Flow
+
+HELP = "run a flow file until it ends or only waits"
+EXAMPLE = """\
+flowengine run hello.yaml -i name=Ada
+flowengine run expense.yaml -i @expense.json --label team=sales
+echo '{"name": "Ada"}' | flowengine --json run hello.yaml -i -"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("file", metavar="FILE", help="the flow file")
+    parser.add_argument(
+        "-i",
+        "--input",
+        metavar="NAME=VALUE|@FILE|-",
+        action="append",
+        type=read.given_input,
+        default=[],
+        help="an input (text as it is, other types as JSON), or all of them as a JSON file or on "
+        "standard input; may be repeated",
+    )
+    parser.add_argument("--workdir", metavar="DIR", help="folder that file tools see as theirs")
+    parser.add_argument(
+        "--id", metavar="ID", help="id of the execution; the same id again goes on with the first"
+    )
+    parser.add_argument(
+        "--label",
+        metavar="K=V",
+        action="append",
+        type=read.assignment,
+        default=[],
+        help="a label for lists; may be repeated",
+    )
+    parser.add_argument(
+        "--detach", action="store_true", help="run it in the background and print its id"
+    )
+    add_driving(parser)
+    parser.add_argument(
+        "--events", action="store_true", help="print every event as a line of JSON, and no outputs"
+    )
+
+
+def add_driving(parser: ArgumentParser) -> None:
+    """Add what all commands take that drive an execution and may ask."""
+    parser.add_argument(
+        "--no-interactive", action="store_true", help="ask nothing, also on a terminal"
+    )
+    parser.add_argument(
+        "--stay",
+        metavar="DURATION",
+        type=read.duration,
+        help="stay for waits for time that are due within this; default: 1m",
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Run the flow.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments, make=True) as session:
+        flow = load(session, arguments.file)
+        inputs = read.inputs(flow.inputs, arguments.input)
+        labels = dict(arguments.label)
+        if arguments.detach:
+            execution = session.engine.start(flow, inputs, id=arguments.id, labels=labels)
+            return detach(session, flow, execution)
+        tell_host_steps(session, flow)
+        return session.drive(
+            lambda: session.engine.run(flow, inputs, id=arguments.id, labels=labels),
+            ask=not arguments.no_interactive and not arguments.events,
+        )
+
+
+def load(session: Session, path: str) -> Flow:
+    """Read a flow file, and say what the check warns of.
+
+    Args:
+        session: Whose store remembers what it compiled to.
+        path: The file.
+
+    Returns:
+        The flow.
+    """
+    flow = session.engine.load(path)
+    if not session.arguments.quiet:
+        for warning in flow.warnings:
+            err(clean(warning))
+    return flow
+
+
+def tell_host_steps(session: Session, flow: Flow) -> None:
+    """Name the steps that run on this machine, as the user."""
+    if flow.host_steps and not session.arguments.quiet:
+        err(f"on this host, as you: {', '.join(flow.host_steps)}")
+
+
+def detach(session: Session, flow: Flow, execution: str) -> int:
+    """Let a process in the background drive an execution that is recorded.
+
+    Args:
+        session: Of the command.
+        flow: What it runs.
+        execution: Its id.
+
+    Returns:
+        The exit code.
+    """
+    import os
+    import subprocess
+    import sys
+
+    arguments = session.arguments
+    command = [sys.executable, "-m", "flowengine", "resume", execution, "--no-interactive"]
+    for option in ("store", "durability", "workdir"):
+        value = getattr(arguments, option)
+        if value:
+            command += [f"--{option}", value]
+    if arguments.stay is not None:
+        command += ["--stay", f"{int(arguments.stay * 1000)}ms"]
+    with open(os.devnull, "r+b") as nothing:
+        subprocess.Popen(
+            command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+        )
+    if not arguments.quiet:
+        short = session.short(execution)
+        err(f"execution {paint(short, 'bold')} {flow.id} runs in the background")
+        err(f"  look   {session.command('show', short)}")
+    if arguments.json:
+        record = session.engine.result(execution)
+        out_json({key: value for key, value in record._asdict().items() if key != "due"})
+    else:
+        out(execution)
+    return 0

@@ -1,0 +1,76 @@
+"""`flowengine schema`: the JSON Schema of flow files."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from flowengine.cli.output import err, out
+from flowengine.errors import UsageError
+
+HELP = "print the JSON Schema of flow files, for editors"
+EXAMPLE = """\
+flowengine schema -o flow-1.schema.json
+flowengine schema --for expense.yaml -o .flowengine/expense.schema.json"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "--for",
+        dest="file",
+        metavar="FILE",
+        help="with the file's own steps, tools and signals as words to choose from",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+
+
+def run(arguments: Namespace) -> int:
+    """Print the schema, or write it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    from flowengine.flow.schema import flow_schema
+
+    text = as_text(flow_schema() if arguments.file is None else _schema_for(arguments.file))
+    if arguments.output is None:
+        out(text)
+        return 0
+    try:
+        with open(arguments.output, "w", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {arguments.output}: {error.strerror}") from None
+    if not arguments.quiet:
+        err(f"written to {arguments.output}")
+    return 0
+
+
+def as_text(schema: dict[str, Any]) -> str:
+    """Return a schema as people and version control read it."""
+    return json.dumps(schema, indent=2, ensure_ascii=False)
+
+
+def _schema_for(path: str) -> dict[str, Any]:
+    """Return the schema with the words of one file, which may have errors.
+
+    Raises:
+        UsageError: It cannot be read as a flow at all.
+    """
+    from flowengine.flow.diagnostics import Diagnostics
+    from flowengine.flow.load import load_source
+    from flowengine.flow.schema import schema_for
+    from flowengine.flow.source import read
+
+    model = load_source(read(path), Diagnostics())
+    if model is None:
+        raise UsageError(f"{path} is no flow file", hint=f"flowengine check {path}")
+    return schema_for(model)

@@ -1,0 +1,148 @@
+"""`flowengine show`: all about an execution."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.inbox import standing
+from flowengine.cli.output import STATUS_COLOURS, clean, duration, one_line, out, out_json, paint
+from flowengine.cli.session import Session
+from flowengine.cli.waiting import describe
+from flowengine.cli.yaml_text import entry, inline
+
+if TYPE_CHECKING:
+    from flowengine.engines.results import ExecutionInfo, StepInfo, WaitInfo
+
+HELP = "show an execution: its status, steps, waits, outputs and error"
+EXAMPLE = """\
+flowengine show 01k8xq7m
+flowengine show 01k8xq7m --step each[invoice.pdf]/read"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
+    parser.add_argument(
+        "--step", metavar="ADDRESS", help="only this step, with its input and each attempt"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Show it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        found = session.engine.show(arguments.execution, step=arguments.step)
+        if arguments.json:
+            out_json(found)
+            return 0
+        lines = _step_lines(found["steps"]) if arguments.step else _lines(session, found)
+        for line in lines:
+            out(line)
+    return 0
+
+
+def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
+    """Yield an execution as a person reads it."""
+    yield from _head(session, found)
+    if found["inputs"]:
+        yield "inputs"
+        yield from (f"  {_value(name, value)}" for name, value in found["inputs"].items())
+    if found["steps"]:
+        yield "steps"
+        width = max(14, *(len(step["address"]) for step in found["steps"]))
+        yield from (_step(step, min(width, 40)) for step in found["steps"])
+    if found["waits"]:
+        yield "waits"
+        for wait in found["waits"]:
+            yield from describe(session, wait)
+    if found["outputs"]:
+        yield "outputs"
+        yield from (f"  {_value(name, value)}" for name, value in found["outputs"].items())
+    error: Any = found["error"]
+    if error is not None:
+        place = f" at {error['step']}" if error.get("step") else ""
+        yield f"error       {clean(error['type'])}{clean(place)}: {clean(error['message'])}"
+
+
+def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
+    version = f" version {found['version']}" if found["version"] not in ("", "0") else ""
+    status = paint(found["status"], STATUS_COLOURS.get(found["status"]), sys.stdout)
+    yield f"execution   {found['execution']}"
+    yield f"flow        {clean(found['flow'])}{clean(version)}"
+    yield f"status      {status}"
+    yield f"started     {found['started_at']} by {clean(found['started_by'])}"
+    if "ended_at" in found:
+        took = duration(_time(found["ended_at"]) - _time(found["started_at"]))
+        yield f"ended       {found['ended_at']}, after {took}"
+    if "due" in found:
+        yield f"next time   {found['due']}"
+    yield f"durability  {found['durability']}"
+    labels = " ".join(f"{name}={value}" for name, value in found["labels"].items())
+    host = ", ".join(session.flow_of(found["execution"]).host_steps)
+    for name, value in (
+        ("labels", labels),
+        ("forked from", found["forked_from"]),
+        ("parent", found["parent"]),
+        ("on the host", host),
+    ):
+        if value:
+            yield f"{name:11} {clean(value)}"
+
+
+def _step(step: StepInfo, width: int) -> str:
+    """Return one line about a step."""
+    status = paint(f"{step['status']:11}", STATUS_COLOURS.get(step["status"]), sys.stdout)
+    took = ""
+    if "ended_at" in step:
+        took = duration(_time(step["ended_at"]) - _time(step["started_at"]))
+    tries = f"{step['attempts']} attempts  " if step["attempts"] > 1 else ""
+    error: Any = step.get("error")
+    detail = ""
+    if error is not None:
+        detail = f"{error['type']}: {one_line(error['message'])}"
+    elif "decision" in step:
+        wait: WaitInfo = {"decision": step["decision"]}
+        detail = standing(wait)
+    elif step["status"] == "succeeded" and step["output"] is not None:
+        detail = one_line(inline(step["output"]), 80)
+    return f"  {clean(step['address']):{width}} {status} {took:8} {tries}{clean(detail)}".rstrip()
+
+
+def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
+    """Yield all about one step."""
+    for step in steps:
+        yield f"step        {clean(step['address'])} ({clean(step['kind'])})"
+        yield f"status      {paint(step['status'], STATUS_COLOURS.get(step['status']), sys.stdout)}"
+        for name in ("outcome", "started_at", "ended_at"):
+            if step.get(name):
+                yield f"{name.removesuffix('_at'):11} {clean(step[name])}"
+        for name in ("input", "output", "decision"):
+            if step.get(name) is not None:
+                yield f"{name:11} {clean(inline(step[name]))}"  # type: ignore[literal-required]
+        error: Any = step.get("error")
+        if error is not None:
+            yield f"error       {clean(error['type'])}: {clean(error['message'])}"
+        for attempt in step.get("tries", []):
+            failure: Any = attempt.get("error")
+            told = f"{failure['type']}: {one_line(failure['message'])}" if failure else ""
+            span = f"{attempt['started_at']} to {attempt.get('ended_at', '')}"
+            yield f"attempt {attempt['attempt']:<3} {attempt['status']:11} {span}  {told}".rstrip()
+
+
+def _value(name: str, value: Any) -> str:
+    return one_line(entry(name, value), 500)
+
+
+def _time(text: str) -> int:
+    from flowengine.kernel.times import parse_time
+
+    return parse_time(text)

@@ -1,0 +1,83 @@
+"""`flowengine signal`: send a message to an execution."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from flowengine.cli import arguments as read
+from flowengine.cli.output import clean, err, out_json
+from flowengine.cli.session import Session, as_object
+from flowengine.errors import Conflict, UsageError
+
+HELP = "send a signal to an execution, or to the open one that has a key"
+EXAMPLE = """\
+flowengine signal 01k8xq7m payment --data '{"amount": 50}'
+flowengine signal --key B7 payment --data @payment.json --id msg-1"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "words",
+        metavar="[ID] NAME",
+        nargs="+",
+        help="the execution (not with --key), and the name of the signal",
+    )
+    parser.add_argument("--key", metavar="KEY", help="send it to the open execution with this key")
+    parser.add_argument("--data", metavar="JSON|@FILE", help="what goes with it")
+    parser.add_argument("--id", metavar="ID", help="id of the message; it is stored once for an id")
+    parser.add_argument(
+        "--as", dest="by", metavar="USER", type=read.user, help="send it for somebody else"
+    )
+    parser.add_argument(
+        "--no-resume", action="store_true", help="record only, and do not go on with it now"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Send it, then go on with the execution.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: There are too few or too many words.
+    """
+    wanted = 1 if arguments.key is not None else 2
+    if len(arguments.words) != wanted:
+        raise UsageError(
+            "a signal needs the id of an execution and a name, or --key and a name",
+            hint="flowengine signal 01k8xq7m payment",
+        )
+    execution = None if wanted == 1 else arguments.words[0]
+    data: Any = None
+    if arguments.data is not None:
+        data = read.json_argument(arguments.data, "the data")
+    with Session(arguments) as session:
+        engine = session.engine
+        sent = engine.signal(
+            arguments.words[-1],
+            data,
+            execution=execution,
+            key=arguments.key,
+            id=arguments.id,
+            by=arguments.by,
+            resume=False,
+        )
+        if not arguments.quiet:
+            err(f"{clean(arguments.words[-1])} sent to {session.short(sent.execution)}")
+        if arguments.no_resume:
+            if arguments.json:
+                out_json(as_object(engine.result(sent.execution)))
+            return 0
+        try:
+            return session.drive(lambda: engine.resume(sent.execution))
+        except Conflict as error:
+            err(f"recorded; {clean(error.message)}")
+            if arguments.json:
+                out_json(as_object(engine.result(sent.execution)))
+            return 0

@@ -1,0 +1,45 @@
+"""`flowengine why`: what each live branch waits for."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.output import clean, err, out, out_json
+from flowengine.cli.session import Session
+
+HELP = "say for each live branch what it waits for, since when, and what wakes it"
+EXAMPLE = "flowengine why 01k8xq7m"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
+
+
+def run(arguments: Namespace) -> int:
+    """Say why.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        execution = session.engine.find(arguments.execution)
+        reasons = session.engine.why(execution)
+        if arguments.json:
+            out_json(reasons)
+            return 0
+        if not reasons:
+            status = session.engine.result(execution).status
+            err(f"{session.short(execution)} is {status}; nothing in it is live")
+        for reason in reasons:
+            out(f"{clean(reason['address'])}: {clean(reason['what'])}")
+            for name in ("since", "due", "wakes", "command"):
+                if reason.get(name):
+                    text = str(reason[name])
+                    if name == "command":
+                        text = text.replace("flowengine", session.command(), 1)
+                    out(f"  {name:8} {clean(text)}")
+    return 0

@@ -1,0 +1,87 @@
+"""What a shell asks for when somebody presses the tabulator: words that can stand there."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.output import one_line
+from flowengine.cli.program import COMMANDS, FAMILIES, Parser, add_common, load
+from flowengine.errors import FlowEngineError
+
+if TYPE_CHECKING:
+    from flowengine.cli.session import Session
+
+
+def complete() -> None:
+    """Answer the shell and end the process."""
+    import argcomplete
+
+    argcomplete.autocomplete(whole_parser(), always_complete_options=False)
+
+
+def whole_parser() -> ArgumentParser:
+    """Return one parser that knows all commands."""
+    parser = Parser(prog="flowengine", allow_abbrev=False)
+    add_common(parser, default=SUPPRESS)
+    commands = parser.add_subparsers()
+    families: dict[str, Any] = {}
+    for name in sorted(FAMILIES):
+        family = commands.add_parser(name, help="see further words")
+        families[name] = family.add_subparsers()
+    for words in COMMANDS:
+        command = load(words)
+        first, _, second = words.partition(" ")
+        place = families[first] if second else commands
+        one = place.add_parser(second or first, help=command.HELP, allow_abbrev=False)
+        command.configure(one)
+        add_common(one, default=SUPPRESS)
+        _add_completers(one)
+    return parser
+
+
+def _add_completers(parser: ArgumentParser) -> None:
+    """Complete ids from the store, where an argument takes one."""
+    for action in parser._actions:
+        if action.dest in ("execution", "executions"):
+            action.completer = executions  # type: ignore[attr-defined]
+        elif action.dest in ("wait", "waits"):
+            action.completer = waits  # type: ignore[attr-defined]
+
+
+def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+    """Return the newest executions: id → flow and status."""
+    with_session = _session(parsed_args)
+    if with_session is None:
+        return {}
+    with with_session as session:
+        return {
+            session.short(one["execution"]): f"{one['flow']} {one['status']}"
+            for one in session.engine.executions().items
+        }
+
+
+def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+    """Return what waits for people: id → title."""
+    from flowengine.cli.asking import KINDS
+
+    with_session = _session(parsed_args)
+    if with_session is None:
+        return {}
+    with with_session as session:
+        return {
+            session.short_wait(one["id"]): one_line(one.get("title", ""))
+            for one in session.engine.waits(kinds=KINDS).items
+        }
+
+
+def _session(arguments: Namespace) -> Session | None:
+    from flowengine.cli.session import Session
+
+    for name in ("store", "durability"):
+        if not hasattr(arguments, name):
+            setattr(arguments, name, None)
+    try:
+        return Session(arguments)
+    except FlowEngineError:
+        return None

@@ -1,0 +1,227 @@
+"""What `approve`, `reject` and `approvals decide` share: what is decided, and going on."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli import arguments as read
+from flowengine.cli.asking import edited_value
+from flowengine.cli.output import clean, err, out, out_json
+from flowengine.cli.program import show_error
+from flowengine.cli.session import EXIT_CODES, Session, as_object
+from flowengine.errors import Conflict, FlowEngineError, UsageError
+
+if TYPE_CHECKING:
+    from flowengine.engines.results import Decision, WaitInfo
+
+
+def add_filters(parser: ArgumentParser) -> None:
+    """Add what selects approvals."""
+    parser.add_argument("--mine", action="store_true", help="only those that I may decide")
+    parser.add_argument("--flow", metavar="F", help="only of the flow with this id")
+    parser.add_argument("--execution", metavar="ID", help="only of this execution")
+    parser.add_argument("--batch", metavar="B", help="only of this batch; default: the step's id")
+
+
+def configure(parser: ArgumentParser, *, fills: bool) -> None:
+    """Add the arguments of a deciding command.
+
+    Args:
+        parser: Where to.
+        fills: Whether a form can be filled in and the subject edited.
+    """
+    parser.add_argument(
+        "waits", metavar="ID", nargs="*", help="an approval, by any unambiguous beginning of its id"
+    )
+    if fills:
+        parser.add_argument(
+            "--form",
+            metavar="FIELD=VALUE",
+            action="append",
+            type=read.assignment,
+            default=[],
+            help="fill in a field of the form; may be repeated",
+        )
+        parser.add_argument(
+            "--edit",
+            metavar="FIELD=VALUE",
+            action="append",
+            type=read.assignment,
+            default=[],
+            help="change a field of the subject, first; may be repeated",
+        )
+    parser.add_argument("--comment", metavar="TEXT", help="why; kept with the decision")
+    parser.add_argument(
+        "--attach",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="keep a file with the decision; may be repeated",
+    )
+    parser.add_argument(
+        "--as", dest="by", metavar="USER", type=read.user, help="decide for somebody else"
+    )
+    parser.add_argument(
+        "--no-resume", action="store_true", help="record only, and do not go on with it now"
+    )
+    many = parser.add_argument_group("in place of ids")
+    many.add_argument("--all", action="store_true", help="decide all that these filters leave")
+    add_filters(many)  # type: ignore[arg-type]
+    many.add_argument("--dry-run", action="store_true", help="show them, and decide nothing")
+
+
+def run(arguments: Namespace, choice: str | None) -> int:
+    """Decide, then go on with what waited.
+
+    Args:
+        arguments: Of the command line.
+        choice: Id of the choice; None: `arguments.counts_as` says which kind of choice.
+
+    Returns:
+        The exit code: that of the first approval or execution that did not succeed.
+
+    Raises:
+        FlowEngineError: The only one could not be decided.
+    """
+    with Session(arguments) as session:
+        waits = _chosen(session, arguments)
+        if arguments.dry_run:
+            return _show(session, waits)
+        codes: list[int] = []
+        decisions: list[Decision] = []
+        for wait in waits:
+            try:
+                decision = _decide(session, wait, choice)
+            except FlowEngineError as error:
+                if len(waits) == 1:
+                    raise
+                show_error(error)
+                codes.append(error.exit_code)
+                continue
+            decisions.append(decision)
+            say(session, decision)
+        executions: list[dict[str, Any]] = []
+        if not arguments.no_resume:
+            executions, further = _go_on(session, decisions)
+            codes += further
+        if arguments.json:
+            out_json({"decisions": [_as_dict(one) for one in decisions], "executions": executions})
+        return next((code for code in codes if code), 0)
+
+
+def say(session: Session, decision: Decision) -> None:
+    """Say what stands as decided."""
+    if session.arguments.quiet:
+        return
+    from flowengine.engines.approvals import participle
+    from flowengine.kernel.times import format_time
+
+    was = "" if decision.first else "was already "
+    at = format_time(decision.at - decision.at % 1000)
+    short = session.short_wait(decision.wait)
+    err(f"{short} {was}{clean(participle(decision.choice))} by {clean(decision.by)} at {at}")
+
+
+def _chosen(session: Session, arguments: Namespace) -> list[WaitInfo]:
+    """Return the waits that the command line means.
+
+    Raises:
+        UsageError: It names none, or names some and filters too.
+    """
+    engine = session.engine
+    if bool(arguments.waits) == arguments.all:
+        raise UsageError(
+            "give the ids of approvals, or --all with filters",
+            hint=f"what waits: {session.command('approvals', 'list')}",
+        )
+    if arguments.waits:
+        return [engine.wait(wait) for wait in dict.fromkeys(arguments.waits)]
+    found: list[WaitInfo] = []
+    after = None
+    while True:
+        page = engine.waits(
+            flow=arguments.flow,
+            execution=arguments.execution,
+            batch=arguments.batch,
+            assignee=engine.user if arguments.mine else None,
+            kinds=("approval",),
+            after=after,
+        )
+        found += page.items
+        after = page.next
+        if after is None:
+            return found
+
+
+def _show(session: Session, waits: list[WaitInfo]) -> int:
+    """Show what would be decided."""
+    if session.arguments.json:
+        out_json(waits)
+        return 0
+    from flowengine.cli.inbox import rows
+
+    for line in rows(session, waits) if waits else ():
+        out(line)
+    err(f"{len(waits)} would be decided; nothing was")
+    return 0
+
+
+def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
+    """Record a decision."""
+    arguments, engine = session.arguments, session.engine
+    answer: dict[str, Any] = {"resume": False}
+    if getattr(arguments, "form", None):
+        fields = wait.get("form", {}).get("properties", {})
+        answer["form"] = read.assigned(fields, arguments.form, "field")
+    if getattr(arguments, "edit", None):
+        subject = wait.get("subject")
+        answer["edits"] = {name: edited_value(subject, name, text) for name, text in arguments.edit}
+    if getattr(arguments, "value", None) is not None:
+        answer["value"] = read.json_argument(arguments.value, "the value")
+    for name in ("comment", "attach", "by"):
+        if getattr(arguments, name):
+            answer[name] = getattr(arguments, name)
+    if choice is not None:
+        return engine.decide(wait["id"], choice, **answer)
+    by_kind = engine.approve if arguments.counts_as == "approve" else engine.reject
+    return by_kind(wait["id"], **answer)
+
+
+def _go_on(session: Session, decisions: list[Decision]) -> tuple[list[dict[str, Any]], list[int]]:
+    """Go on with each execution that was waiting, once.
+
+    Args:
+        session: Of the command.
+        decisions: What was recorded.
+
+    Returns:
+        The executions as JSON objects, and their exit codes.
+    """
+    objects, codes = [], []
+    for execution in dict.fromkeys(decision.execution for decision in decisions):
+        new = any(one.first for one in decisions if one.execution == execution)
+        if not new and session.engine.result(execution).ended:
+            continue
+        try:
+            result, progress = session.follow(partial(session.engine.resume, execution))
+        except Conflict as error:
+            err(f"recorded; {clean(error.message)}")
+            continue
+        if result is None or not (new or progress.moved):
+            continue
+        objects.append(as_object(result))
+        codes.append(
+            EXIT_CODES[result.status] if session.arguments.json else session.finish(result)
+        )
+    return objects, codes
+
+
+def _as_dict(decision: Decision) -> dict[str, Any]:
+    """Return a decision as JSON."""
+    from flowengine.kernel.times import format_time
+
+    fields = decision._asdict()
+    del fields["result"]
+    return {**fields, "at": format_time(decision.at)}

@@ -1,0 +1,91 @@
+"""A picture in the language of Graphviz."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flowengine.cli.drawing.picture import Arrow, Box, Frame, Picture
+
+SHAPES = {
+    "start": "shape=circle, width=0.15, style=filled, fillcolor=black",
+    "end": "shape=circle, fontsize=9",
+    "end_all": "shape=doublecircle, fontsize=9",
+    "error": "shape=circle, style=dashed, fontsize=9",
+    "choice": "shape=diamond",
+    "person": "shape=hexagon",
+    "wait": 'shape=box, style="rounded,filled"',
+    "fail": "shape=octagon",
+    "undo": "shape=box, style=dashed",
+    "step": "shape=box",
+}
+FILLS = {
+    "succeeded": "#d9f2dd",
+    "failed": "#ffe0e0",
+    "waiting": "#fff3c4",
+    "running": "#d6ecff",
+    "uncertain": "#ffe3cc",
+    "cancelled": "#eeeeee",
+    "skipped": "#ffffff",
+}
+LINES = {"next": "", "error": "style=dashed", "undo": "style=dotted, dir=none"}
+
+
+def dot(picture: Picture) -> str:
+    """Return a picture as text for `dot`."""
+    lines = [
+        "digraph flow {",
+        f"  label={_quoted([picture.title])}; labelloc=t; compound=true;",
+        '  node [fontname="Helvetica", style=filled, fillcolor=white];',
+        '  edge [fontname="Helvetica", fontsize=10];',
+        *_frame(picture.frame, 1),
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _frame(frame: Frame, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    groups = {box.id: box.frame for box in frame.boxes if box.frame is not None}
+    for box in frame.boxes:
+        if box.frame is None:
+            yield f"{indent}{box.id} [{_attributes(box)}];"
+            continue
+        yield f"{indent}subgraph cluster_{box.id} {{"
+        fill = FILLS.get(box.status or "", "#fafafa")
+        yield f'{indent}  label={_quoted(box.lines)}; style="rounded,filled"; fillcolor="{fill}";'
+        yield from _frame(box.frame, depth + 1)
+        yield f"{indent}}}"
+    for arrow in frame.arrows:
+        yield f"{indent}{_arrow(arrow, groups)}"
+
+
+def _attributes(box: Box) -> str:
+    parts = [f"label={_quoted(box.lines)}", SHAPES[box.shape]]
+    if box.status in FILLS:
+        parts.append(f'fillcolor="{FILLS[box.status]}"')
+    return ", ".join(parts)
+
+
+def _arrow(arrow: Arrow, groups: dict[str, Frame]) -> str:
+    """Return an edge; to and from a group it goes to its border, by way of a box inside."""
+    source, target = arrow.source, arrow.target
+    parts = [f"label={_quoted([arrow.label])}"] if arrow.label else []
+    parts += [LINES[arrow.kind]] if LINES[arrow.kind] else []
+    if source in groups:
+        parts.append(f"ltail=cluster_{source}")
+        source = _inside(groups[source], last=True)
+    if target in groups:
+        parts.append(f"lhead=cluster_{target}")
+        target = _inside(groups[target], last=False)
+    told = f" [{', '.join(parts)}]" if parts else ""
+    return f"{source} -> {target}{told};"
+
+
+def _inside(frame: Frame, *, last: bool) -> str:
+    box = frame.boxes[-1 if last else 0]
+    return box.id if box.frame is None else _inside(box.frame, last=last)
+
+
+def _quoted(lines: list[str]) -> str:
+    text = "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    return f'"{text}"'

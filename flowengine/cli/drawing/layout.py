@@ -1,0 +1,274 @@
+"""Where the boxes of a frame go: in layers from top to bottom, with few crossings.
+
+The usual way of drawing directed graphs: edges that lead back are turned round, every box gets the
+layer after the last box that leads to it, edges over several layers get a bend in each, boxes are
+sorted within their layers by where their neighbours are, and then moved as near to these as the
+others allow. Between any two layers is one for the labels of arrows, so that these take room too.
+A group is laid out by itself and is then a box of that size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections import Counter
+from itertools import pairwise
+from typing import NamedTuple
+
+from flowengine.cli.drawing.picture import Arrow, Box, Frame
+
+CHARACTER = 6.6
+"""Width of a character on average."""
+LINE = 15.0
+GAP = 28.0
+"""Between boxes of a layer."""
+ROW_GAP = 16.0
+"""Above and below a row of labels."""
+PADDING = 18.0
+"""Inside of a group."""
+SWEEPS = 12
+
+Point = tuple[float, float]
+
+
+class Route(NamedTuple):
+    """How an arrow runs."""
+
+    arrow: Arrow
+    points: list[Point]
+    label: Point
+    """Middle of the label."""
+
+
+class Laid(NamedTuple):
+    """A frame laid out."""
+
+    width: float
+    height: float
+    places: dict[str, tuple[float, float, float, float]]
+    """Box → left, top, width, height."""
+    routes: list[Route]
+    inside: dict[str, Laid]
+    """The groups in it."""
+
+
+class _Edge(NamedTuple):
+    """An arrow on its way: the nodes it runs through, from the upper to the lower end."""
+
+    arrow: Arrow
+    turned: bool
+    chain: list[int]
+
+
+def lay_out(frame: Frame) -> Laid:
+    """Return where everything in a frame goes."""
+    return _Layout(frame).laid()
+
+
+def size_of(box: Box) -> tuple[float, float]:
+    """Return width and height of a box that is no group."""
+    if box.shape == "start":
+        return 14.0, 14.0
+    text = max([len(line) for line in box.lines], default=1) * CHARACTER
+    width, height = text + 24, len(box.lines) * LINE + 14
+    if box.shape in ("end", "end_all", "error"):
+        return 44.0, 44.0
+    if box.shape == "choice":
+        return width * 1.3 + 20, height * 1.5 + 16
+    return (width + 24, height) if box.shape in ("person", "fail") else (width, height)
+
+
+class _Layout:
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.inside = {box.id: lay_out(box.frame) for box in frame.boxes if box.frame is not None}
+        self.sizes = [self._size(box) for box in frame.boxes]
+        self.number = {box.id: n for n, box in enumerate(frame.boxes)}
+        self.loops = [one for one in frame.arrows if one.source == one.target]
+        self.edges = [one for one in frame.arrows if one.source != one.target]
+        self.between = Counter(frozenset(one[:2]) for one in self.edges)
+        self.layer = self._layers()
+        self.rows: list[list[int]] = []
+        self.chains: list[_Edge] = []
+        self.above: dict[int, list[int]] = {}
+        self.below: dict[int, list[int]] = {}
+
+    def laid(self) -> Laid:
+        self._bend()
+        self._sort()
+        x = self._columns()
+        tops, height = self._heights()
+        left = min((x[n] - self.sizes[n][0] / 2 for row in self.rows for n in row), default=0.0)
+        right = max((x[n] + self.sizes[n][0] / 2 for row in self.rows for n in row), default=0.0)
+        places = {}
+        for box in self.frame.boxes:
+            n = self.number[box.id]
+            width, own = self.sizes[n]
+            middle = tops[self.layer[n]][0] + tops[self.layer[n]][1] / 2
+            places[box.id] = (x[n] - left - width / 2, middle - own / 2, width, own)
+        routes = [self._route(edge, x, left, tops, places) for edge in self.chains]
+        routes += [_loop(arrow, places[arrow.source]) for arrow in self.loops]
+        more = 30.0 + max(len(one.label) for one in self.loops) * CHARACTER if self.loops else 0.0
+        return Laid(right - left + more, height, places, routes, self.inside)
+
+    def _size(self, box: Box) -> tuple[float, float]:
+        if box.frame is None:
+            return size_of(box)
+        inner = self.inside[box.id]
+        title = max(len(line) for line in box.lines) * CHARACTER + 16
+        head = len(box.lines) * LINE + 6
+        return max(inner.width, title) + 2 * PADDING, inner.height + head + 2 * PADDING
+
+    def _layers(self) -> list[int]:
+        """Return the layer of each box, even numbers only, with back edges turned round."""
+        following: list[list[int]] = [[] for _ in self.frame.boxes]
+        for arrow in self.edges:
+            following[self.number[arrow.source]].append(self.number[arrow.target])
+        self.back: set[tuple[int, int]] = set()
+        order = _walk(following, self.back)
+        layer = [0] * len(following)
+        for n in order:
+            for target in following[n]:
+                if (n, target) not in self.back:
+                    layer[target] = max(layer[target], layer[n] + 2)
+        for n in order:
+            for target in following[n]:
+                if (n, target) in self.back and layer[target] == layer[n]:
+                    layer[n] += 2
+        return layer
+
+    def _bend(self) -> None:
+        """Give every edge a node in each layer that it crosses; one of them holds the label."""
+        self.rows = [[] for _ in range(max(self.layer, default=0) + 1)]
+        for n, layer in enumerate(self.layer):
+            self.rows[layer].append(n)
+        for arrow in self.edges:
+            upper, lower = self.number[arrow.source], self.number[arrow.target]
+            turned = self.layer[upper] > self.layer[lower]
+            if turned:
+                upper, lower = lower, upper
+            chain = [upper]
+            labelled = self.layer[lower] - 1 if turned else self.layer[upper] + 1
+            for layer in range(self.layer[upper] + 1, self.layer[lower]):
+                width = len(arrow.label) * CHARACTER + 8 if layer == labelled else 2.0
+                self.sizes.append((width, LINE if layer == labelled and arrow.label else 0.0))
+                self.layer.append(layer)
+                self.rows[layer].append(len(self.sizes) - 1)
+                chain.append(len(self.sizes) - 1)
+            chain.append(lower)
+            self.chains.append(_Edge(arrow, turned, chain))
+            for one, other in pairwise(chain):
+                self.below.setdefault(one, []).append(other)
+                self.above.setdefault(other, []).append(one)
+
+    def _sort(self) -> None:
+        """Order each row by the mean place of its neighbours, from above and from below."""
+        place = {n: float(i) for row in self.rows for i, n in enumerate(row)}
+        for sweep in range(SWEEPS):
+            down = sweep % 2 == 0
+            beside = self.above if down else self.below
+            for row in self.rows if down else reversed(self.rows):
+                wanted = {n: _mean([place[m] for m in beside.get(n, ())], place[n]) for n in row}
+                row.sort(key=lambda n, wanted=wanted: wanted[n])  # type: ignore[misc]
+                place.update({n: float(i) for i, n in enumerate(row)})
+
+    def _columns(self) -> list[float]:
+        """Return the middle of each node: near its neighbours, and not over the next one."""
+        x = [0.0] * len(self.sizes)
+        for row in self.rows:
+            self._settle(row, x, [0.0] * len(row))
+        for sweep in range(SWEEPS):
+            down = sweep % 2 == 0
+            beside = self.above if down else self.below
+            for row in self.rows if down else reversed(self.rows):
+                wanted = [_mean([x[m] for m in beside.get(n, ())], x[n]) for n in row]
+                self._settle(row, x, wanted)
+        return x
+
+    def _settle(self, row: list[int], x: list[float], wanted: Sequence[float]) -> None:
+        """Put the nodes of a row where they want to be, as far as they do not overlap.
+
+        Without the widths this is a regression by a rising line of steps, which pooling neighbours
+        that are out of order solves exactly.
+        """
+        offsets, offset = [], 0.0
+        for i, n in enumerate(row):
+            if i:
+                offset += (self.sizes[row[i - 1]][0] + self.sizes[n][0]) / 2 + GAP
+            offsets.append(offset)
+        pools: list[tuple[float, int]] = []
+        for i, want in enumerate(wanted):
+            total, count = want - offsets[i], 1
+            while pools and pools[-1][0] / pools[-1][1] > total / count:
+                before, many = pools.pop()
+                total, count = total + before, count + many
+            pools.append((total, count))
+        i = 0
+        for total, count in pools:
+            for _ in range(count):
+                x[row[i]] = total / count + offsets[i]
+                i += 1
+
+    def _heights(self) -> tuple[list[tuple[float, float]], float]:
+        """Return top and height of each row, and the height of all."""
+        tops, y = [], 0.0
+        for row in self.rows:
+            height = max((self.sizes[n][1] for n in row), default=0.0)
+            tops.append((y, height))
+            y += height + ROW_GAP
+        return tops, y - ROW_GAP
+
+    def _route(
+        self,
+        edge: _Edge,
+        x: list[float],
+        left: float,
+        tops: list[tuple[float, float]],
+        places: dict[str, tuple[float, float, float, float]],
+    ) -> Route:
+        """Return the points of an arrow, from its source to its target."""
+        names = (edge.arrow.target, edge.arrow.source) if edge.turned else edge.arrow[:2]
+        start, end = places[names[0]], places[names[1]]
+        points = [(x[edge.chain[0]] - left, start[1] + start[3])]
+        bends = []
+        for n in edge.chain[1:-1]:
+            top, height = tops[self.layer[n]]
+            bends.append((x[n] - left, top + height / 2))
+        label = bends[-1 if edge.turned else 0]
+        if not edge.arrow.label and self.between[frozenset(edge.arrow[:2])] == 1:
+            bends = bends[1::2]  # a row of labels needs no bend for itself
+        points += [*bends, (x[edge.chain[-1]] - left, end[1])]
+        return Route(edge.arrow, points[::-1] if edge.turned else points, label)
+
+
+def _walk(following: list[list[int]], back: set[tuple[int, int]]) -> list[int]:
+    """Return the nodes so that edges lead forward, and note those that lead back."""
+    state = [0] * len(following)
+    order: list[int] = []
+    for root in range(len(following)):
+        stack = [(root, iter(following[root]))] if not state[root] else []
+        state[root] = state[root] or 1
+        while stack:
+            n, rest = stack[-1]
+            target = next(rest, None)
+            if target is None:
+                state[n] = 2
+                order.append(n)
+                stack.pop()
+            elif state[target] == 1:
+                back.add((n, target))
+            elif state[target] == 0:
+                state[target] = 1
+                stack.append((target, iter(following[target])))
+    return order[::-1]
+
+
+def _loop(arrow: Arrow, place: tuple[float, float, float, float]) -> Route:
+    """Return the way of an arrow from a box to itself."""
+    left, top, width, height = place
+    right, middle = left + width, top + height / 2
+    points = [(right - 4, middle - 4), (right - 4, middle + 4)]
+    return Route(arrow, points, (right + 34 + len(arrow.label) * CHARACTER / 2, middle))
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise

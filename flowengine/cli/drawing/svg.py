@@ -1,0 +1,137 @@
+"""A picture as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from flowengine.cli.drawing.dot import FILLS
+from flowengine.cli.drawing.layout import LINE, PADDING, Laid, Point, lay_out
+from flowengine.cli.drawing.picture import Box, Frame, Picture
+
+MARGIN = 24.0
+TITLE = 30.0
+DASHES = {"next": "", "error": ' stroke-dasharray="5 4"', "undo": ' stroke-dasharray="2 4"'}
+HEAD = (
+    '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
+    'markerHeight="7" orient="auto"><path d="M0 0L10 5L0 10z" fill="#495057"/></marker></defs>'
+)
+
+
+def svg(picture: Picture) -> str:
+    """Return a picture as an SVG document."""
+    laid = lay_out(picture.frame)
+    width = max(laid.width, len(picture.title) * 9.0) + 2 * MARGIN
+    height = laid.height + 2 * MARGIN + TITLE
+    left = (width - laid.width) / 2
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="Helvetica, Arial, sans-serif" '
+        'font-size="12" fill="#212529">',
+        HEAD,
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="{width / 2:.1f}" y="{MARGIN:.0f}" text-anchor="middle" font-size="15" '
+        f'font-weight="bold">{_escaped(picture.title)}</text>',
+        *_frame(picture.frame, laid, left, MARGIN + TITLE),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _frame(frame: Frame, laid: Laid, x: float, y: float) -> Iterator[str]:
+    for route in laid.routes:
+        points = [(px + x, py + y) for px, py in route.points]
+        head = "" if route.arrow.kind == "undo" else ' marker-end="url(#head)"'
+        dashes = DASHES[route.arrow.kind]
+        yield f'<path d="{_curve(points)}" fill="none" stroke="#495057"{dashes}{head}/>'
+        if route.arrow.label:
+            lx, ly = route.label[0] + x, route.label[1] + y
+            half = len(route.arrow.label) * 2.8 + 4
+            yield (
+                f'<rect x="{lx - half:.1f}" y="{ly - 8:.1f}" width="{2 * half:.1f}" height="16" '
+                'fill="white" opacity="0.9"/>'
+            )
+            yield _line(route.arrow.label, lx, ly + 4, ' fill="#495057" font-size="11"')
+    for box in frame.boxes:
+        left, top, width, height = laid.places[box.id]
+        yield from _box(box, left + x, top + y, width, height)
+        if box.frame is not None:
+            inner = laid.inside[box.id]
+            below = top + y + len(box.lines) * LINE + 6 + PADDING
+            yield from _frame(box.frame, inner, left + x + (width - inner.width) / 2, below)
+
+
+def _box(box: Box, left: float, top: float, width: float, height: float) -> Iterator[str]:
+    fill = FILLS.get(box.status or "", "#f8f9fa" if box.frame is not None else "white")
+    style = f'fill="{fill}" stroke="#495057"'
+    middle, centre = left + width / 2, top + height / 2
+    yield f'<g id="{box.id}">'
+    if box.frame is not None:
+        yield _rectangle(left, top, width, height, f'{style} stroke-dasharray="6 3" rx="10"')
+        yield from _text(box.lines, middle, top + LINE + 2)
+    elif box.shape == "start":
+        yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="7" fill="#212529"/>'
+    else:
+        yield from _outline(box.shape, left, top, width, height, style)
+        yield from _text(box.lines, middle, centre - (len(box.lines) - 1) * LINE / 2 + 4)
+    yield "</g>"
+
+
+def _outline(
+    shape: str, left: float, top: float, width: float, height: float, style: str
+) -> Iterator[str]:
+    right, bottom = left + width, top + height
+    middle, centre = left + width / 2, top + height / 2
+    if shape in ("end", "end_all", "error"):
+        yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="22" {style}/>'
+        if shape == "end_all":
+            yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="18" {style}/>'
+    elif shape == "choice":
+        corners = [(middle, top), (right, centre), (middle, bottom), (left, centre)]
+        yield _polygon(corners, style)
+    elif shape in ("person", "fail"):
+        corners = [(left + 12, top), (right - 12, top), (right, centre),
+                   (right - 12, bottom), (left + 12, bottom), (left, centre)]  # fmt: skip
+        yield _polygon(corners, style)
+    else:
+        rounded = height / 2 if shape == "wait" else 4
+        dashes = ' stroke-dasharray="4 3"' if shape == "undo" else ""
+        yield _rectangle(left, top, width, height, f'{style}{dashes} rx="{rounded:.0f}"')
+
+
+def _rectangle(left: float, top: float, width: float, height: float, style: str) -> str:
+    return f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" {style}/>'
+
+
+def _polygon(corners: list[Point], style: str) -> str:
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
+    return f'<polygon points="{points}" {style}/>'
+
+
+def _text(lines: list[str], x: float, y: float) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        style = ' font-weight="bold"' if number == 0 else ' fill="#495057" font-size="11"'
+        yield _line(line, x, y + number * LINE, style)
+
+
+def _line(text: str, x: float, y: float, style: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle"{style}>{_escaped(text)}</text>'
+
+
+def _curve(points: list[Point]) -> str:
+    """Return a path that leaves and reaches every point upright."""
+    (x, y), *rest = points
+    if len(rest) == 1 and rest[0][0] == x and rest[0][1] - y < LINE:  # to itself, at its right
+        return f"M{x:.1f} {y:.1f} c40 -24 40 32 0 8"
+    parts = [f"M{x:.1f} {y:.1f}"]
+    for nx, ny in rest:
+        half = (y + ny) / 2
+        parts.append(f"C{x:.1f} {half:.1f} {nx:.1f} {half:.1f} {nx:.1f} {ny:.1f}")
+        x, y = nx, ny
+    return " ".join(parts)
+
+
+def _escaped(text: str) -> str:
+    from flowengine.cli.output import clean
+
+    return escape(clean(text), quote=False)

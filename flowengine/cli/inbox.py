@@ -1,0 +1,137 @@
+"""Approvals and questions as people read them: all about one, and many in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.output import clean, one_line, paint, table
+from flowengine.cli.yaml_text import inline
+
+if TYPE_CHECKING:
+    from flowengine.cli.session import Session
+    from flowengine.engines.results import WaitInfo
+
+WIDTH = 11
+
+
+def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
+    """Return waits as a table.
+
+    Args:
+        session: Shortens ids.
+        waits: What to show.
+    """
+    head = ["ID", "EXECUTION", "FLOW", "SINCE", "EXPIRES", "TITLE"]
+    decided = any("decision" in wait for wait in waits)
+    if decided:
+        head[4] = "DECIDED"
+    return table(
+        [
+            [
+                session.short_wait(wait["id"]),
+                session.short(wait["execution"]),
+                clean(wait["flow"]),
+                wait["since"],
+                standing(wait) if decided else wait.get("due", "-"),
+                one_line(wait.get("title", wait["address"]), 80),
+            ]
+            for wait in waits
+        ],
+        head,
+    )
+
+
+def standing(wait: WaitInfo) -> str:
+    """Return how a wait stands: pending, or what was decided by whom."""
+    from flowengine.engines.approvals import participle
+
+    decision = wait.get("decision")
+    if decision is None:
+        return "pending" if wait.get("status") == "pending" else clean(wait.get("how", "closed"))
+    choice = decision.get("choice")
+    what = participle(choice) if choice else "expired"
+    return clean(f"{what} by {decision['by']}")
+
+
+def details(session: Session, wait: WaitInfo) -> Iterator[str]:
+    """Yield all that somebody has to know who decides.
+
+    Args:
+        session: Shortens ids.
+        wait: What is asked.
+
+    Yields:
+        Lines.
+    """
+    short = session.short_wait(wait["id"])
+    yield f"{paint(short, 'bold')}  {paint(one_line(wait.get('title', wait['address'])), 'bold')}"
+    where = f"{wait['flow']} {session.short(wait['execution'])}, step {wait['address']}"
+    yield _fact("execution", where)
+    yield _fact("since", wait["since"])
+    for name, key in (("expires", "due"), ("assignees", "assignees"), ("excluded", "exclude")):
+        if wait.get(key):
+            value: Any = wait[key]  # type: ignore[literal-required]
+            yield _fact(name, ", ".join(value) if isinstance(value, list) else value)
+    if wait.get("need", 1) > 1:
+        yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
+    if wait.get("body"):
+        yield ""
+        yield from (f"  {line}" for line in clean(wait["body"]).rstrip().split("\n"))
+        yield ""
+    yield from _subject(wait)
+    yield from _form(wait.get("form", {}))
+    for file in wait.get("attachments", []):
+        named = isinstance(file, Mapping)
+        yield _fact("file", f"{file.get('name', '')}  {file.get('path', '')}" if named else file)
+    yield from _choices(wait)
+
+
+def decision_lines(wait: WaitInfo) -> Iterator[str]:
+    """Yield what was decided on a wait, and what came with it."""
+    decision = wait.get("decision", {})
+    at = f" at {decision['at']}" if "at" in decision else ""
+    via = f" via {decision['via']}" if "via" in decision else ""
+    yield _fact("status", f"{standing(wait)}{at}{via}")
+    for key in ("comment", "form", "edits", "value"):
+        if decision.get(key) not in (None, {}):
+            value = decision[key]
+            yield _fact(key, value if isinstance(value, str) else inline(value))
+    for file in decision.get("attachments", []):
+        yield _fact("file", f"{file['name']}  {file['size']} bytes  sha256 {file['sha256']}")
+
+
+def _subject(wait: WaitInfo) -> Iterator[str]:
+    """Yield the fields of what is decided on, and which of them may be edited."""
+    if "subject" not in wait:
+        return
+    subject, edit = wait["subject"], wait.get("edit") or []
+    if not isinstance(subject, dict):
+        yield _fact("subject", one_line(inline(subject), 500))
+        return
+    for name, value in subject.items():
+        may = "  (may be edited)" if edit is True or name in edit else ""
+        yield _fact(name, f"{one_line(inline(value), 500)}{may}")
+
+
+def _form(schema: Mapping[str, Any]) -> Iterator[str]:
+    required = schema.get("required", ())
+    for name, field in schema.get("properties", {}).items():
+        about = [str(field.get("type", "any"))] if isinstance(field, Mapping) else []
+        about += ["required"] if name in required else []
+        about += [str(field[key]) for key in ("title", "description") if key in field]
+        about += [f"one of {inline(field['enum'])}"] if "enum" in field else []
+        yield _fact("form", f"{name}: {', '.join(about)}")
+
+
+def _choices(wait: WaitInfo) -> Iterator[str]:
+    for choice in wait.get("choices", []):
+        label = choice.get("label")
+        text = str(choice["id"])
+        text += f": {label}" if label and label != text else ""
+        text += "  (with a comment)" if choice.get("comment") == "required" else ""
+        yield _fact("choice", text)
+
+
+def _fact(name: str, value: object) -> str:
+    return f"  {clean(name):{WIDTH}} {clean(value)}"

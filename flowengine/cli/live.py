@@ -1,0 +1,122 @@
+"""Progress on a terminal: lines for what has ended, and below them what runs, with its time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Self
+
+from flowengine.cli.output import Colours, clean, is_terminal
+from flowengine.cli.progress import ADDRESS_WIDTH, STATUS_WIDTH, Progress
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.text import Text
+
+    from flowengine.cli.session import Session
+
+PATIENCE = 0.3
+"""Seconds that something runs before it is shown as running: most steps are over by then, and
+loading Rich would take longer than they do."""
+MOST = 8
+"""Steps that are shown as running; the others are counted."""
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class LiveProgress(Progress):
+    """Progress on a terminal.
+
+    Args:
+        session: Whose progress it is.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._running: dict[str, float] = {}
+        self._lock = threading.RLock()
+        self._live: Live | None = None
+        self._over = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take away what is shown as running."""
+        self._over.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        if self._live is not None:
+            self._live.stop()
+
+    def line(self, text: str) -> None:
+        """Show a line above what runs."""
+        with self._lock:
+            if self._live is None:
+                super().line(text)
+                return
+            from rich.text import Text
+
+            self._live.console.print(Text.from_ansi(text), soft_wrap=True)
+
+    def text(self, text: str) -> None:
+        """Show what a step prints."""
+        with self._lock:
+            if is_terminal(sys.stdout):
+                self.line(clean(text))
+            else:
+                super().text(text)
+
+    def begin(self, address: str, at: int) -> None:
+        """Show soon that a step runs."""
+        with self._lock:
+            self._running.setdefault(address, monotonic())
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, daemon=True)
+            self._watcher.start()
+
+    def end(self, address: str) -> None:
+        """Do not show it any more."""
+        with self._lock:
+            self._running.pop(address, None)
+
+    def _watch(self) -> None:
+        """Wait until something runs for longer, then show what runs from there on."""
+        while not self._over.wait(PATIENCE):
+            with self._lock:
+                if any(monotonic() - since > PATIENCE for since in self._running.values()):
+                    self._start()
+                    return
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True, highlight=False, no_color=not Colours.allowed or None)
+        self._live = Live(
+            console=console,
+            get_renderable=self._picture,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            refresh_per_second=8,
+        )
+        self._live.start()
+
+    def _picture(self) -> Text:
+        """Return what runs now."""
+        from rich.text import Text
+
+        with self._lock:
+            running = list(self._running.items())
+        now = monotonic()
+        frame = FRAMES[int(now * 8) % len(FRAMES)]
+        shown = Text(no_wrap=True, overflow="ellipsis")
+        for address, since in running[:MOST]:
+            shown.append(f"{frame} {clean(address):{ADDRESS_WIDTH}} ")
+            shown.append(f"{'running':{STATUS_WIDTH}}", "cyan")
+            shown.append(f" {now - since:.0f}s\n")
+        if len(running) > MOST:
+            shown.append(f"  … and {len(running) - MOST} more\n")
+        return shown

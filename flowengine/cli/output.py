@@ -1,0 +1,145 @@
+"""What is printed: results on standard output, all else on standard error.
+
+Texts of flows and people are shown without what could control a terminal. Colours are used on
+terminals only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, TextIO
+
+_COLOURS = {
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+    "bold": "1",
+    "dim": "2",
+}
+STATUS_COLOURS = {
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "dim",
+    "skipped": "dim",
+    "running": "cyan",
+    "retrying": "yellow",
+    "waiting": "yellow",
+    "stalled": "red",
+    "uncertain": "red",
+}
+_CONTROLS = {
+    code: "\N{REPLACEMENT CHARACTER}"
+    for code in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F),
+                 *range(0x2066, 0x206A), 0x200E, 0x200F, 0xFEFF)
+    if chr(code) not in "\t\n"
+}  # fmt: skip
+"""What moves the cursor, changes colours or turns the direction of writing."""
+
+
+class Colours:
+    """Whether colours may be used at all; streams that are no terminal never get any."""
+
+    allowed = True
+
+
+def out(text: str = "") -> None:
+    """Write a line of the result."""
+    sys.stdout.write(f"{text}\n")
+
+
+def out_json(value: Any) -> None:
+    """Write a value as JSON on one line of the result."""
+    out(as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JSON on one line; bytes as base64 text."""
+    import json
+
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    return json.dumps(value, ensure_ascii=ascii_only, default=_plain)
+
+
+def err(text: str = "") -> None:
+    """Write a line that is no result: progress, a hint, an error.
+
+    It may be lost: nothing that was asked for stops because nobody reads this.
+    """
+    try:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+    except (BrokenPipeError, ValueError):
+        pass
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a person sees what is written to a stream."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
+def colourful(stream: TextIO) -> bool:
+    """Return whether colours may be written to a stream."""
+    if not Colours.allowed or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return is_terminal(stream)
+
+
+def paint(text: str, colour: str | None, stream: TextIO | None = None) -> str:
+    """Return a text in a colour, if the stream takes colours.
+
+    Args:
+        text: What to show.
+        colour: One of the few that are used here; None: as it is.
+        stream: Where it will be written. Default: standard error.
+    """
+    if colour is None or not colourful(stream or sys.stderr):
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+def clean(text: object) -> str:
+    """Return a text without what could control a terminal; its lines stay lines."""
+    return str(text).translate(_CONTROLS)
+
+
+def one_line(text: object, longest: int = 200) -> str:
+    """Return the first line of a text, cut if it is long."""
+    line, _, more = clean(text).strip().partition("\n")
+    if len(line) > longest:
+        return f"{line[: longest - 1]}…"
+    return f"{line} …" if more.strip() else line
+
+
+def table(rows: list[list[str]], head: list[str]) -> list[str]:
+    """Return rows as lines with columns under a head."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [head, *rows]
+    ]
+
+
+def duration(ms: float) -> str:
+    """Return a span of time as people read it: `0.4s`, `48m 10s`, `3d 2h`."""
+    if ms < 59_950:
+        return f"{max(ms, 0) / 1000:.1f}s"
+    seconds = round(ms / 1000)
+    parts = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bytes):
+        from base64 import b64encode
+
+        return b64encode(value).decode()
+    return str(value)

@@ -1,0 +1,320 @@
+"""Finds the command that is called, imports only that one, and runs it.
+
+A command is a module of `flowengine.cli.commands` with `HELP` (one line), `EXAMPLE` (lines to
+paste), `configure(parser)` and `run(arguments) -> exit code`. Options of the program may stand
+before or behind the command.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn, Protocol, cast
+
+from flowengine.cli.output import Colours, err, out_json, paint
+from flowengine.errors import FlowEngineError, FlowFileError, UsageError
+
+GROUPS: dict[str, dict[str, str]] = {
+    "Run": {
+        "run": "run",
+        "resume": "resume",
+        "signal": "signal",
+        "cancel": "cancel",
+        "retry": "retry",
+        "fork": "fork",
+    },
+    "Decide": {
+        "approvals list": "approvals_list",
+        "approvals show": "approvals_show",
+        "approvals approve": "approve",
+        "approvals reject": "reject",
+        "approvals decide": "decide",
+        "approve": "approve",
+        "reject": "reject",
+    },
+    "Look": {"list": "list", "show": "show", "why": "why", "events": "events", "graph": "graph"},
+    "Write flows": {"init": "init", "check": "check", "schema": "schema"},
+    "Care": {"prune": "prune", "completion": "completion"},
+}
+COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
+"""The words of each command → its module."""
+FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
+"""First words that are no command by themselves."""
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+class Command(Protocol):
+    """What the module of a command offers."""
+
+    HELP: str
+    """What it does, in one line."""
+    EXAMPLE: str
+    """Lines to paste."""
+
+    def configure(self, parser: ArgumentParser) -> None:
+        """Add its arguments."""
+
+    def run(self, arguments: Namespace) -> int:
+        """Do it, and return the exit code."""
+
+
+class Parser(ArgumentParser):
+    """An argument parser whose errors are raised, with the option that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong with the command line.
+
+        Args:
+            message: Of argparse.
+
+        Raises:
+            UsageError: Always.
+        """
+        told, _, rest = message.partition("unrecognized arguments: ")
+        if rest and not told:
+            message = f"unknown argument {rest}"
+            close = _closest(rest.split()[0].partition("=")[0], list(self._option_string_actions))
+            if close:
+                raise UsageError(message, hint=f"did you mean {close}?")
+        raise UsageError(message, hint=f"see: {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Args:
+        argv: The words behind the program's name. Default: those of this process.
+
+    Returns:
+        The exit code.
+    """
+    if "_ARGCOMPLETE" in os.environ:
+        from flowengine.cli.completing import complete
+
+        complete()
+    words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except FlowEngineError as error:
+        return _report(error, as_json="--json" in words)
+    except KeyboardInterrupt as error:
+        err(f"interrupted; {error}" if str(error) else "interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the results has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return code
+
+
+def _run(words: list[str]) -> int:
+    at = _command_at(words)
+    Colours.allowed = "--no-color" not in words
+    if at is None:
+        return _run_without_command(words)
+    name = words[at]
+    rest = [*words[:at], *words[at + 1 :]]
+    if name in FAMILIES:
+        further = _command_at(rest, at)
+        if further is None:
+            sys.stdout.write(help_of_family(name))
+            return 0 if {"-h", "--help"} & set(rest) else UsageError.exit_code
+        name = f"{name} {rest.pop(further)}"
+    if name not in COMMANDS:
+        close = _closest(name, [*COMMANDS, *FAMILIES])
+        hint = f"did you mean 'flowengine {close}'?" if close else "see: flowengine --help"
+        raise UsageError(f"there is no command '{name}'", hint=hint)
+    command = load(name)
+    arguments = parser_of(name, command).parse_args(rest)
+    if arguments.log_level:
+        import logging
+
+        logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
+    return command.run(arguments)
+
+
+def load(words: str) -> Command:
+    """Import the module of a command."""
+    return cast("Command", import_module(f"flowengine.cli.commands.{COMMANDS[words]}"))
+
+
+def parser_of(words: str, command: Command) -> Parser:
+    """Return the parser of one command, which takes the program's options too."""
+    parser = Parser(
+        prog=f"flowengine {words}",
+        description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
+        epilog=_examples(command.EXAMPLE),
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.configure(parser)
+    add_common(parser)
+    return parser
+
+
+def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
+    """Add the options that every command takes.
+
+    Args:
+        parser: Where to.
+        default: In place of the defaults: `SUPPRESS` leaves out what is not given.
+    """
+    group = parser.add_argument_group("options of every command")
+    no = False if default is None else default
+    group.add_argument(
+        "--store",
+        metavar="PATH",
+        default=default,
+        help="folder of the store; default: $FLOWENGINE_STORE, else .flowengine",
+    )
+    group.add_argument(
+        "--engine", choices=["local"], default=default or "local", help="what drives executions"
+    )
+    group.add_argument(
+        "--durability",
+        choices=["power", "process", "none"],
+        default=default,
+        help="what a finished step survives: a power cut (default), a killed process, nothing",
+    )
+    group.add_argument(
+        "--json", action="store_true", default=no, help="print JSON on standard output, and no more"
+    )
+    group.add_argument("--no-color", action="store_true", default=no, help="use no colours")
+    loud = group.add_mutually_exclusive_group()
+    loud.add_argument(
+        "-q", "--quiet", action="store_true", default=no, help="show no progress, only results"
+    )
+    loud.add_argument(
+        "-v", "--verbose", action="store_true", default=no, help="show starts, inputs and outputs"
+    )
+    group.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        choices=["debug", "info", "warning", "error"],
+        default=default,
+        help="show what steps log from this level on: debug, info, warning, error",
+    )
+
+
+def help_of_program() -> str:
+    """Return the help of the program: every command with what it does."""
+    width = max(map(len, COMMANDS)) + 2
+    lines = [
+        "usage: flowengine [OPTIONS] COMMAND ...",
+        "",
+        "Durable flows: run a flow file, wait for people, crash, go on.",
+    ]
+    for group, commands in GROUPS.items():
+        lines += ["", f"{group}:"]
+        lines += [f"  {words:{width}}{load(words).HELP}" for words in commands]
+    parser = Parser(add_help=False, usage=SUPPRESS)
+    parser.add_argument("-h", "--help", action="store_true", help="show this help")
+    parser.add_argument("--version", action="store_true", help="show the version")
+    add_common(parser)
+    lines += ["", parser.format_help().strip(), "", _examples(_FIRST_STEPS)]
+    return "\n".join(lines) + "\n"
+
+
+_FIRST_STEPS = """\
+flowengine init
+flowengine run hello.yaml -i name=Ada
+flowengine run --help"""
+
+
+def help_of_family(first: str) -> str:
+    """Return the help of commands that begin with the same word."""
+    members = [words for words in COMMANDS if words.startswith(f"{first} ")]
+    width = max(map(len, members)) + 2
+    lines = [f"usage: flowengine {first} COMMAND ...", ""]
+    lines += [f"  {words:{width}}{load(words).HELP}" for words in members]
+    return "\n".join(lines) + "\n"
+
+
+def _examples(text: str) -> str:
+    return "examples:\n" + "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def _run_without_command(words: list[str]) -> int:
+    """Answer `--version`, `--help` and an empty command line.
+
+    Args:
+        words: Options only.
+
+    Returns:
+        The exit code.
+    """
+    parser = Parser(prog="flowengine", add_help=False, allow_abbrev=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("-V", "--version", action="store_true")
+    add_common(parser)
+    arguments = parser.parse_args(words)
+    if arguments.version:
+        from flowengine import __version__
+
+        sys.stdout.write(f"flowengine {__version__}\n")
+        return 0
+    sys.stdout.write(help_of_program())
+    return 0 if arguments.help else UsageError.exit_code
+
+
+def _command_at(words: list[str], start: int = 0) -> int | None:
+    """Return where the command stands: the first word that is no option and no option's value."""
+    skip = False
+    for at, word in enumerate(words):
+        if skip:
+            skip = False
+        elif word in {"--store", "--engine", "--durability", "--log-level"}:
+            skip = True
+        elif at >= start and not word.startswith("-"):
+            return at
+    return None
+
+
+def _report(error: FlowEngineError, *, as_json: bool) -> int:
+    """Say what went wrong, and return the exit code."""
+    if as_json:
+        out_json({"errors": _as_dicts(error)})
+        sys.stdout.flush()
+    if isinstance(error, FlowFileError):
+        err(error.message)
+    else:
+        show_error(error)
+    return error.exit_code
+
+
+def show_error(error: FlowEngineError) -> None:
+    """Write an error as a person reads it."""
+    from flowengine.cli.output import clean
+
+    err(f"{paint('error:', 'red')} {clean(error.message)}")
+    for line in (error.hint or "").splitlines():
+        err(f"  {clean(line)}")
+
+
+def _as_dicts(error: FlowEngineError) -> list[dict[str, Any]]:
+    if isinstance(error, FlowFileError) and error.diagnostics:
+        return [one.as_dict() for one in error.diagnostics]
+    return [
+        {
+            "file": None,
+            "line": None,
+            "column": None,
+            "code": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint,
+        }
+    ]
+
+
+def _closest(word: str, known: list[str]) -> str | None:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, known, n=1)), None)

@@ -1,0 +1,160 @@
+"""Progress as lines on standard error: what ended, waits or failed, and how long it took."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from flowengine.cli.output import STATUS_COLOURS, clean, duration, err, one_line, out, paint
+
+if TYPE_CHECKING:
+    from flowengine.cli.session import Session
+    from flowengine.engines.results import Update, WaitInfo
+    from flowengine.kernel.commands import Observation
+
+ADDRESS_WIDTH = 14
+STATUS_WIDTH = 11
+TOLD = frozenset({"succeeded", "failed", "skipped", "cancelled", "retrying"})
+"""What is said of a step by itself; that it waits is said with what it waits for."""
+
+
+class Progress:
+    """Shows what happens to the executions that are driven.
+
+    Args:
+        session: Whose progress it is.
+
+    Attributes:
+        execution: The first one of which something was heard.
+        moved: Steps of which something was heard, over all executions.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.execution: str | None = None
+        self.moved = 0
+        self._quiet = session.arguments.quiet
+        self._verbose = session.arguments.verbose
+        self._events = getattr(session.arguments, "events", False)
+        self._shown: set[str] = set()
+        self._since: dict[tuple[str, str], int] = {}
+        self._decided: dict[tuple[str, str], str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End showing."""
+
+    def __call__(self, update: Update) -> None:
+        """Take an update of the engine."""
+        if self.execution is None:
+            self.execution = update.execution
+        if update.kind == "event":
+            self._event(update.execution, update.data)
+        elif update.kind == "text":
+            self.text(str(update.data["text"]))
+        elif self._quiet:
+            return
+        elif update.kind == "step" and update.step is not None:
+            self.moved += 1
+            self._step(update.execution, update.step)
+        elif update.kind == "wait" and "how" not in update.data:
+            self._wait(update.execution, update.data)
+
+    def line(self, text: str) -> None:
+        """Show a line."""
+        err(text)
+
+    def text(self, text: str) -> None:
+        """Show what a step prints: it is meant for whoever reads the results."""
+        if self.session.arguments.json or self._events:
+            self.line(clean(text))
+        else:
+            out(clean(text))
+
+    def begin(self, address: str, at: int) -> None:
+        """Be told that a step runs."""
+
+    def end(self, address: str) -> None:
+        """Be told that a step does not run any more."""
+
+    def head(self, execution: str) -> None:
+        """Name an execution before anything is said of it, once."""
+        if execution in self._shown or self._quiet:
+            return
+        self._shown.add(execution)
+        record = self.session.engine.store.execution(execution)
+        version = f" version {record.version}" if record.version not in (None, "", "0") else ""
+        parent = f", forked from {record.forked_from}" if record.forked_from else ""
+        name = paint(self.session.short(execution), "bold")
+        self.line(f"execution {name} {record.flow}{version}{parent}")
+
+    def _event(self, execution: str, entry: dict[str, Any]) -> None:
+        if self._events:
+            self.session.tell_event(entry)
+        if entry["type"] == "decided":
+            from flowengine.engines.approvals import participle
+
+            said = f"{participle(entry['choice'])} by {entry['by']}"
+            self._decided[execution, entry.get("address", "")] = said
+
+    def _step(self, execution: str, step: Observation) -> None:
+        self.head(execution)
+        place = (execution, step.address)
+        if step.status == "running":
+            self._since.setdefault(place, step.at)
+            self.begin(step.address, step.at)
+            if self._verbose:
+                self._line(step.address, "running", _shown_value(step.input))
+        elif step.status in TOLD:
+            self.end(step.address)
+            since = None if step.status == "retrying" else self._since.pop(place, step.at)
+            self._line(step.address, step.status, self._detail(place, step, since))
+
+    def _detail(self, place: tuple[str, str], step: Observation, since: int | None) -> str:
+        """Return what stands behind a status: who decided, what failed, how long it took."""
+        if step.status in ("failed", "retrying") and step.error is not None:
+            if step.status == "retrying":
+                self._since[place] = step.at
+            return one_line(f"{step.error['type']}: {step.error['message']}")
+        decided = self._decided.pop(place, None)
+        if step.status != "succeeded" or decided is not None:
+            return clean(decided or "")
+        took = duration(step.at - (since or step.at))
+        if self._verbose and step.output is not None:
+            return f"{took:8} {_shown_value(step.output)}"
+        return took
+
+    def _wait(self, execution: str, wait: WaitInfo) -> None:
+        self.head(execution)
+        place = (execution, wait["address"])
+        if place not in self._since:
+            from flowengine.kernel.times import parse_time
+
+            self._since[place] = parse_time(wait["since"])
+        self.end(wait["address"])
+        status = "uncertain" if wait["kind"] == "question" else "waiting"
+        self._line(wait["address"], status, what_for(self.session, wait))
+
+    def _line(self, address: str, status: str, detail: str) -> None:
+        shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))
+        self.line(f"  {clean(address):{ADDRESS_WIDTH}} {shown} {detail}".rstrip())
+
+
+def what_for(session: Session, wait: WaitInfo) -> str:
+    """Return in a few words what a wait is for."""
+    kind = wait["kind"]
+    if kind in ("approval", "ask", "question"):
+        noun = "approval" if kind == "approval" else "question"
+        return f"{noun} {session.short_wait(wait['id'])}"
+    signals = list(dict.fromkeys(str(one["signal"]) for one in wait.get("signals", [])))
+    parts = [f"signal {' or '.join(signals)}"] if signals else []
+    if "due" in wait:
+        parts.append(f"until {wait['due']}")
+    return clean(", ".join(parts) or kind)
+
+
+def _shown_value(value: Any) -> str:
+    from flowengine.cli.yaml_text import inline
+
+    return "" if value is None else one_line(inline(value), 120)

@@ -1,0 +1,214 @@
+"""One command at work: the engine it uses, what it shows meanwhile, how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from flowengine.cli.output import as_json, clean, duration, err, is_terminal, out, out_json, paint
+from flowengine.cli.progress import Progress
+from flowengine.engines.engine import Engine
+from flowengine.errors import NotFound
+
+if TYPE_CHECKING:
+    from flowengine.engines.flows import Flow
+    from flowengine.engines.results import Result
+
+EXIT_CODES = {
+    "succeeded": 0,
+    "failed": 1,
+    "waiting": 4,
+    "stalled": 5,
+    "cancelled": 6,
+    "running": 4,
+}
+
+
+class Session:
+    """The engine of one command line, and how its user is told.
+
+    Args:
+        arguments: Of the command line.
+        make: Make the store if there is none.
+
+    Attributes:
+        engine: The engine.
+        arguments: Of the command line.
+    """
+
+    def __init__(self, arguments: Namespace, *, make: bool = False) -> None:
+        self.arguments = arguments
+        store = arguments.store or os.environ.get("FLOWENGINE_STORE") or ".flowengine"
+        if not make and not os.path.exists(store):
+            raise NoStore(
+                f"there is no store at {store}",
+                hint="it is made by the first run; --store PATH names another one",
+            )
+        self.engine = Engine(
+            store,
+            durability=arguments.durability,
+            workdir=getattr(arguments, "workdir", None),
+            via="cli",
+            stay=60.0 if getattr(arguments, "stay", None) is None else arguments.stay,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
+
+    def command(self, *words: str) -> str:
+        """Return a command line that works when it is pasted here."""
+        import shlex
+
+        store = ["--store", self.arguments.store] if self.arguments.store else []
+        return shlex.join(["flowengine", *store, *words])
+
+    def short(self, execution: str) -> str:
+        """Return the beginning of an execution's id that is only its own."""
+        return self.engine.store.short_execution(execution)
+
+    def short_wait(self, wait: str) -> str:
+        """Return the beginning of a wait's id that is only its own."""
+        return self.engine.store.short_wait(wait)
+
+    def flow_of(self, execution: str) -> Flow:
+        """Return the flow that an execution runs, as the store keeps it.
+
+        Args:
+            execution: Full id.
+        """
+        from flowengine.engines.flows import Flow
+        from flowengine.journal.format import unpack
+
+        store = self.engine.store
+        hash = store.execution(execution).hash
+        return Flow(unpack(store.get_flow(hash)), hash)
+
+    # Driving
+
+    def drive(self, call: Callable[[], Result | None], *, ask: bool = False) -> int:
+        """Drive an execution and show it; ask what it waits for, if a person is there.
+
+        Args:
+            call: Drives it, and returns how it stands; None: nobody drives it here.
+            ask: Ask for approvals, if this is a terminal.
+
+        Returns:
+            The exit code.
+        """
+        result, _ = self.follow(call)
+        if result is None:
+            return 0
+        if ask and not self.arguments.json and is_terminal(sys.stdin) and is_terminal(sys.stderr):
+            from flowengine.cli.asking import ask_all
+
+            result = ask_all(self, result)
+        return self.finish(result)
+
+    def follow(self, call: Callable[[], Result | None]) -> tuple[Result | None, Progress]:
+        """Drive and show progress.
+
+        Args:
+            call: Drives.
+
+        Returns:
+            What the call returned, and what was seen.
+
+        Raises:
+            Interrupted: The user has stopped it; said where it is saved.
+        """
+        progress = self._progress()
+        end = self.engine.subscribe(progress)
+        try:
+            with progress:
+                result = call()
+        except KeyboardInterrupt:
+            if progress.execution is None:
+                raise Interrupted("nothing was run") from None
+            short = self.short(progress.execution)
+            raise Interrupted(
+                f"saved as {short}; to go on: {self.command('resume', short)}"
+            ) from None
+        finally:
+            end()
+        return result, progress
+
+    def _progress(self) -> Progress:
+        if not self.arguments.quiet and is_terminal(sys.stderr):
+            from flowengine.cli.live import LiveProgress
+
+            return LiveProgress(self)
+        return Progress(self)
+
+    def finish(self, result: Result) -> int:
+        """Say how an execution stands.
+
+        Args:
+            result: How it stands.
+
+        Returns:
+            The exit code.
+        """
+        code = EXIT_CODES[result.status]
+        if self.arguments.json:
+            out_json(as_object(result))
+            return code
+        if getattr(self.arguments, "events", False):
+            return code
+        if result.ended:
+            self._say_end(result)
+        elif not self.arguments.quiet or result.waits:
+            from flowengine.cli.waiting import say_waits
+
+            say_waits(self, result)
+        return code
+
+    def _say_end(self, result: Result) -> None:
+        from flowengine.cli.yaml_text import entry
+
+        if not self.arguments.quiet:
+            record = self.engine.store.execution(result.execution)
+            took = duration((record.ended_at or record.created_at) - record.created_at)
+            err(f"{paint(result.status, _colour(result.status))} in {took}")
+        if result.error is not None and result.status != "succeeded":
+            self._say_error(result)
+        for name, value in (result.outputs or {}).items():
+            out(entry(name, value))
+
+    def _say_error(self, result: Result) -> None:
+        error: Any = result.error
+        place = f" at {error['step']}" if error.get("step") else ""
+        err(f"{paint('error:', 'red')} {error['type']}{place}: {clean(error['message'])}")
+        if result.status == "failed":
+            short = self.short(result.execution)
+            err(f"  look        {self.command('show', short)}")
+            err(f"  try again   {self.command('retry', short)}")
+
+    def tell_event(self, entry: dict[str, Any]) -> None:
+        """Print one entry of the journal as a line of JSON."""
+        out(as_json(entry))
+        sys.stdout.flush()
+
+
+class NoStore(NotFound):
+    """There is no store yet, so there is nothing in it."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user has stopped the process; says what is saved, and where."""
+
+
+def as_object(result: Result) -> dict[str, Any]:
+    """Return a result as the documented JSON object."""
+    return {key: value for key, value in result._asdict().items() if key != "due"}
+
+
+def _colour(status: str) -> str | None:
+    from flowengine.cli.output import STATUS_COLOURS
+
+    return STATUS_COLOURS.get(status)

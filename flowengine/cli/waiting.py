@@ -1,0 +1,151 @@
+"""What an execution waits for, with command lines that answer it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.output import clean, err, one_line, paint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flowengine.cli.session import Session
+    from flowengine.engines.results import Result, WaitInfo
+
+NOUNS = {
+    "approval": "approval",
+    "ask": "question",
+    "question": "decision",
+    "signal": "signal",
+    "timer": "time",
+    "state": "condition",
+}
+MOST = 20
+"""Waits that are written out; the others are counted."""
+
+
+def say_waits(session: Session, result: Result) -> None:
+    """Say on standard error what an execution waits for, how to answer, and where it is saved."""
+    short = session.short(result.execution)
+    head = "stalled, it needs" if result.status == "stalled" else "waiting for"
+    if result.waits:
+        err(f"{paint(head, 'yellow')} {_counted(result.waits)}")
+    for wait in result.waits[:MOST]:
+        for line in describe(session, wait):
+            err(line)
+    if len(result.waits) > MOST:
+        more = session.command("approvals", "list", "--execution", short)
+        err(f"  … and {len(result.waits) - MOST} more: {more}")
+    if session.arguments.quiet:
+        return
+    err(f"saved as {short}; {_what_next(session, result, short)}")
+
+
+def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
+    """Yield the lines that show a wait and how to answer it.
+
+    Args:
+        session: Makes command lines.
+        wait: An open wait.
+
+    Yields:
+        Lines, indented.
+    """
+    short = session.short_wait(wait["id"])
+    yield f"  {paint(short, 'bold')}  {_title(wait)}"
+    indent = " " * (len(short) + 4)
+    if "title" in wait:
+        yield from (f"{indent}{name:10} {text}" for name, text in _facts(wait))
+    for name, words in answers(wait, short, session.short(wait["execution"])):
+        yield f"{indent}{clean(name):10} {session.command(*words)}"
+
+
+def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each way to answer a wait: what it does, and the words of the command.
+
+    Args:
+        wait: An open wait.
+        short: Its id, as short as it can be.
+        execution: That of its execution.
+
+    Yields:
+        Name and words behind `flowengine`.
+    """
+    kind = wait["kind"]
+    if kind in ("approval", "ask", "question"):
+        yield "show", ["approvals", "show", short]
+        for choice in wait.get("choices", []):
+            yield str(choice["id"]), [*_deciding(wait, choice, short), *_filled(wait, choice)]
+    elif kind == "signal":
+        for one in wait.get("signals", []):
+            to = [execution] if one.get("key") is None else ["--key", str(one["key"])]
+            yield "send", ["signal", *to, str(one["signal"]), "--data", "JSON"]
+    if kind == "timer":
+        yield "go on", ["resume", execution]
+
+
+def _deciding(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
+    """Return the shortest command that makes a choice."""
+    for command in ("approve", "reject"):
+        alike = [c for c in wait["choices"] if c.get("counts_as") == command]
+        if [choice] == alike:
+            return [command, short]
+    return ["approvals", "decide", short, "--choice", str(choice["id"])]
+
+
+def _filled(wait: WaitInfo, choice: dict[str, Any]) -> list[str]:
+    """Return what has to come with a choice."""
+    words = []
+    if choice.get("counts_as") == "approve" or wait["kind"] == "ask":
+        required: Sequence[str] = wait.get("form", {}).get("required", ())
+        words += [word for name in required for word in ("--form", f"{name}=VALUE")]
+    if choice.get("comment") == "required":
+        words += ["--comment", "TEXT"]
+    if wait["kind"] == "question" and choice["id"] == "result":
+        words += ["--value", "JSON"]
+    return words
+
+
+def _title(wait: WaitInfo) -> str:
+    if "title" in wait:
+        return one_line(wait["title"])
+    names = [
+        f"signal {one['signal']}" + ("" if one.get("key") is None else f" with key {one['key']}")
+        for one in wait.get("signals", [])
+    ]
+    if "due" in wait:
+        names.append(f"{wait['due']}" if not names else f"until {wait['due']}")
+    return clean(f"{wait['address']}: {', or '.join(names) or 'a condition on state'}")
+
+
+def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
+    if wait.get("assignees"):
+        yield "assignees", clean(", ".join(wait["assignees"]))
+    if wait.get("need", 1) > 1:
+        yield "votes", f"{len(wait.get('votes', []))} of {wait['need']}"
+    if "due" in wait:
+        yield "expires", wait["due"]
+
+
+def _counted(waits: Sequence[WaitInfo]) -> str:
+    """Return how many of which kind: `2 approvals and 1 signal`."""
+    counts = Counter(NOUNS[wait["kind"]] for wait in waits)
+    parts = [
+        noun if noun == "time" else f"{n} {noun}{'s' * (n != 1)}" for noun, n in counts.items()
+    ]
+    return " and ".join(parts)
+
+
+def _what_next(session: Session, result: Result, short: str) -> str:
+    """Say who goes on with it and when."""
+    timed = [
+        wait["due"]
+        for wait in result.waits
+        if wait["kind"] in ("timer", "signal") and "due" in wait
+    ]
+    if timed:
+        return f"to go on after {min(timed)}: {session.command('resume', short)}"
+    if result.waits:
+        return "nothing runs until then"
+    return f"to go on: {session.command('resume', short)}"
