@@ -47,7 +47,7 @@ def begin(
     """
     host.keeper.start()
     program = host.programs.of(flow.compiled, flow.hash)
-    started = _started(host, flow, inputs, id, labels, user)
+    started = _started(host, program, inputs, id, labels, user)
     data = started["execution"]
     execution = host.execution(data["id"], program, 1)
     execution.begin(new_record(program, data, started["at"], host.keeper.owner.id))
@@ -78,7 +78,7 @@ def record(
     """
     store = host.store
     program = host.programs.of(flow.compiled, flow.hash)
-    started = _started(host, flow, inputs, id, labels, user)
+    started = _started(host, program, inputs, id, labels, user)
     data, at = started["execution"], started["at"]
     new = new_record(program, data, at, None)
     state = new_state()
@@ -173,7 +173,7 @@ def new_record(
 
 def _started(
     host: Host,
-    flow: Flow,
+    program: Program,
     inputs: Mapping[str, Any],
     id: str | None,
     labels: Mapping[str, str],
@@ -181,9 +181,6 @@ def _started(
 ) -> Any:
     """Return the first event."""
     now = host.clock.now()
-    return {
-        "type": "started",
-        "at": now,
-        "inputs": check_inputs(flow.inputs, inputs, host.workdir),
-        "execution": execution_data(host, flow.compiled, now, id, labels, user),
-    }
+    execution = execution_data(host, program.compiled, now, id, labels, user)
+    checked = check_inputs(program.graph, inputs, execution, now, host.workdir)
+    return {"type": "started", "at": now, "inputs": checked, "execution": execution}

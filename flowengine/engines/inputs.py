@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.errors import InputError
+from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.linked import Graph
 from flowengine.validation import validate
 
 
 def check_inputs(
-    schemas: Mapping[str, Any], given: Mapping[str, Any], folder: str
+    graph: Graph, given: Mapping[str, Any], execution: dict[str, Any], now: int, folder: str
 ) -> dict[str, Any]:
     """Return the inputs of a flow with the defaults filled in.
 
     Args:
-        schemas: Input name → JSON Schema; one without `default` is required.
+        graph: The flow.
         given: What the caller gives.
+        execution: What computed defaults see of the execution to be.
+        now: When it starts (ms).
         folder: Where relative paths (`format: path`) are looked for.
 
     Returns:
@@ -25,22 +29,46 @@ def check_inputs(
     Raises:
         InputError: One is unknown, missing, or does not fit its schema.
     """
+    schemas = graph.flow.get("inputs", {})
     for name in given:
         if name not in schemas:
             known = ", ".join(schemas) or "none"
             raise InputError(f"there is no input '{name}'", field=name, hint=f"inputs: {known}")
-    inputs: dict[str, Any] = {}
     for name, schema in schemas.items():
-        if name in given:
-            inputs[name] = given[name]
-        elif "default" in schema:
-            inputs[name] = schema["default"]
-        else:
+        if name not in given and "default" not in schema:
             text = schema.get("description") or schema.get("title")
             hint = f"give it: -i {name}=VALUE" + (f"  ({text})" if text else "")
             raise InputError(f"input '{name}' is missing", field=name, hint=hint)
-        validate(schema, inputs[name], f"input '{name}'", folder=folder)
-    return inputs
+    inputs = _with_defaults(graph, given, execution, now)
+    for name, schema in schemas.items():
+        try:
+            validate(schema, inputs[name], f"input '{name}'", folder=folder)
+        except InputError as error:
+            error.field = f"{name}.{error.field}".rstrip(".")
+            raise
+    return {name: inputs[name] for name in schemas}
+
+
+def _with_defaults(
+    graph: Graph, given: Mapping[str, Any], execution: dict[str, Any], now: int
+) -> dict[str, Any]:
+    """Return the inputs given and the defaults of the others, first those that are constants."""
+    computed = [name for name, _ in graph.flow.get("defaults", ())]
+    inputs = dict(given)
+    for name, schema in graph.flow.get("inputs", {}).items():
+        if name not in given and name not in computed:
+            inputs[name] = schema["default"]
+    if not computed:
+        return inputs
+    from flowengine.kernel.defaults import computed_inputs
+
+    try:
+        return computed_inputs(graph, inputs, execution, now)
+    except EvaluationError as error:
+        names = " or ".join(name for name in computed if name not in given)
+        raise InputError(
+            f"a default has no value: {error.message}", field=names, hint=f"give {names} yourself"
+        ) from None
 
 
 def fill_defaults(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
