@@ -52,6 +52,8 @@ _SLOT_TYPES = {letter: type_ for letter, (_, type_) in _SCALARS.items()}
 _SLOT_TYPES.update({f"l{letter}": _T.List(type_) for letter, type_ in _SLOT_TYPES.items()})
 _LETTERS = {word: letter for letter, (word, _) in _SCALARS.items()}
 _SIZES = (8, 64, 1024)
+ROUND = 3
+"""What an evaluation by the library costs more, in a loop, than one without."""
 
 _ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _NO_VALUE = re.compile(r"""No value with name "(\w+)" found|for '(\w+)""")
@@ -180,6 +182,7 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
             except NoValue as error:
                 failures[slot] = error
         if isinstance(names, Scope):
+            names.budget.charge(ROUND)
             for value in data.values():
                 names.budget.charge_value(value)
         try:
@@ -191,7 +194,10 @@ def program(source: str, slots: dict[str, Run], shown: dict[str, str]) -> Run:
             return value
         if type(value) is str and result.type() == _T.ERROR:
             raise _reason(value, data, failures, shown)
-        return _plain(value)
+        value = _plain(value)
+        if isinstance(names, Scope):
+            names.budget.charge_value(value)
+        return value
 
     return run
 

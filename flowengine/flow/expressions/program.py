@@ -262,7 +262,11 @@ def _call(name: str, arguments: list[Tree]) -> Run:
     runs = [build(node) for node in arguments]
 
     def call(names: Names) -> Plain:
-        return function(*[run(names) for run in runs])
+        values = [run(names) for run in runs]
+        if isinstance(names, Scope) and name != "size":
+            for value in values:
+                names.budget.charge_value(value)
+        return function(*values)
 
     return call
 

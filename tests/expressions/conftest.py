@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowengine.flow.expressions import CelEvaluator, Checked, Names, Note, check
+
+SCHEMA: dict[str, Any] = {
+    "properties": {
+        "inputs": {
+            "properties": {
+                "name": {"type": "string"},
+                "count": {"type": "integer"},
+                "amount": {"type": "number"},
+                "urgent": {"type": "boolean"},
+                "note": {"type": ["string", "null"]},
+                "color": {"enum": ["red", "green", "blue"]},
+                "numbers": {"type": "array", "items": {"type": "integer"}},
+                "order": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": "string"},
+                        "lines": {
+                            "type": "array",
+                            "items": {
+                                "type": "object",
+                                "properties": {
+                                    "article": {"type": "string"},
+                                    "price": {"type": "number"},
+                                    "quantity": {"type": "integer"},
+                                },
+                            },
+                        },
+                    },
+                },
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "map": {"type": "object"},
+                "any": {},
+            }
+        },
+        "steps": {
+            "properties": {
+                "draft": {
+                    "properties": {
+                        "output": {
+                            "type": "object",
+                            "properties": {
+                                "text": {"type": "string"},
+                                "score": {"type": "number"},
+                            },
+                        },
+                        "status": {"type": "string"},
+                        "outcome": {},
+                    }
+                },
+                "fetch": {"properties": {"output": {}, "status": {"type": "string"}}},
+            },
+            "additionalProperties": False,
+        },
+        "state": {"properties": {"level": {"type": "integer"}}},
+        "now": {"type": "string", "format": "date-time"},
+        "secrets": {"properties": {"API_KEY": {"x-secret": True}}},
+    },
+}
+
+NAMES = Names(
+    SCHEMA,
+    hidden={
+        "steps.later": Note("E304", "'later' cannot have run yet", "name an earlier step"),
+        "result": Note("E301", "'result' is visible in 'output' only"),
+    },
+    uncertain={
+        "steps.draft.output": Note("W305", "'draft' may not have run", "write default(…)"),
+    },
+)
+
+VALUES: dict[str, Any] = {
+    "inputs": {
+        "name": "Ada",
+        "count": 2,
+        "amount": 3,
+        "urgent": True,
+        "note": None,
+        "color": "red",
+        "numbers": [3, 1, 2, 3],
+        "order": {
+            "id": "o-1",
+            "lines": [
+                {"article": "ink", "price": 2, "quantity": 3},
+                {"article": "pen", "price": 1.5, "quantity": 1},
+            ],
+        },
+        "labels": {"b": "x", "a": "y"},
+        "map": {"b": 1, "a": {"z": 1, "c": 2}},
+        "any": {"text": "t", "list": [1, 2], "none": None, "big": 2**70},
+    },
+    "steps": {
+        "draft": {"output": None, "status": "none", "outcome": None},
+        "fetch": {"output": {"rows": [{"a": 1}, {"a": None}, {}]}, "status": "succeeded"},
+    },
+    "state": {"level": 1},
+    "now": "2026-11-20T09:14:02Z",
+}
+
+Evaluate = Callable[..., Any]
+Complain = Callable[..., list[tuple[str, str]]]
+
+
+@pytest.fixture
+def names() -> Names:
+    return NAMES
+
+
+@pytest.fixture
+def values() -> dict[str, Any]:
+    return VALUES
+
+
+@pytest.fixture
+def evaluate() -> Evaluate:
+    """Check an expression, refuse problems, and return its value."""
+
+    def run(source: str, values: dict[str, Any] = VALUES, names: Names = NAMES) -> Any:
+        checked = check(source, names)
+        assert not [one for one in checked.problems if not one.warning], checked.problems
+        return CelEvaluator([checked.placed(3, 7)], "flow.yaml").evaluate(0, values)
+
+    return run
+
+
+@pytest.fixture
+def untyped() -> Names:
+    """The same names, nothing known of their shapes: every check is at run time."""
+    return Names({"properties": {root: {} for root in SCHEMA["properties"]}})
+
+
+@pytest.fixture
+def complain() -> Complain:
+    """Check an expression and return its problems as (code, the text marked)."""
+
+    def run(source: str, want: Any = "any", names: Names = NAMES) -> list[tuple[str, str]]:
+        checked: Checked = check(source, names, want)
+        return [
+            (problem.code, source[problem.offset : problem.offset + problem.length])
+            for problem in checked.problems
+        ]
+
+    return run

@@ -1,0 +1,331 @@
+"""F13: names and types are checked before anything runs, each problem at its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowengine.flow.expressions import Checked, Names, Note, check
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "marked", "hint"),
+    [
+        ("inputs.amout > 500", "E301", "inputs.amout", "did you mean 'inputs.amount'?"),
+        ("1 + size(inputs.nme)", "E301", "inputs.nme", "did you mean 'inputs.name'?"),
+        ("inputs.name +\n  input.name", "E301", "input", "did you mean 'inputs'?"),
+        ("steps.drft.output", "E301", "steps.drft", "did you mean 'steps.draft'?"),
+        ("steps.fetch.ouput.x", "E301", "steps.fetch.ouput", "'steps.fetch.output'"),
+        ("inputs.order.lines[0].prize", "E301", "inputs.order.lines[0].prize", "[0].price"),
+        ("inputs.order.lines.map(l, l.prize)", "E301", "l.prize", "did you mean 'l.price'?"),
+        ("inputs['amout']", "E301", "inputs['amout']", "'inputs.amount'"),
+        ("approved", "E301", "approved", "quotes"),
+        ("size", "E301", "size", "write size(…)"),
+        ("sise(inputs.name)", "E301", "sise", "'size'"),
+        ("math.flor(1.5)", "E301", "flor", "'floor'"),
+        ("map(inputs.numbers, 1)", "E301", "map", "called on a list"),
+        ("steps.later.output", "E304", "steps.later", "earlier"),
+    ],
+)
+def test_a_wrong_name_is_marked_with_a_suggestion(
+    names: Names, source: str, code: str, marked: str, hint: str
+) -> None:
+    (problem,) = check(source, names).problems
+    assert problem.code == code
+    assert source[problem.offset : problem.offset + problem.length] == marked
+    assert hint in (problem.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "marked"),
+    [
+        ("inputs.name + 1", "E311", "+"),
+        ("1 + inputs.name", "E311", "+"),
+        ("inputs.amount + 2", "E311", "+"),
+        ("inputs.count / 2.0", "E311", "/"),
+        ("inputs.urgent && inputs.name", "E311", "&&"),
+        ("!inputs.count", "E311", "!"),
+        ("inputs.name < 3", "E311", "<"),
+        ("inputs.name.contains(1)", "E311", "contains"),
+        ("now + duration('1h')", "E311", "+"),
+        ("keys(inputs.name)", "E311", "inputs.name"),
+        ("sum(inputs.map)", "E311", "inputs.map"),
+        ("range(inputs.amount)", "E311", "inputs.amount"),
+        ("json()", "E311", "json"),
+        ("default(inputs.note)", "E311", "default"),
+        ("inputs.name.first", "E311", "inputs.name.first"),
+        ("inputs.order.lines.price", "E311", "inputs.order.lines.price"),
+        ("inputs.numbers['a']", "E311", "inputs.numbers['a']"),
+        ("inputs.numbers[inputs.name]", "E311", "inputs.numbers[inputs.name]"),
+        ("inputs.numbers[-1]", "E311", "inputs.numbers[-1]"),
+        ("inputs.color == 'rot'", "E311", "'rot'"),
+        ("inputs.color in ['red', 'grün']", "E311", "'grün'"),
+        ("(inputs.urgent ? 1 : 'a') + 1", "E311", "?"),
+        ("{1: 2}", "E311", "1"),
+        ("type(inputs.any)", "E311", "type"),
+        ("string", "E311", "string"),
+        ("inputs.numbers.filter(n, n)", "E303", "n"),
+        ("inputs.count ? 1 : 2", "E303", "inputs.count"),
+        ("inputs.map.map(k, k)", "E312", "map"),
+        ("{'a': 1}.exists(k, k == 'a')", "E312", "exists"),
+        ("inputs.name.map(c, c)", "E311", "map"),
+        ("'key ' + secrets.API_KEY", "E403", "secrets.API_KEY"),
+        ("size(secrets.API_KEY)", "E403", "secrets.API_KEY"),
+        ("result.x", "E301", "result"),
+    ],
+)
+def test_operands_and_arguments_of_wrong_types_are_marked(
+    complain: Any, source: str, code: str, marked: str
+) -> None:
+    assert complain(source) == [(code, marked)]
+
+
+@pytest.mark.parametrize(
+    ("source", "marked", "hint"),
+    [
+        ("inputs.amount >", "", None),
+        ("inputs.name == 'Ada' and true", "and", "'&&'"),
+        ("inputs.name = 'Ada'", "=", "'=='"),
+        ("inputs.urgent & true", "&", "'&&'"),
+        ("'Ada", "'", "end it"),
+        ("(1 + 2", "", None),
+        ("[1, 2", "", None),
+        ("{'a' 1}", "1", None),
+        ("{'a': 1, 'a': 2}", "'a'", None),
+        ("${{ inputs.name }}", "$", "whole expression"),
+        ("inputs.map.in", "in", '["in"]'),
+        ("if(true)", "if", None),
+        ("'\\d'", "'\\d'", "r'…'"),
+        ("99999999999999999999", "99999999999999999999", None),
+        ("size(1,)", ")", None),
+        ("has(inputs)", "has", "has(inputs.name)"),
+        ("inputs.numbers.map(1, 2)", "map", ".map(x, …)"),
+        ("inputs.map.keys()", "keys", "keys(…)"),
+        ("join(inputs.numbers, ',')", "join", "x.join(…)"),
+        ("(" * 40 + "1" + ")" * 40, "(", "steps"),
+        (" + ".join(["inputs.name"] * 60), "inputs.name", "steps"),
+        (" || ".join(["true"] * 300), "||", None),
+        ("'" + "x" * 20_000 + "'", "'", "tool"),
+    ],
+)
+def test_broken_syntax_is_marked(names: Names, source: str, marked: str, hint: str | None) -> None:
+    (problem,) = check(source, names).problems
+    assert problem.code == "E302"
+    assert source[problem.offset : problem.offset + problem.length] == marked
+    assert (hint or "") in (problem.hint or "")
+
+
+def test_all_problems_are_reported_in_order(complain: Any) -> None:
+    source = "inputs.amout > 1.0 || inputs.nme == 'x' || inputs.name + 1 == 'y'"
+    assert complain(source) == [
+        ("E301", "inputs.amout"),
+        ("E301", "inputs.nme"),
+        ("E311", "+"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("inputs.urgent", None),
+        ("inputs.any", None),
+        ("inputs.name == 'x'", None),
+        ("inputs.name", "E303"),
+        ("inputs.count", "E303"),
+        ("inputs.numbers", "E303"),
+        ("null", "E303"),
+        ("'true'", "E303"),
+    ],
+)
+def test_a_condition_is_bool(complain: Any, source: str, code: str | None) -> None:
+    assert complain(source, "bool") == ([(code, source)] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("inputs.name", None),
+        ("inputs.amount", None),
+        ("inputs.urgent", None),
+        ("inputs.any", None),
+        ("timestamp(now)", None),
+        ("inputs.numbers", "E307"),
+        ("inputs.map", "E307"),
+        ("[1]", "E307"),
+        ("null", "E307"),
+        ("b'x'", "E307"),
+    ],
+)
+def test_a_part_of_a_text_is_text(complain: Any, source: str, code: str | None) -> None:
+    assert complain(source, "text") == ([(code, source)] if code else [])
+
+
+def test_list_in_a_text_suggests_json(names: Names) -> None:
+    (problem,) = check("inputs.numbers", names, "text").problems
+    assert problem.hint == "write json(…)"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "inputs.amount > 500",
+        "500 <= inputs.amount",
+        "inputs.amount == inputs.count",
+        "inputs.amount in [1, 2]",
+        "inputs.count in [1.5, 2.0]",
+        "inputs.amount > 1 && inputs.count < 2.5",
+        "inputs.name == null",
+        "null != inputs.count",
+    ],
+)
+def test_integers_compare_with_numbers_and_anything_with_null(complain: Any, source: str) -> None:
+    assert complain(source, "bool") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "warned"),
+    [
+        ("steps.draft.output", False),
+        ("steps.draft.output == null", False),
+        ("steps.draft.output.text", True),
+        ("steps.draft.output.text == 'x'", True),
+        ("default(steps.draft.output.text, '')", False),
+        ("has(steps.draft.output.text) && steps.draft.output.text == 'x'", False),
+        ("steps.draft.output != null && steps.draft.output.text == 'x'", False),
+        ("steps.draft.status == 'succeeded' && steps.draft.output.text == 'x'", False),
+        ("steps.draft.outcome == 'ok' ? steps.draft.output.score : 0.0", False),
+        ("steps.fetch.status == 'succeeded' && steps.draft.output.text == 'x'", True),
+    ],
+)
+def test_reaching_into_what_may_be_null_is_a_warning(
+    names: Names, source: str, warned: bool
+) -> None:
+    problems = check(source, names).problems
+    assert [(one.code, one.warning) for one in problems] == [("W305", True)] * warned
+
+
+@pytest.mark.parametrize(
+    ("source", "schema"),
+    [
+        ("inputs.amount", {"type": "number"}),
+        ("inputs.count + 1", {"type": "integer"}),
+        ("inputs.count > 1", {"type": "boolean"}),
+        ("inputs.order.lines[0].price", {"type": "number"}),
+        ("inputs.order.lines.map(l, l.article)", {"type": "array", "items": {"type": "string"}}),
+        ("sum(inputs.numbers)", {"type": "integer"}),
+        ("sum(inputs.order.lines.map(l, l.price))", {"type": "number"}),
+        ("keys(inputs.map)", {"type": "array", "items": {"type": "string"}}),
+        ("default(inputs.note, 'none')", {"type": "string"}),
+        ("timestamp(now)", {"type": "string", "format": "date-time"}),
+        ("inputs.labels.a", {"type": "string"}),
+        ("inputs.any.x.y", {}),
+        ("parse_json(inputs.name)", {}),
+        ("inputs.urgent ? 1 : 'a'", {}),
+    ],
+)
+def test_the_type_of_the_value_is_known(names: Names, source: str, schema: Any) -> None:
+    assert check(source, names).schema == schema
+
+
+def test_a_map_literal_has_a_closed_type(names: Names) -> None:
+    schema = check("{'who': inputs.name, 'n': inputs.count + 1}", names).schema
+    inner = Names({"properties": {"x": schema}})
+    assert check("x.n + 1", inner).problems == []
+    assert check("x.m", inner).problems[0].code == "E301"
+
+
+def test_references_are_the_paths_that_are_named(names: Names) -> None:
+    source = (
+        "inputs.order.lines.filter(l, l.price > inputs.amount).size() > 0 "
+        "&& steps.fetch.output.rows[inputs.count].a == 1 && steps.fetch.status == 'succeeded'"
+    )
+    assert check(source, names).references == [
+        ("inputs", "order", "lines"),
+        ("inputs", "amount"),
+        ("inputs", "count"),
+        ("steps", "fetch", "output", "rows"),
+        ("steps", "fetch", "status"),
+    ]
+
+
+def test_the_path_is_told_of_an_expression_that_is_one(names: Names) -> None:
+    assert check("steps.draft.output", names).path == ("steps", "draft", "output")
+    assert check("secrets.API_KEY", names) == Checked(
+        record={"node": ["path", "secrets", ["API_KEY"]], "at": [0, 0, "secrets.API_KEY"]},
+        schema={"x-secret": True},
+        references=[("secrets", "API_KEY")],
+        problems=[],
+        path=("secrets", "API_KEY"),
+    )
+    assert check("inputs.count + 1", names).path is None
+
+
+def test_the_item_of_a_loop_hides_a_name_outside(names: Names) -> None:
+    checked = check("inputs.order.lines.map(inputs, inputs.price)", names)
+    assert checked.problems == []
+    assert check("inputs.numbers.map(result, result + 1)", names).problems == []
+
+
+def test_references_in_schemas_are_followed() -> None:
+    tree = {
+        "$defs": {"node": {"type": "object", "properties": {
+            "name": {"type": "string"},
+            "children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}},
+        "$ref": "#/$defs/node",
+    }  # fmt: skip
+    names = Names({"properties": {"inputs": {"properties": {"tree": tree}}}})
+    assert check("inputs.tree.children[0].children[1].name + 'x'", names).problems == []
+    (problem,) = check("inputs.tree.children[0].nme", names).problems
+    assert problem.code == "E301"
+    kept = check("inputs.tree.children[0]", names).schema
+    again = Names({"properties": {"steps": kept}})
+    assert check("steps.children[0].name + 1", again).problems[0].code == "E311"
+
+
+@pytest.mark.parametrize("word", ["anyOf", "oneOf"])
+def test_one_of_several_shapes_needs_the_name_in_one_of_them(word: str) -> None:
+    circle = {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {}}}
+    square = {"type": "object", "properties": {"kind": {"const": "square"}, "side": {}}}
+    names = Names({"properties": {"shape": {word: [circle, square]}}})
+    assert check("shape.kind == 'circle' && shape.r > 1", names, "bool").problems == []
+    assert check("shape.sides", names).problems[0].code == "E301"
+
+
+def test_a_path_into_what_arrived_has_to_fit_every_source() -> None:
+    sources = {
+        "write": {"type": "object", "properties": {"text": {"type": "string"}, "n": {}}},
+        "rewrite": {"type": "object", "properties": {"text": {"type": "string"}}},
+    }
+    names = Names({"properties": {"join": {"properties": {"output": {"x-sources": sources}}}}})
+    assert check("join.output.text + '.'", names).problems == []
+    assert check("join.output.text + 1", names).problems[0].code == "E311"
+    (problem,) = check("join.output.n", names).problems
+    assert problem.code == "E301"
+    assert "when it comes from 'rewrite'" in problem.message
+
+
+def test_open_and_closed_maps() -> None:
+    names = Names({"properties": {
+        "open": {"properties": {"a": {}}, "additionalProperties": True},
+        "typed": {"additionalProperties": {"type": "integer"}},
+        "pattern": {"properties": {"a": {}}, "patternProperties": {"^x": {}},
+                    "additionalProperties": False},
+        "empty": {"type": "object", "properties": {}, "additionalProperties": False},
+    }})  # fmt: skip
+    assert check("open.b == typed.c + 1 || pattern.xy == 2", names).problems == []
+    assert check("empty.a", names).problems[0].code == "E301"
+
+
+def test_a_hidden_name_says_why() -> None:
+    note = Note("E308", "several arrivals are merged here", "write join.outputs")
+    names = Names({"properties": {"join": {"properties": {"outputs": {}}}}}, {"join.output": note})
+    (problem,) = check("join.output.text", names).problems
+    assert (problem.code, problem.message, problem.hint) == note
+    assert problem.length == len("join.output")
+
+
+def test_positions_count_characters_not_bytes(complain: Any) -> None:
+    assert complain("'𝒳é' + inputs.nme") == [("E301", "inputs.nme")]
+    assert complain("'𝒳é' + inputs.count") == [("E311", "+")]
+    assert complain("'a'\n  + // é\n  inputs.count") == [("E311", "+")]

@@ -1,0 +1,60 @@
+"""Conditions on constants are decided without the CEL library, and as it would decide them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowengine.flow.expressions import CelEvaluator, Names, cel, check
+from flowengine.flow.expressions.paths import NoValue
+from flowengine.flow.expressions.program import build
+from flowengine.kernel.graph import EvaluationError
+
+NAMES = Names({"properties": {"x": {}, "y": {}}})
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-3, 3),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0.0, 1.0, 2.5, -1.0]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+    st.sampled_from([[], [1], {}, {"a": 1}, b"x"]),
+)
+CONSTANTS = st.sampled_from(["0", "1", "-1", "2.5", "1.0", "'a'", "''", "true", "false", "'é'"])
+COMPARISONS = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
+
+
+@st.composite
+def conditions(draw: st.DrawFn, depth: int = 2) -> str:
+    if depth == 0 or draw(st.booleans()):
+        name, op, constant = draw(st.sampled_from("xy")), draw(COMPARISONS), draw(CONSTANTS)
+        parts = [name, op, constant] if draw(st.booleans()) else [constant, op, name]
+        return draw(st.sampled_from([" ".join(parts), name]))
+    left, right = draw(conditions(depth - 1)), draw(conditions(depth - 1))
+    return draw(st.sampled_from([f"({left}) && ({right})", f"({left}) || ({right})", f"!({left})"]))
+
+
+def outcome(run: Any) -> Any:
+    try:
+        return run()
+    except (EvaluationError, NoValue):
+        return "fails"
+
+
+@given(conditions(), VALUES, VALUES)
+def test_same_as_the_library(source: str, x: Any, y: Any) -> None:
+    record = check(source, NAMES, "bool").record
+    assert "cel" not in str(record["node"])
+    here = outcome(lambda: CelEvaluator([record], "f").evaluate(0, {"x": x, "y": y}))
+    text = source.replace("x", "y0").replace("y", "y1").replace("y10", "y0")
+    slots = {"y0": build(["path", "x", []]), "y1": build(["path", "y", []])}
+    library = cel.program(f"({text}) == true", slots, {"y0": "x", "y1": "y"})
+    there = outcome(lambda: library({"x": x, "y": y}))
+    if "&&" in source or "||" in source or "!" in source or source in "xy":
+        # A bare operand that is no bool: the library's own `==` would make it false.
+        library = cel.program(f"({text}) ? true : false", slots, {"y0": "x", "y1": "y"})
+        there = outcome(lambda: library({"x": x, "y": y}))
+    assert here == there

@@ -1,0 +1,100 @@
+"""F101: `default` takes the first that is neither null nor missing, `has` looks without touching;
+both through paths that lead over null, typed and untyped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowengine.flow.expressions import Names
+from flowengine.kernel.graph import EvaluationError
+
+OUTPUT = {"type": "object", "properties": {
+    "report": {"type": "object", "properties": {"title": {"type": "string"}}},
+    "score": {"type": "number"}}}  # fmt: skip
+STEP = {"properties": {"output": OUTPUT, "status": {"type": "string"}}}
+TYPED = Names({"properties": {"steps": {"properties": {"x": STEP}}, "inputs": {}}})
+UNTYPED = Names({"properties": {"steps": {}, "inputs": {}}})
+
+STATES: dict[str, Any] = {
+    "skipped": {"status": "skipped", "output": None},
+    "failed": {"status": "failed", "output": None},
+    "not run": {"status": "none", "output": None},
+    "truly null": {"status": "succeeded", "output": {"report": None, "score": None}},
+    "missing": {"status": "succeeded", "output": {}},
+}
+
+
+def seen(state: dict[str, Any]) -> dict[str, Any]:
+    return {"steps": {"x": state}, "inputs": {"list": [], "n": 1, "text": "t"}}
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+@pytest.mark.parametrize("names", [TYPED, UNTYPED], ids=["typed", "untyped"])
+class TestNothingThere:
+    def test_default_takes_the_next(self, evaluate: Any, names: Names, state: Any) -> None:
+        values = seen(state)
+        assert evaluate("default(steps.x.output.report.title, 'none')", values, names) == "none"
+        assert evaluate("default(steps.x.output.score, 1.5) + 1.0", values, names) == 2.5
+        assert evaluate("default(steps.x.output.report, {})", values, names) == {}
+
+    def test_has_is_false_below_it(self, evaluate: Any, names: Names, state: Any) -> None:
+        assert evaluate("has(steps.x.output.report.title)", seen(state), names) is False
+
+    def test_reaching_in_without_default_fails(
+        self, evaluate: Any, names: Names, state: Any
+    ) -> None:
+        with pytest.raises(EvaluationError, match=r"is null|has no"):
+            evaluate("steps.x.output.report.title", seen(state), names)
+        with pytest.raises(EvaluationError, match=r"is null|has no"):
+            evaluate("steps.x.output.report.title + '!'", seen(state), names)
+
+    def test_what_is_not_needed_does_not_fail(
+        self, evaluate: Any, names: Names, state: Any
+    ) -> None:
+        source = "steps.x.status == 'done' && steps.x.output.report.title + '' == 'a'"
+        assert evaluate(source, seen(state), names) is False
+        source = "steps.x.status != 'done' ? 'no' : steps.x.output.report.title"
+        assert evaluate(source, seen(state), names) == "no"
+
+
+@pytest.mark.parametrize("names", [TYPED, UNTYPED], ids=["typed", "untyped"])
+def test_a_value_that_is_there_is_taken(evaluate: Any, names: Names) -> None:
+    values = seen({"status": "succeeded", "output": {"report": {"title": ""}, "score": 0.0}})
+    assert evaluate("default(steps.x.output.report.title, 'none')", values, names) == ""
+    assert evaluate("default(steps.x.output.score, 7.0)", values, names) == 0
+    assert evaluate("default(steps.x.output.score, 7.0) + 1.0", values, names) == 1.0
+    assert evaluate("has(steps.x.output.report.title)", values, names) is True
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("default(null, null, 3)", 3),
+        ("default(null, null)", None),
+        ("default(inputs.a, inputs.b, inputs.n)", 1),
+        ("default(inputs.list[0], 'none')", "none"),
+        ("default(inputs.list[0].name, 'none')", "none"),
+        ("default(inputs.list[inputs.n].name, 'none')", "none"),
+        ("default(inputs['a-b'], 'none')", "none"),
+        ("default(parse_json('{}').a.b, 'none')", "none"),
+        ("default(parse_json('null').a, 'none')", "none"),
+        ("default(default(inputs.a, null), 'none')", "none"),
+        ("[{'a': 1}, {}].map(x, default(x.a, 0))", [1, 0]),
+        ("default(inputs.a.b, inputs.n / 0)", "error"),
+        ("default(inputs.n, inputs.n / 0)", 1),
+    ],
+)
+def test_arguments(evaluate: Any, source: str, value: Any) -> None:
+    state = seen(STATES["failed"])
+    if value == "error":
+        with pytest.raises(EvaluationError, match="divide by zero"):
+            evaluate(source, state, UNTYPED)
+    else:
+        assert evaluate(source, state, UNTYPED) == value
+
+
+def test_a_path_through_a_text_is_a_mistake_not_a_gap(evaluate: Any) -> None:
+    with pytest.raises(EvaluationError, match=r"inputs\.text is text"):
+        evaluate("default(inputs.text.a, 1)", seen(STATES["failed"]), UNTYPED)

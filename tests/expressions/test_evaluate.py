@@ -1,0 +1,224 @@
+"""What evaluation gives, and how it fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+
+from flowengine.flow.expressions import CelEvaluator, Names, check
+from flowengine.kernel.graph import EvaluationError
+
+
+def test_a_path_hands_over_what_is_stored(evaluate: Any, values: Any) -> None:
+    assert evaluate("inputs.map") is values["inputs"]["map"]
+    assert list(evaluate("inputs.map")) == ["b", "a"]
+    assert evaluate("inputs.any.big") == 2**70
+    assert type(evaluate("inputs.amount")) is int
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["inputs.x", "inputs['x']", "inputs.list[0]", "default(inputs.none, inputs.x)",
+     "true ? inputs.x : null", "[inputs.x][0]", "{'a': inputs.x}.a",
+     "inputs.list.map(x, x)[0]", "inputs.list.filter(x, x != null)[0]", "values(inputs)[2]",
+     "merge(inputs, {}).x", "flatten(inputs.list)[0]"],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [b"\x00\xff", 2**70, {"b": 1, "a": [2**65]}], ids=repr)
+def test_values_pass_through_whole(evaluate: Any, source: str, value: Any) -> None:
+    names = Names({"properties": {"inputs": {}}})
+    values = {"inputs": {"list": [value], "none": None, "x": value}}
+    found = evaluate(source, values, names)
+    assert found == value
+    assert msgpack_or_repr(found) == msgpack_or_repr(value)
+
+
+def msgpack_or_repr(value: Any) -> Any:
+    """The bytes of a value, order of keys included, where msgpack can write it."""
+    try:
+        return msgpack.packb(value)
+    except OverflowError:
+        return repr(value)
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("inputs.amount / 2.0", 1.5),
+        ("inputs.amount == 3", True),
+        ("inputs.count in [1.5, 2.0]", True),
+        ("inputs.amount > inputs.count", True),
+        ("inputs.numbers.map(n, n * 2)", [6, 2, 4, 6]),
+        ("inputs.numbers.map(n, n > 1, n * 2)", [6, 4, 6]),
+        ("inputs.numbers.filter(n, n > 2)", [3, 3]),
+        ("inputs.numbers.exists(n, n == 2)", True),
+        ("inputs.numbers.exists_one(n, n == 3)", False),
+        ("inputs.numbers.all(n, n > 1)", False),
+        ("[].all(n, n) && ![].exists(n, n)", True),
+        ("inputs.order.lines.map(l, l.price * double(l.quantity))", [6.0, 1.5]),
+        ("inputs.order.lines.filter(l, l.price > 1.7).map(l, l.article)", ["ink"]),
+        ("inputs.numbers.map(n, inputs.numbers.filter(m, m < n).size())", [2, 0, 1, 2]),
+        ("keys(inputs.map).map(k, {'key': k})", [{"key": "a"}, {"key": "b"}]),
+        ("inputs.order.lines[state.level].article", "pen"),
+        ("inputs.map == {'x': 1}", False),
+        ("inputs.map == {'a': {'c': 2, 'z': 1}, 'b': 1.0}", True),
+        ("inputs.urgent ? inputs.name : inputs.note", "Ada"),
+        ("-inputs.count - (1 - 3)", 0),
+        ("- -inputs.count", 2),
+        ("2 + 3 * 4 - 5 % 3", 12),
+        ("(2 + 3) * 4", 20),
+        ("!(inputs.urgent && false) || false", True),
+        ("1 < 2 && 2 < 3 ? 'yes' : 'no'", "yes"),
+        ("\"it's\" + ' \"so\"' + r'\\d' + '''x\ny'''", 'it\'s "so"\\dx\ny'),
+        ("b'\\x00é' + b'z'", b"\x00\xc3\xa9z"),
+        ("string(b'abc')", "abc"),
+        ("0x1F + 1", 32),
+        ("5u", 5),
+        ("inputs.map.b // the rest is a comment", 1),
+        ("{'a': 1, 'b': [1, 'x', null]}", {"a": 1, "b": [1, "x", None]}),
+        ("{inputs.name: 1, 'b': 2}", {"Ada": 1, "b": 2}),
+    ],
+)
+def test_value(evaluate: Any, untyped: Names, source: str, value: Any) -> None:
+    assert evaluate(source) == value
+    if "/ 2.0" not in source and "double" not in source and "price" not in source:
+        assert evaluate(source, names=untyped) == value
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("1 / 0", "divide by zero"),
+        ("inputs.count % 0", "modulus by zero"),
+        ("9223372036854775807 + inputs.count", "integer overflow"),
+        ("inputs.any.big + 1", "beyond 64 bits"),
+        ("inputs.any.big > 1", "beyond 64 bits"),
+        ("1.0 / 0.0", "not a finite number"),
+        ("inputs.any.none + 1", "'+' does not take"),
+        ("inputs.any.text + 1", "'+' does not take"),
+        ("inputs.any.text > 1", "'>' does not take text and an integer"),
+        ("inputs.any.none.x", "inputs.any.none is null"),
+        ("inputs.any.text.x", "inputs.any.text is text"),
+        ("inputs.any.nothing", "inputs.any has no 'nothing'"),
+        ("inputs.any.list[2]", "has 2 items; there is none at 2"),
+        ("inputs.any.list.x", "is a list; it has no 'x'"),
+        ("inputs.any.list[inputs.any.text]", "is a list"),
+        ("inputs.any['text'][0]", "is text"),
+        ("inputs.any.map(k, k)", "goes over a list, not a map; iterate keys"),
+        ("inputs.any.text.map(k, k)", "goes over a list, not text"),
+        ("inputs.any.list.filter(x, x)", "true or false; this is an integer"),
+        ("inputs.any.text ? 1 : 2", "true or false; this is text"),
+        ("inputs.any.text && inputs.urgent", "true or false; this is text"),
+        ("inputs.any.text && true", "'&&' does not take"),
+        ("int(inputs.any.text)", "cannot convert"),
+        ("inputs.name.matches(inputs.name + '(')", "regular expression"),
+        ("steps.draft.output.text + 'x'", "steps.draft.output is null"),
+    ],
+)
+def test_an_expression_without_value_says_why_and_where(
+    evaluate: Any, untyped: Names, source: str, message: str
+) -> None:
+    with pytest.raises(EvaluationError) as caught:
+        evaluate(source, names=untyped)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("flow.yaml:3:7: ")
+    assert caught.value.data == {"file": "flow.yaml", "line": 3, "column": 7, "source": source}
+
+
+def test_a_value_of_another_type_than_declared_is_an_error(evaluate: Any) -> None:
+    values = {"inputs": {"name": None, "count": 1.5, "numbers": ["a"], "urgent": "yes"}}
+    for source, message in [
+        ("inputs.name + 'x'", "inputs.name is null; declared is text"),
+        ("inputs.name == 'x'", "inputs.name is null; declared is text"),
+        ("inputs.count + 1", "where an integer was declared"),
+        ("inputs.count > 1", "inputs.count is a number; declared is an integer"),
+        ("inputs.numbers + [1]", "inputs.numbers holds items of another type"),
+        ("inputs.urgent && true", "true or false"),
+    ]:
+        with pytest.raises(EvaluationError, match=message):
+            evaluate(source, values)
+
+
+def test_one_condition_that_decides_makes_up_for_one_that_fails(evaluate: Any) -> None:
+    assert evaluate("inputs.any.none.x == 1 || inputs.urgent") is True
+    assert evaluate("inputs.any.none.x == 1 && !inputs.urgent") is False
+    assert evaluate("[0, 1].exists(n, 1 / n == 1)") is True
+    assert evaluate("[0, 1].all(n, 1 / n == 2)") is False
+    with pytest.raises(EvaluationError, match="is null"):
+        evaluate("inputs.any.none.x == 1 || !inputs.urgent")
+    with pytest.raises(EvaluationError, match="divide by zero"):
+        evaluate("[0, 1].exists(n, 1 / n == 2)")
+
+
+def test_a_condition_gives_a_bool_or_fails(names: Names, values: Any) -> None:
+    record = check("inputs.any.text", names, "bool").record
+    with pytest.raises(EvaluationError, match="a condition is true or false; this is text"):
+        CelEvaluator([record], "f").evaluate(0, values)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("a", "a"), (3, "3"), (2**70, str(2**70)), (3.0, "3"), (1250.5, "1250.5"), (0.1, "0.1"),
+     (1234567.0, "1234567"), (1e21, "1e+21"), (True, "true"), (False, "false")],
+)  # fmt: skip
+def test_text_of_a_template(value: Any, text: str) -> None:
+    assert CelEvaluator([{"node": [], "at": [1, 1]}], "f").text(value, 0) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [(None, "default"), ([1], "json"), ({}, "json"), (b"x", "json"), (float("inf"), "finite")],
+)
+def test_no_text_of_a_template(value: Any, hint: str) -> None:
+    with pytest.raises(EvaluationError, match=hint) as caught:
+        CelEvaluator([{"node": [], "at": [4, 2]}], "f.yaml").text(value, 0)
+    assert str(caught.value).startswith("f.yaml:4:2: ")
+
+
+def test_records_are_plain_data(names: Names, values: Any) -> None:
+    sources = [
+        "inputs.name", "inputs.numbers.map(n, n + 1)", "default(inputs.note, b'x')",
+        "inputs.order.lines[state.level].price > 1.0 ? {'a': 1} : {}",
+    ]  # fmt: skip
+    records = [check(source, names).placed(1, 1) for source in sources]
+    again = msgpack.unpackb(msgpack.packb(records))
+    assert again == records
+    before, after = CelEvaluator(records, "f"), CelEvaluator(again, "f")
+    for number in range(len(sources)):
+        assert before.evaluate(number, values) == after.evaluate(number, values)
+
+
+def test_paths_and_simple_conditions_need_no_library(names: Names) -> None:
+    sources = [
+        "inputs.name", "default(steps.draft.output.text, inputs.name)", "inputs.amount > 500",
+        "steps.fetch.status == 'succeeded' && !inputs.urgent", "steps.fetch.output.rows[0].a",
+        "inputs.order.lines.filter(l, l.price > 1.0).map(l, l.article)", "json(inputs.map)",
+    ]  # fmt: skip
+    records = [check(source, names).record for source in sources]
+    code = (
+        "import sys, json\n"
+        "from flowengine.flow.expressions import CelEvaluator\n"
+        "records, values = json.load(sys.stdin)\n"
+        "evaluator = CelEvaluator(records, 'f')\n"
+        "for number in range(len(records)): evaluator.evaluate(number, values)\n"
+        "print([name for name in sys.modules if 'cel_expr' in name or 'checker' in name])\n"
+    )
+    values = {
+        "inputs": {"name": "a", "amount": 1, "urgent": False, "map": {},
+                   "order": {"lines": [{"price": 2, "article": "x"}]}},
+        "steps": {"draft": {"output": None}, "fetch": {"status": "none",
+                  "output": {"rows": [{"a": 1}]}}},
+    }  # fmt: skip
+    import json
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps([records, values]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
