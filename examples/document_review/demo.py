@@ -54,6 +54,7 @@ class Demo:
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
             check=False,
         ).returncode
         if code:
@@ -91,11 +92,14 @@ def show(demo: Demo) -> None:
     edit = "--edit date=2026-11-03"
     demo.type(f"approve {ids['travel_quote.html']} {edit} {comment} --as user:ben", expected=4)
 
-    demo.say("A scan that nobody can read is refused.")
-    demo.type(f"reject {ids['invoice_scan.pdf']} --comment 'Please send it as text.'", expected=4)
-
-    demo.say("The rest at once: recorded now, gone on with later.")
+    demo.say(
+        "A scan that nobody can read is refused, the rest approved at once; both only recorded."
+    )
+    comment = "--comment 'Please send it as text.'"
+    demo.type(f"reject {ids['invoice_scan.pdf']} {comment} --no-resume")
     demo.type("approve --all --batch documents --no-resume")
+
+    demo.say("Later, one more process goes on to the end.")
     demo.type(f"resume {execution}")
 
     demo.say("The report:")
