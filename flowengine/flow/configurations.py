@@ -13,7 +13,7 @@ from jsonschema_rs import Draft202012Validator, ValidationError, ValidationError
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.json_schemas import SchemaProblem
 from flowengine.flow.models.base import Loc, listed
-from flowengine.flow.models.types import has_expression, shown
+from flowengine.flow.models.types import has_expression, is_expression, shown
 
 
 def config_problems(
@@ -31,8 +31,31 @@ def config_problems(
         What is wrong, in no order.
     """
     for error in Draft202012Validator(schema).iter_errors(value):
-        if not has_expression(error.instance):
+        constant = error.instance_path == [schema.get("x-main")]
+        if not _may_fit(error, constant):
             yield from _problems(error, _owner(schema, error), f"{kind!r}", loc)
+
+
+OF_TEXT = (
+    ValidationErrorKind.Enum,
+    ValidationErrorKind.Constant,
+    ValidationErrorKind.Pattern,
+    ValidationErrorKind.Format,
+    ValidationErrorKind.MinLength,
+    ValidationErrorKind.MaxLength,
+)
+"""What a text with expressions in it may come to fit."""
+
+
+def _may_fit(error: ValidationError, constant: bool) -> bool:
+    """Return whether a value with an expression may fit when it runs.
+
+    A text for which a bare value stands (a script, a function) is a constant.
+    """
+    value, of_text = error.instance, isinstance(error.kind, OF_TEXT)
+    return not (constant and of_text) and (
+        is_expression(value) or (of_text and has_expression(value))
+    )
 
 
 def _owner(schema: dict[str, Any], error: ValidationError) -> dict[str, Any]:

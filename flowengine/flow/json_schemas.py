@@ -127,7 +127,7 @@ def _simple(key: str, value: Any, loc: Loc) -> Iterator[SchemaProblem]:
 
 
 def _type(value: Any, loc: Loc) -> Iterator[SchemaProblem]:
-    many = isinstance(value, list)
+    many = isinstance(value, list) and value != []
     for index, one in enumerate(value if many else [value]):
         if isinstance(one, str) and one in TYPES:
             continue

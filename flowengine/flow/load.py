@@ -19,9 +19,9 @@ from pydantic.fields import FieldInfo
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.configurations import config_problems
-from flowengine.flow.diagnostics import Diagnostics, Position, did_you_mean
+from flowengine.flow.diagnostics import Diagnostics, Position, did_you_mean, nearest
 from flowengine.flow.json_schemas import SchemaProblem, schema_problems
-from flowengine.flow.models import FlowModel, Loc, Part, Step
+from flowengine.flow.models import FlowModel, Loc, Output, Part, Step
 from flowengine.flow.models.flow import Pluggable
 from flowengine.flow.models.kinds import configuration, kind_names, short_form
 from flowengine.flow.models.not_yet import not_yet, refused_keys
@@ -31,6 +31,8 @@ from flowengine.flow.source import Source
 
 VERSION = 1
 """Of the language."""
+LEFT_OUT = object()
+"""In place of what is wrong and was reported."""
 PASSES = 20
 """So many times what is wrong is left out and the rest validated again."""
 
@@ -84,6 +86,8 @@ class _Loader:
         self.unread: set[Loc] = set()
         self.parts: dict[Loc, type[Part]] = {}
         """What each mapping of the expanded data is."""
+        self.meant: dict[Loc, set[str]] = {}
+        """What misspelt keys of a mapping were most likely meant to be."""
 
     def load(self) -> FlowModel | None:
         for problem in self.source.problems:
@@ -179,38 +183,58 @@ class _Loader:
             return given
         self.parts[loc] = cls
         given = {key: one for key, one in given.items() if not key.startswith("x-")}
+        if cls is Output:
+            schema = {key: one for key, one in given.items() if key != "value"}
+            if self._refused(schema_problems(schema, loc), loc):
+                given = {key: one for key, one in given.items() if key == "value"}
+        expanded = {key: self._entry(cls, key, given, loc) for key in given}
+        self._rules(cls, given, loc)
+        expanded = {key: one for key, one in expanded.items() if one is not LEFT_OUT}
+        actions = set(cls.actions()) if issubclass(cls, Pluggable) else set()
+        if given.keys() & actions and not expanded.keys() & actions:
+            expanded.pop("with", None)  # the arguments of an action that is left out
+        return expanded
+
+    def _rules(self, cls: type[Part], given: Mapping[str, Any], loc: Loc) -> None:
+        """Report what is wrong with the keys of a mapping taken together."""
         for problem in cls.problems(given):
             place = loc if problem.key is None else (*loc, problem.key)
+            if problem.key is None and self.meant.get(loc):
+                continue  # a key that is needed may be the misspelt one
             self._error(problem.code, problem.message, place, problem.hint, key=True)
             self._drop(place)
-        fields = cls.fields_by_key()
-        expanded = {}
-        for key, one in given.items():
-            place = (*loc, key)
-            refused = not_yet(cls.__name__, key, one)
-            if refused is not None:
-                self._error("E502", f"not supported yet: {refused.what}", place, key=True)
-                self._drop(place)
-            elif key in fields:
-                expanded[key] = self._field(fields[key][1], one, place)
-            elif issubclass(cls, Pluggable) and key in kind_names(cls.PLACE):
-                self._kind(expanded, key, one, place)
-            elif cls.model_config.get("extra") == "allow" and not issubclass(cls, Pluggable):
-                expanded[key] = one
-            else:
-                self._unknown_key(cls, key, given, place)
-        return expanded
+
+    def _entry(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> Any:
+        """Return the long form of one entry of a mapping, or `LEFT_OUT` when it is reported."""
+        value, place, field = given[key], (*loc, key), cls.fields_by_key().get(key)
+        refused = not_yet(cls.__name__, key, value)
+        if refused is not None:
+            self._error("E502", f"not supported yet: {refused.what}", place, key=True)
+        elif field is not None and value is None and field[1].annotation is not Any:
+            self._error("E103", f"{key!r} has no value", place, "give one, or leave it out")
+        elif field is not None:
+            return self._field(field[1], value, place)
+        elif issubclass(cls, Pluggable) and key in kind_names(cls.PLACE):
+            return self._kind(key, value, place)
+        elif cls is Output:
+            return value
+        else:
+            self._unknown_key(cls, key, given, place)
+        self._drop(place)
+        return LEFT_OUT
 
     def _unknown_key(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> None:
         refused = refused_keys(cls.__name__)
         known = [one for one in cls.fields_by_key() if one not in refused]
         if issubclass(cls, Pluggable):
             known += kind_names(cls.PLACE)
-        hint = did_you_mean(key, [one for one in (*known, *refused) if one not in given])
+        meant = nearest(key, [one for one in (*known, *refused) if one not in given])
+        hint = f"did you mean {meant!r}?" if meant else None
         if hint is None and len(known) <= 8:
             hint = f"known are {', '.join(known)}"
         self._error("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
-        self._drop(loc)
+        if meant:
+            self.meant.setdefault(loc[:-1], set()).add(meant)
 
     def _field(self, field: FieldInfo, value: Any, loc: Loc) -> Any:
         shape = _shape(field.annotation, metadata=tuple(field.metadata))
@@ -231,35 +255,34 @@ class _Loader:
         return value
 
     def _schema(self, kind: IsSchema, value: dict[str, Any], loc: Loc) -> dict[str, Any]:
-        self._schema_errors(schema_problems(value, loc, kind.more), loc)
+        if self._refused(schema_problems(value, loc, kind.more), loc):
+            return {}
         return {key: one for key, one in value.items() if not key.startswith("x-")}
 
-    def _schema_errors(self, problems: Iterator[SchemaProblem], loc: Loc) -> None:
+    def _refused(self, problems: Iterator[SchemaProblem], loc: Loc) -> bool:
+        """Report what is wrong in a schema or configuration, and return whether anything is."""
+        good = True
         for problem in problems:
             self._error(problem.code, problem.message, problem.loc, problem.hint, key=problem.key)
+            good = False
+        if not good:
             self._drop(loc)
+        return not good
 
-    def _kind(self, expanded: dict[str, Any], key: str, value: Any, loc: Loc) -> None:
-        """Check the configuration of a step kind, and put its long form in place."""
+    def _kind(self, key: str, value: Any, loc: Loc) -> Any:
+        """Check the configuration of a step kind, and return its long form."""
         try:
             schema = configuration(key)
         except FlowEngineError as error:
             self._error("E401", error.message, loc, error.hint, key=True)
             self._drop(loc)
-            return
+            return LEFT_OUT
         value = short_form(schema, value)
         for inner, one in value.items() if isinstance(value, dict) else ():
             refused = not_yet(key, inner, one)
             if refused is not None:
                 self._error("E502", f"not supported yet: {refused.what}", (*loc, inner), key=True)
-        good = True
-        for problem in config_problems(schema, value, key, loc):
-            self._error(problem.code, problem.message, problem.loc, problem.hint, key=problem.key)
-            good = False
-        if good:
-            expanded[key] = value
-        else:
-            self._drop(loc)
+        return LEFT_OUT if self._refused(config_problems(schema, value, key, loc), loc) else value
 
     # Validating
 
@@ -281,6 +304,8 @@ class _Loader:
         if kind[0] == "E" and kind[1:].isdigit():
             self._error(kind, context["message"], loc, context["hint"], key=key)
         elif kind == "missing":
+            if loc in self.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
+                return  # it is there, and what is wrong with it has been told
             owner = self.parts.get(loc[:-1], FlowModel)
             message = f"{owner.NOUN} needs {loc[-1]!r}"
             self._error("E104", message, loc[:-1], _example(owner, str(loc[-1])), key=True)

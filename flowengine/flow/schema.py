@@ -34,6 +34,11 @@ from flowengine.flow.models.not_yet import refused_keys
 from flowengine.flow.models.types import DEFINITIONS, TARGETS, AsSchema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+LONG_OR_NOTHING = {"type": ["object", "null"]}
+"""What is not a short form."""
+TEMPLATE = {"type": "string", "pattern": r"\$\{\{"}
+"""A text with an expression in it."""
+SAID = ("description", "default", "examples")
 IGNORED: dict[str, Any] = {"^x-": {}}
 """Keys that may stand in every mapping, and mean nothing."""
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -108,8 +113,7 @@ def _std_tools() -> list[str]:
 def _or_expressions(schema: Schema) -> Schema:
     """Return the schema of arguments where each may be an expression; none is required here."""
     given = schema.get("properties", {})
-    expression = {"type": "string", "pattern": r"\$\{\{"}
-    properties = {key: {"anyOf": [one, expression]} for key, one in given.items()}
+    properties = {key: {"anyOf": [one, TEMPLATE]} for key, one in given.items()}
     return {"properties": properties}
 
 
@@ -144,7 +148,7 @@ def _part(cls: type[Part]) -> Schema:
     if cls.MAIN is None:
         return {**described, **schema}
     short = {key: value for key, value in properties[cls.MAIN].items() if key != "default"}
-    return {**described, "anyOf": [{"not": {"type": "object"}, **short}, schema]}
+    return {**described, "anyOf": [{"not": LONG_OR_NOTHING, **short}, schema]}
 
 
 def _more_properties(cls: type[Part], properties: dict[str, Schema]) -> None:
@@ -208,14 +212,14 @@ def _type(annotation: Any, metadata: tuple[Any, ...] = ()) -> Schema:
     if origin is Annotated:
         return _type(arguments[0], annotation.__metadata__)
     if origin in {Union, types.UnionType}:
-        some = [_type(one) for one in arguments if one is not type(None)]
+        some = [_type(one, metadata) for one in arguments if one is not type(None)]
         return some[0] if len(some) == 1 else {"anyOf": some}
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin is list:
         return _list(arguments[0], metadata)
     if origin is dict:
-        return _dict(*arguments)
+        return _dict(arguments[0], arguments[1], metadata)
     if isinstance(annotation, type) and issubclass(annotation, Part):
         return {"$ref": f"#/$defs/{annotation.__name__}"}
     return {"type": _PLAIN[annotation]}
@@ -224,15 +228,18 @@ def _type(annotation: Any, metadata: tuple[Any, ...] = ()) -> Schema:
 def _list(of: Any, metadata: tuple[Any, ...]) -> Schema:
     item = _type(of)
     schema = {"type": "array", "items": item}
-    for marker in metadata:
-        if hasattr(marker, "min_length"):
-            schema["minItems"] = marker.min_length
+    schema |= _least("minItems", metadata)
     single = isinstance(of, type) and issubclass(of, Part) and of.SINGLE
     return {"anyOf": [schema, item]} if single else schema
 
 
-def _dict(key: Any, value: Any) -> Schema:
-    schema: Schema = {"type": "object"}
+def _least(word: str, metadata: tuple[Any, ...]) -> Schema:
+    least = [one.min_length for one in metadata if hasattr(one, "min_length")]
+    return {word: least[0]} if least else {}
+
+
+def _dict(key: Any, value: Any, metadata: tuple[Any, ...]) -> Schema:
+    schema: Schema = {"type": "object", **_least("minProperties", metadata)}
     names = _type(key)
     if names != {"type": "string"}:
         schema["propertyNames"] = {"anyOf": [{"pattern": "^x-"}, names]}
@@ -270,21 +277,21 @@ def _kind(name: str) -> Schema:
     main = schema.pop("x-main", None)
     properties = dict(schema.get("properties", {}))
     for key, one in properties.items():
-        if one.get("type") != "string":
-            kept = {
-                word: one[word] for word in ("description", "default", "examples") if word in one
-            }
-            properties[key] = {**kept, "anyOf": [one, {"$ref": "#/$defs/Expression"}]}
+        if key != main or one.get("type") != "string":
+            kept = {word: one[word] for word in SAID if word in one}
+            filled = TEMPLATE if one.get("type") == "string" else {"$ref": "#/$defs/Expression"}
+            properties[key] = {**kept, "anyOf": [one, filled]}
         entry = refused_keys(name).get(key)
         if entry is not None and entry.allowed is not None:
-            properties[key] = {**properties[key], "allOf": [entry.allowed]}
+            examples = list(entry.allowed.values())
+            properties[key] = {**properties[key], "allOf": [entry.allowed], "examples": examples}
     schema |= {"properties": properties, "patternProperties": IGNORED}
     if main is None:
         return schema
     short = {key: one for key, one in properties[main].items() if key != "default"}
     return {
         "description": str(schema.pop("description", f"The step kind {name}.")),
-        "anyOf": [{"not": {"type": "object"}, **short}, schema],
+        "anyOf": [{"not": LONG_OR_NOTHING, **short}, schema],
     }
 
 
@@ -306,7 +313,8 @@ def _keywords(**more: Schema) -> Schema:
     ]
     properties = {key: dict(schema) for keys, schema in groups for key in keys}
     one_type: Schema = {"enum": list(TYPES)}
-    properties["type"] = {"anyOf": [one_type, {"type": "array", "items": one_type}]}
+    types_: Schema = {"type": "array", "items": one_type, "minItems": 1}
+    properties["type"] = {"anyOf": [one_type, types_]}
     properties["required"] = {"type": "array", "items": {"type": "string"}}
     properties["enum"] = {"type": "array", "minItems": 1}
     properties["$ref"] = {"type": "string", "pattern": "^#"}

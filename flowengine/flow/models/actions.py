@@ -25,6 +25,7 @@ from flowengine.flow.models.types import (
     fail,
     has_expression,
     is_expression,
+    name,
     wrong,
 )
 
@@ -306,18 +307,25 @@ def _choice_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("on_expire", "E103", message, f"use {listed(ids)}" if ids else None)
 
 
+_step_name = name("the name of a step")
+
+
 def _targets(value: Any) -> list[str] | str:
     if value == "execution":
         return "execution"
     if not isinstance(value, list) or not value:
         single = f"write 'cancel: [{value}]'" if isinstance(value, str) else None
         wrong("a list of steps, or 'execution'", value, single)
-    for one in value:
-        if not isinstance(one, str) or has_expression(one):
-            wrong("the id of a step", one)
     if "execution" in value:
         fail("E103", "'execution' cannot stand beside steps", "write 'cancel: execution'")
-    return value
+    return [_step_name(one) for one in value]
+
+
+_STEPS = {
+    "type": "array",
+    "items": {"allOf": [{"$ref": "#/$defs/StepName"}, {"not": {"const": "execution"}}]},
+    "minItems": 1,
+}
 
 
 class Cancel(Part):
@@ -333,7 +341,7 @@ class Cancel(Part):
             {
                 "anyOf": [
                     {"const": "execution"},
-                    {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                    _STEPS,
                 ]
             }
         ),

@@ -90,7 +90,7 @@ class Join(Part):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
         """Add that `late` needs a number."""
         yield from super().problems(given)
-        if "late" in given and given.get("need") in {"each", "all", "active"}:
+        if "late" in given and given.get("need") in ("each", "all", "active"):
             message = f"'late' has no meaning with 'need: {given['need']}'"
             yield Problem("late", "E103", message, "only a number of arrivals leaves late ones")
 
@@ -120,7 +120,7 @@ class MapJoin(Part):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
         """Add that `late` needs a number."""
         yield from super().problems(given)
-        if "late" in given and given.get("need") in {"all", "none"}:
+        if "late" in given and given.get("need") in ("all", "none"):
             message = f"'late' has no meaning with 'need: {given['need']}'"
             yield Problem("late", "E103", message, "only a number of items leaves late ones")
 
@@ -256,9 +256,8 @@ class Lock(Part):
     )
 
 
-_ERRORS_SCHEMA = {
-    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
-}
+_TEXT = {"$ref": "#/$defs/Text"}
+_ERRORS_SCHEMA = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
 ErrorTypes = Annotated[
     list[str], PlainValidator(one_or_many(constant_text)), AsSchema(_ERRORS_SCHEMA)
 ]
@@ -465,7 +464,11 @@ class Next(Part):
     RULES_AS_SCHEMA = (
         {
             "properties": {
-                split: {"contains": {"required": ["else"]}, "minContains": 0, "maxContains": 1}
+                split: {
+                    "contains": {"type": "object", "required": ["else"]},
+                    "minContains": 0,
+                    "maxContains": 1,
+                }
                 for split in ("all", "first")
             }
         },

@@ -20,9 +20,12 @@ class NotYet(NamedTuple):
     """The other values, as JSON Schema."""
 
 
-_NONE = {
-    "anyOf": [{"const": "none"}, {"required": ["need"], "properties": {"need": {"const": "none"}}}]
+_NEED_NONE = {
+    "type": "object",
+    "required": ["need"],
+    "properties": {"need": {"const": "none"}},
 }
+_NONE = {"anyOf": [{"const": "none"}, _NEED_NONE]}
 
 
 def _is_none(value: Any) -> bool:

@@ -53,8 +53,8 @@ CEL_WORDS = words(
     "as break const continue else for function if import let loop package namespace return var void"
     " while map filter all has exists exists_one"
 )
-NOT_BARE = ROOTS | FUNCTIONS | CEL_WORDS | words("std flow this self run action")
-"""Names that stand without a prefix are none of these."""
+NOT_BARE = (ROOTS - {"item"}) | FUNCTIONS | CEL_WORDS | words("std flow this self run action")
+"""Names that stand without a prefix are none of these; an item may say that it is `item`."""
 
 
 def fail(code: str, message: str, hint: str | None = None) -> NoReturn:
@@ -165,6 +165,13 @@ def error_type(value: Any) -> str:
     return text
 
 
+def _tool_name(value: Any) -> str:
+    text = constant_text(value)
+    if not re.fullmatch(TOOL_NAME, text):
+        wrong("the name of a tool", value)
+    return text
+
+
 def _template(value: Any) -> str:
     if not isinstance(value, str):
         quoted = isinstance(value, bool | int | float)
@@ -224,7 +231,7 @@ def _factor(value: Any) -> float:
 
 
 def _jitter(value: Any) -> str | float:
-    if value in {"full", "none"} and isinstance(value, str):
+    if value in ("full", "none"):
         return str(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         wrong("'full', 'none' or a fraction from 0 to 1", value)
@@ -244,6 +251,8 @@ def one_or_many(check: Callable[[Any], str]) -> Callable[[Any], list[str]]:
     """Return the check of one text or a list of them; it always gives a list."""
 
     def checked(value: Any) -> list[str]:
+        if value == []:
+            wrong("at least one", value)
         return [check(one) for one in value] if isinstance(value, list) else [check(value)]
 
     return checked
@@ -268,6 +277,7 @@ def schema_or_expression(schema: dict[str, Any]) -> AsSchema:
     return AsSchema({"anyOf": [schema, {"$ref": "#/$defs/Expression"}]})
 
 
+TOOL_NAME = rf"{ID}(\.[A-Za-z0-9_-]+)*"
 PERCENTAGE = r"(100|\d{1,2})%"
 
 
@@ -292,7 +302,8 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "StepName": _id_schema(),
     "Target": _id_schema(),
     "ToolId": _id_schema(frozenset({"std"})),
-    "ToolName": {"type": "string", "pattern": rf"^{ID}(\.[A-Za-z0-9_-]+)*$"},
+    "ToolName": {"type": "string", "pattern": f"^{TOOL_NAME}$"},
+    "Text": {"type": "string", "not": {"pattern": r"(^|[^$])\$\{\{"}},
     "SignalName": _id_schema(),
     "Outcome": _id_schema(NOT_OUTCOMES),
     "BareName": _id_schema(NOT_BARE),
@@ -323,9 +334,9 @@ ToolId = Annotated[
 ]
 SecretName = Annotated[str, PlainValidator(_secret_name), defined("SecretName")]
 SignalName = Annotated[str, PlainValidator(name("the name of a signal")), defined("SignalName")]
-ToolName = Annotated[str, PlainValidator(constant_text), defined("ToolName")]
+ToolName = Annotated[str, PlainValidator(_tool_name), defined("ToolName")]
 
-Text = Annotated[str, PlainValidator(constant_text), AsSchema({"type": "string"})]
+Text = Annotated[str, PlainValidator(constant_text), defined("Text")]
 """Text without expressions."""
 Template = Annotated[str, PlainValidator(_template), AsSchema({"type": "string"})]
 """Text, perhaps with expressions in it."""

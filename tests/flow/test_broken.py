@@ -1,0 +1,87 @@
+"""The corpus of broken flow files: what the report of each looks like, word for word.
+
+`broken/CODE_what.yaml` is a flow file, `CODE_what.txt` the report that `flowengine check` makes of
+it. To add a case, write the first and run
+
+    UPDATE_GOLDEN=1 pytest tests/flow/test_broken.py
+
+which writes the second; read it as the person would who made the mistake. A first line
+`# checker only: WHY` says that the JSON Schema cannot know of the error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from jsonschema_rs import Draft202012Validator
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_file
+from flowengine.flow.diagnostics import render
+from flowengine.flow.schema import flow_schema
+from flowengine.flow.source import read
+
+BROKEN = Path(__file__).parent / "broken"
+CASES = sorted(BROKEN.glob("*.yaml"))
+LOCAL = re.compile(r"error\[E10[2-6]\]")
+"""Errors that the JSON Schema can know of."""
+
+
+def report(name: str) -> str:
+    """Return what the checker says of a file of the corpus."""
+    try:
+        compiled = compile_file(name)
+    except FlowFileError as error:
+        return error.message + "\n"
+    return render(compiled.diagnostics, [read(name)]) + "\n"
+
+
+def golden(case: Path) -> str:
+    """Return the report that a case should give; empty if none is written yet."""
+    path = case.with_suffix(".txt")
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+@pytest.fixture(autouse=True)
+def in_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(BROKEN)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.stem))
+def test_a_broken_file_gives_the_golden_report(case: Path) -> None:
+    actual = report(case.name)
+
+    if os.environ.get("UPDATE_GOLDEN"):
+        case.with_suffix(".txt").write_text(actual, encoding="utf-8")
+    assert actual == golden(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.stem))
+def test_a_file_is_named_after_the_code_it_shows(case: Path) -> None:
+    code = case.stem.partition("_")[0].upper()
+
+    assert f"[{code}]: " in golden(case)
+
+
+def test_the_corpus_is_large_and_has_no_report_without_its_file() -> None:
+    reports = {path.stem for path in BROKEN.glob("*.txt")}
+
+    assert reports == {case.stem for case in CASES}
+    assert len(CASES) >= 60
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if LOCAL.search(golden(case))],
+    ids=lambda case: str(case.stem),
+)
+def test_what_can_be_seen_locally_fails_in_the_json_schema_too(case: Path) -> None:
+    source = read(case)
+    checker_only = source.line_text(1).startswith("# checker only: ")
+
+    fits = Draft202012Validator(flow_schema()).is_valid(source.data)
+
+    assert fits == checker_only

@@ -1,0 +1,312 @@
+"""The JSON Schema of flow files: current, complete, and of one mind with the checker."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema_rs import Draft202012Validator
+
+from flowengine.flow.diagnostics import Diagnostics, render
+from flowengine.flow.expanded import expanded, to_yaml
+from flowengine.flow.load import load_source
+from flowengine.flow.schema import flow_schema, schema_for
+from flowengine.flow.source import read, read_text
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = flow_schema()
+VALIDATOR = Draft202012Validator(SCHEMA)
+EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
+
+EVERYTHING = """\
+flowengine: 1
+id: everything
+version: "3"
+title: Every part of the language once
+description: For tests
+x-note: anything
+inputs:
+  amount: {type: number, exclusiveMinimum: 0, ui: {widget: money}}
+  names: {type: array, items: {type: string}, default: [], minItems: 0}
+state:
+  notes: {type: array, default: [], reducer: append}
+  best: {type: integer, default: 0, reducer: {python: "shop:best"}}
+signals:
+  paid: {key: "${{ inputs.order }}", data: {type: object}}
+secrets: {KEY: {env: KEY}, CERT: {file: /run/secrets/cert}}
+tools:
+  pay:
+    description: Pays
+    http: {method: POST, url: "https://pay.example.com", headers: {a: b}, body: "${{ args }}"}
+    args: {type: object, properties: {amount: {type: number}}, required: [amount]}
+    returns: {type: object}
+    bind: {key: "${{ secrets.KEY }}"}
+    effect: idempotent
+    idempotency_key: "${{ args.order }}"
+    retry: 3
+    timeout: 30s
+  list: {shell: [ls, "${{ args.path }}"], args: {type: object}}
+  best: {python: "shop:best"}
+defaults: {in: host, map_concurrency: 4, effect: once, on_crash: ask, retry: 5, timeout: 1m}
+limits: {activations: 5, steps: 50, duration: 30d, depth: 3, finally: 1m}
+steps:
+  - id: ask
+    approval:
+      title: Really?
+      body: ${{ inputs.reason }}
+      subject: {amount: 3}
+      edit: [amount]
+      form: {type: object, properties: {code: {type: string}}, required: [code]}
+      choices: [approve, {id: reject, comment: required, label: No, counts_as: reject}]
+      assignees: ["group:finance", "${{ inputs.boss }}"]
+      exclude: ${{ inputs.others }}
+      need: 2
+      claim: true
+      delegate: false
+      expires: 2d
+      on_expire: reject
+      remind: 8h
+      escalate: [{after: 1d, to: ["user:cfo"], replace: true}]
+      batch: all
+      attachments: []
+    set: {notes: one}
+    next: {outcome: {approve: both, else: end}}
+  - id: both
+    when: ${{ inputs.amount > 3 }}
+    parallel:
+      - {id: left, python: "shop:pay", with: {a: 1}, next: end_all}
+      - {id: right, call: pay, with: {amount: 3}, compensate: {call: list, with: {path: a}}}
+    next: {all: [work, {when: "${{ true }}", to: race}, {else: more}]}
+  - id: work
+    run: {argv: [make, "${{ inputs.target }}"], env: {A: 1}, files: {out: "*.txt"}, accept: any}
+    in: host
+    title: Work
+    retry: {attempts: 3, delay: 1s, backoff: 1.5, max_delay: 5m, jitter: none, only: [A], except: B}
+    timeout: 5m
+    deadline: ${{ inputs.limit }}
+    effect: idempotent
+    on_crash: retry
+    output: ${{ result.stdout }}
+    on_error:
+      - {type: [Timeout, ExitCode], when: "${{ error.attempt > 1 }}", next: more}
+      - {output: {a: 1}, set: {notes: two}}
+      - {compensate: true, fail: {type: A.b, message: no, data: 1, retryable: true}}
+    next: {first: [{when: "${{ output == '' }}", to: race}, {else: end}]}
+  - id: race
+    wait:
+      first:
+        - {id: paid, signal: paid, match: "${{ signal.data.ok }}", key: k, count: 2,
+           transient: true}
+        - {id: late, for: 3d}
+        - {id: over, until: "2026-11-25T09:00:00+01:00"}
+    next: {outcome: {paid: more, late: end, over: end}}
+  - id: more
+    join: {need: 1, late: queue, from: [both, race, work]}
+    map: {over: "${{ inputs.names }}", as: name, key: "${{ name }}", concurrency: 2,
+          on_item_error: wait, max_failures: 10%, join: {need: 3, late: cancel}}
+    loop: {until: "${{ true }}", max: 3, every: {delay: 1s, backoff: 2, max_delay: 1m}}
+    group:
+      - {id: get, http: {method: GET, url: "https://example.com"}, next: inner}
+      - {id: inner, wait: 15m}
+      - {id: stop, cancel: {targets: [get], as: succeeded, reason: enough}}
+      - {id: no, fail: Not this way}
+on_error: compensate
+outputs:
+  a: ${{ state.notes }}
+  b: {value: 3, type: integer}
+"""
+
+
+def test_the_file_in_schemas_is_current() -> None:
+    """`flowengine schema -o schemas/flow-1.schema.json` writes it; so does UPDATE_GOLDEN=1."""
+    path = ROOT / "schemas" / "flow-1.schema.json"
+    text = json.dumps(SCHEMA, indent=2) + "\n"
+
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_it_is_a_schema_of_draft_2020_12() -> None:
+    jsonschema_rs.meta.validate(SCHEMA)
+
+    assert SCHEMA["$schema"].endswith("2020-12/schema")
+
+
+def keys(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each key of the language with its schema, those of JSON Schemas in files aside."""
+    if isinstance(node, dict):
+        for name, one in node.get("properties", {}).items():
+            if "$ref" in one or "description" in one or not path.endswith("allOf"):
+                yield f"{path}.{name}", one
+        for name, one in node.items():
+            if name not in {"properties", "Schema", "StateSchema", "not", "if", "then"}:
+                yield from keys(one, f"{path}.{name}")
+    elif isinstance(node, list):
+        for one in node:
+            yield from keys(one, path)
+
+
+LANGUAGE = {
+    path: schema
+    for path, schema in keys(SCHEMA)
+    if "Output.anyOf." not in path or path.endswith(".value")
+    if not path.endswith((".need", ".compensate", ".to")) or "description" in schema
+    if ".allOf." not in path and ".examples" not in path
+}
+
+
+def test_every_key_says_what_it_means_with_an_example() -> None:
+    silent = [
+        path
+        for path, schema in LANGUAGE.items()
+        if not schema.get("description") or not schema.get("examples")
+        if not path.startswith(".$defs.Schema")
+        if ".kind_" not in path and "$ref" not in schema
+    ]
+
+    assert silent == []
+    assert len(LANGUAGE) > 150
+
+
+def test_examples_and_defaults_of_every_key_fit_it() -> None:
+    wrong = []
+    for path, schema in LANGUAGE.items():
+        validator = Draft202012Validator({"$defs": SCHEMA["$defs"], **schema})
+        values = [
+            *schema.get("examples", []),
+            *([schema["default"]] if "default" in schema else []),
+        ]
+        wrong += [(path, value) for value in values if not validator.is_valid(value)]
+
+    assert wrong == []
+
+
+def test_objects_are_closed() -> None:
+    """Each mapping of known keys refuses others, and lets `x-` keys stand."""
+    for name, definition in SCHEMA["$defs"].items():
+        for one in (definition, *definition.get("anyOf", ())):
+            if "properties" in one and not name.startswith("kind_"):
+                assert one["additionalProperties"] is False, name
+                assert "^x-" in one["patternProperties"], name
+
+
+def load(text: str) -> list[str]:
+    """Return what the checker finds."""
+    found = Diagnostics()
+    load_source(read_text(text), found)
+    return [f"{one.code} {one.message}" for one in found]
+
+
+def test_every_part_of_the_language_passes_both() -> None:
+    source = read_text(EVERYTHING)
+    found = Diagnostics()
+
+    model = load_source(source, found)
+
+    assert list(found) == [], render(found, [source])
+    assert model is not None
+    assert [error.message for error in VALIDATOR.iter_errors(source.data)] == []
+    assert VALIDATOR.is_valid(read_text(expanded(model)).data)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.stem))
+def test_examples_pass_both(path: Path) -> None:
+    source, found = read(path), Diagnostics()
+
+    load_source(source, found)
+
+    assert list(found) == [], render(found, [source])
+    assert [error.message for error in VALIDATOR.iter_errors(source.data)] == []
+
+
+PLACES: list[tuple[Any, ...]] = []
+
+
+def _places(node: Any, loc: tuple[Any, ...]) -> None:
+    entries = node.items() if isinstance(node, dict) else enumerate(node)
+    for step, one in entries:
+        PLACES.append((*loc, step))
+        if isinstance(one, dict | list):
+            _places(one, (*loc, step))
+
+
+_places(read_text(EVERYTHING).data, ())
+ODD: list[Any] = [None, True, 0, -1, 3, 1.5, "", "word", "3d", "a b", "${{ 1 }}", "x ${{ 1 }}"]
+ODD += [[], ["end"], [1], {}, {"id": "b"}, {"a": "b"}, {"first": []}, [[]]]
+LOCAL = {"E102", "E103", "E104", "E105", "E106", "E306", "E501", "E502"}
+CHECKER_ONLY = ("the default does not fit", "is none of the choices")
+"""Errors that need a look at two places."""
+SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}
+"""Targets inside `parallel` are looked at when the graph is compiled (`E205`)."""
+
+
+@given(place=st.sampled_from(PLACES), odd=st.sampled_from(ODD), how=st.sampled_from("rrdak"))
+def test_schema_and_checker_find_the_same_files_wrong(
+    place: tuple[Any, ...], odd: Any, how: str
+) -> None:
+    """A value replaced, dropped, added, or a key misspelt: both refuse the file, or neither."""
+    data = copy.deepcopy(read_text(EVERYTHING).data)
+    owner = data
+    for step in place[:-1]:
+        owner = owner[step]
+    if how == "d":
+        del owner[place[-1]]
+    elif how == "a" and isinstance(owner, dict):
+        owner["extra"] = odd
+    elif how == "k" and isinstance(owner, dict):
+        owner[f"{place[-1]}s"] = owner.pop(place[-1])
+    else:
+        owner[place[-1]] = odd
+
+    messages = load(to_yaml(data))
+    found = {message[:4] for message in messages}
+    if place in SCHEMA_ONLY or any(one in message for one in CHECKER_ONLY for message in messages):
+        return
+
+    assert VALIDATOR.is_valid(data) == (not found & LOCAL)
+
+
+@pytest.fixture(scope="module")
+def own() -> dict[str, Any]:
+    model = load_source(read_text(EVERYTHING), Diagnostics())
+    assert model is not None
+    return schema_for(model)
+
+
+def test_the_schema_for_a_file_knows_its_steps_tools_and_signals(own: dict[str, Any]) -> None:
+    definitions = own["$defs"]
+
+    jsonschema_rs.meta.validate(own)
+    assert {"ask", "inner", "right", "end", "end_all"} <= set(definitions["Target"]["enum"])
+    assert {"pay", "list", "std.print", "std.ask"} <= set(definitions["ToolName"]["enum"])
+    assert definitions["SignalName"]["enum"] == ["paid"]
+    assert Draft202012Validator(own).is_valid(read_text(EVERYTHING).data)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("next: more}", "next: moore}"),
+        ("call: pay", "call: payy"),
+        ("with: {amount: 3}", "with: {amount: three}"),
+        ("signal: paid", "signal: payed"),
+        ("set: {notes: one}", "set: {note: one}"),
+    ],
+)
+def test_the_schema_for_a_file_refuses_other_names(
+    own: dict[str, Any], before: str, after: str
+) -> None:
+    assert before in EVERYTHING
+    data = read_text(EVERYTHING.replace(before, after)).data
+
+    assert VALIDATOR.is_valid(data)
+    assert not Draft202012Validator(own).is_valid(data)
