@@ -1,7 +1,8 @@
 """Connections to the one SQLite file, its settings, and its errors in words.
 
-Each thread that uses a store has its own connection, which stays open. The file is in write-ahead
-log mode; what a commit survives is the pragma `synchronous` (https://sqlite.org/pragma.html):
+Each thread that uses a store has its own connection, which stays open; and a second one for what
+need not be synced by itself (`Database.preparing`). The file is in write-ahead log mode; what a
+commit survives is the pragma `synchronous` (https://sqlite.org/pragma.html):
 
 | durability | synchronous | a commit |
 |---|---|---|
@@ -59,18 +60,31 @@ class Database:
         try:
             connection: sqlite3.Connection = self._own.connection
         except AttributeError:
-            connection = self._open()
-        if connection.in_transaction:  # an interrupt came between BEGIN and what follows
-            connection.execute("ROLLBACK")
-        return connection
+            connection = self._own.connection = self._open(self._level)
+        return _settled(connection)
 
     def reading(self) -> Transaction:
         """Return a transaction that sees one state of the file throughout."""
-        return Transaction(self, "BEGIN")
+        return Transaction(self, self.connection(), "BEGIN")
 
     def writing(self) -> Transaction:
         """Return a transaction that holds the right to write from its start."""
-        return Transaction(self, "BEGIN IMMEDIATE")
+        return Transaction(self, self.connection(), "BEGIN IMMEDIATE")
+
+    def preparing(self) -> Transaction:
+        """Return a transaction whose commit need not be on the disk before a later one is.
+
+        For what a power cut makes worthless (leases: their holders died), and for what means
+        nothing until a journal refers to it (flows, references to artifacts): the log is synced in
+        order, so whatever is committed after it brings it to the disk too.
+        """
+        if self._level < _LEVELS["power"]:
+            return self.writing()
+        try:
+            connection: sqlite3.Connection = self._own.unsynced
+        except AttributeError:
+            connection = self._own.unsynced = self._open(_LEVELS["process"])
+        return Transaction(self, _settled(connection), "BEGIN IMMEDIATE")
 
     def close(self) -> None:
         """Close all connections; the store cannot be used any more."""
@@ -111,7 +125,7 @@ class Database:
                 f"the store {self.path} cannot be opened: {error.strerror or error}",
                 hint="check the permissions of the folder, or name another with --store",
             ) from None
-        connection = self._open()
+        connection = self.connection()
         try:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > len(schema.MIGRATIONS):
@@ -137,8 +151,8 @@ class Database:
         if self._level == _LEVELS["power"]:
             sync_folder(os.path.dirname(folder))
 
-    def _open(self) -> sqlite3.Connection:
-        """Open this thread's connection."""
+    def _open(self, level: int) -> sqlite3.Connection:
+        """Open a connection with a level of `synchronous`."""
         if self._closed:
             raise StoreError(f"the store {self.path} has been closed")
         try:
@@ -155,7 +169,7 @@ class Database:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
             self._use_log(connection)
-            connection.execute(f"PRAGMA synchronous = {self._level}")
+            connection.execute(f"PRAGMA synchronous = {level}")
         except sqlite3.Error as error:
             connection.close()
             raise self.explain(error) from error
@@ -164,7 +178,6 @@ class Database:
             raise
         with self._lock:
             self._all.append(connection)
-        self._own.connection = connection
         return connection
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
@@ -193,24 +206,25 @@ class Database:
 
 
 class Transaction:
-    """A transaction of this thread's connection; `with` gives the connection.
+    """A transaction; `with` gives its connection.
 
     It is committed at the end, rolled back on any exception; errors of SQLite leave it as
     `StoreError`.
 
     Args:
         database: Whose.
+        connection: One of its connections, of this thread.
         begin: The statement that starts it.
     """
 
     __slots__ = ("_begin", "_connection", "_database")
 
-    def __init__(self, database: Database, begin: str) -> None:
+    def __init__(self, database: Database, connection: sqlite3.Connection, begin: str) -> None:
         self._database = database
+        self._connection = connection
         self._begin = begin
 
     def __enter__(self) -> sqlite3.Connection:
-        self._connection = self._database.connection()
         try:
             self._connection.execute(self._begin)
         except sqlite3.Error as error:
@@ -252,6 +266,13 @@ def sync_folder(path: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _settled(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Return the connection without what an interrupt between BEGIN and the rest has left."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+    return connection
 
 
 def check_header(path: str) -> None:

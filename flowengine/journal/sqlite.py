@@ -93,7 +93,7 @@ class SqliteStore(Store):
     # -- flows
 
     def put_flow(self, hash: str, compiled: bytes) -> None:
-        with self._database.writing() as connection:
+        with self._database.preparing() as connection:
             connection.execute(sql.PUT_FLOW, (hash, compiled))
 
     def get_flow(self, hash: str) -> bytes:
@@ -108,7 +108,7 @@ class SqliteStore(Store):
         self, key: str, hash: str, sources: Sequence[tuple[str, str]], extra: bytes = b""
     ) -> None:
         files = pack([list(source) for source in sources])
-        with self._database.writing() as connection:
+        with self._database.preparing() as connection:
             connection.execute(sql.REMEMBER_SOURCE, (key, hash, files, extra))
 
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
@@ -184,7 +184,7 @@ class SqliteStore(Store):
     # -- leases
 
     def renew(self, owner: Owner, until: int) -> None:
-        with self._database.writing() as connection:
+        with self._database.preparing() as connection:
             connection.execute(sql.RENEW, (*owner, until))
 
     def holder(self, execution: str, now: int) -> Owner | None:
@@ -197,7 +197,7 @@ class SqliteStore(Store):
         return holder if holder and row[6] > now and not self._is_dead(holder) else None
 
     def acquire(self, execution: str, owner: str, now: int) -> int:
-        with self._database.writing() as connection:
+        with self._database.preparing() as connection:
             number = find_number(connection, execution)
             holder = self._living_holder(connection, number, now)
             if holder and holder.id != owner:
@@ -212,7 +212,7 @@ class SqliteStore(Store):
         return epoch
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
-        with self._database.writing() as connection:
+        with self._database.preparing() as connection:
             for execution, epoch in leases:
                 row = connection.execute(sql.NUMBER, (execution,)).fetchone()
                 if row is not None:
@@ -220,7 +220,7 @@ class SqliteStore(Store):
                 self._numbers.pop(execution, None)
 
     def retire(self, owner: str) -> None:
-        with self._database.writing() as connection:
+        with self._database.preparing() as connection:
             connection.execute(sql.RELEASE_ALL, (owner,))
             connection.execute(sql.FORGET_OWNER, (owner,))
         self._numbers.clear()
@@ -365,7 +365,7 @@ class SqliteStore(Store):
 
     def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
         with self._artifacts.incoming(content, name) as (artifact, keep):
-            with self._database.writing() as connection:
+            with self._database.preparing() as connection:
                 number = find_number(connection, execution)
                 connection.execute(sql.REFER, (artifact.sha256, number))
             keep()

@@ -20,8 +20,8 @@ from any clock that all processes of the store share (see `flowengine.journal.le
 A store object may be used from several threads.
 """
 
-from __future__ import annotations
-
+# Annotations are not postponed here: NamedTuple would compile each from its text, which makes
+# importing this module, a part of every start, half as slow again.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -546,7 +546,7 @@ class Store(Protocol):
 
     # -- artifacts
 
-    def put_artifact(self, execution: str, content: bytes | PathLike[str], name: str) -> Artifact:
+    def put_artifact(self, execution: str, content: "bytes | PathLike[str]", name: str) -> Artifact:
         """Keep a file for as long as an execution is kept.
 
         It is on disk when this returns, so an event may refer to it from then on.
@@ -563,7 +563,7 @@ class Store(Protocol):
             NotFound: There is no such execution.
         """
 
-    def artifact(self, sha256: str) -> Path:
+    def artifact(self, sha256: str) -> "Path":
         """Return where the bytes of an artifact are. They must not be changed there.
 
         Raises:
