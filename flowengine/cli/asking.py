@@ -96,10 +96,13 @@ def _next(session: Session, execution: str, left: set[str]) -> WaitInfo | None:
 
 
 def _choice(wait: WaitInfo) -> Mapping[str, Any]:
-    """Ask which choice is taken, and return it.
+    """Ask which choice is taken.
+
+    Returns:
+        The choice.
 
     Raises:
-        Left: None is.
+        Left: None.
     """
     choices: list[dict[str, Any]] = wait.get("choices", [])
     if wait["kind"] == "ask" and len(choices) == 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli import arguments as read
 from flowengine.cli.asking import edited_value
-from flowengine.cli.output import clean, err, out, out_json
+from flowengine.cli.output import clean, err, out, out_json, when
 from flowengine.cli.program import show_error
 from flowengine.cli.session import EXIT_CODES, Session, as_object
 from flowengine.errors import Conflict, FlowEngineError, UsageError
@@ -95,6 +95,7 @@ def run(arguments: Namespace, choice: str | None) -> int:
             try:
                 decision = _decide(session, wait, choice)
             except FlowEngineError as error:
+                error.message = _readable(session, wait, error.message)
                 if len(waits) == 1:
                     raise
                 show_error(error)
@@ -216,6 +217,11 @@ def _go_on(session: Session, decisions: list[Decision]) -> tuple[list[dict[str, 
             EXIT_CODES[result.status] if session.arguments.json else session.finish(result)
         )
     return objects, codes
+
+
+def _readable(session: Session, wait: WaitInfo, message: str) -> str:
+    """Return an error with the short id of the wait, and times as people read them."""
+    return when(message.replace(wait["id"], session.short_wait(wait["id"])))
 
 
 def _as_dict(decision: Decision) -> dict[str, Any]:

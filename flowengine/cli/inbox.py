@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import clean, one_line, paint, table
+from flowengine.cli.output import clean, one_line, paint, table, when
 from flowengine.cli.yaml_text import inline
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
                 session.short_wait(wait["id"]),
                 session.short(wait["execution"]),
                 clean(wait["flow"]),
-                wait["since"],
-                standing(wait) if decided else wait.get("due", "-"),
+                when(wait["since"]),
+                standing(wait) if decided else when(wait.get("due", "-")),
                 one_line(wait.get("title", wait["address"]), 80),
             ]
             for wait in waits
@@ -68,11 +68,12 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     yield f"{paint(short, 'bold')}  {paint(one_line(wait.get('title', wait['address'])), 'bold')}"
     where = f"{wait['flow']} {session.short(wait['execution'])}, step {wait['address']}"
     yield _fact("execution", where)
-    yield _fact("since", wait["since"])
-    for name, key in (("expires", "due"), ("assignees", "assignees"), ("excluded", "exclude")):
-        if wait.get(key):
-            value: Any = wait[key]  # type: ignore[literal-required]
-            yield _fact(name, ", ".join(value) if isinstance(value, list) else value)
+    yield _fact("since", when(wait["since"]))
+    if "due" in wait:
+        yield _fact("expires", when(wait["due"]))
+    for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
+        if users:
+            yield _fact(name, ", ".join(users))
     if wait.get("need", 1) > 1:
         yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
     if wait.get("body"):
@@ -80,17 +81,20 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield from (f"  {line}" for line in clean(wait["body"]).rstrip().split("\n"))
         yield ""
     yield from _subject(wait)
-    yield from _form(wait.get("form", {}))
+    is_open = wait.get("status") != "closed"
+    if is_open:
+        yield from _form(wait.get("form", {}))
     for file in wait.get("attachments", []):
         named = isinstance(file, Mapping)
         yield _fact("file", f"{file.get('name', '')}  {file.get('path', '')}" if named else file)
-    yield from _choices(wait)
+    if is_open:
+        yield from _choices(wait)
 
 
 def decision_lines(wait: WaitInfo) -> Iterator[str]:
     """Yield what was decided on a wait, and what came with it."""
     decision = wait.get("decision", {})
-    at = f" at {decision['at']}" if "at" in decision else ""
+    at = f" at {when(decision['at'])}" if "at" in decision else ""
     via = f" via {decision['via']}" if "via" in decision else ""
     yield _fact("status", f"{standing(wait)}{at}{via}")
     for key in ("comment", "form", "edits", "value"):

@@ -7,6 +7,7 @@ terminals only.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any, TextIO
 
@@ -36,6 +37,9 @@ _CONTROLS = {
     if chr(code) not in "\t\n"
 }  # fmt: skip
 """What moves the cursor, changes colours or turns the direction of writing."""
+
+
+_MILLISECONDS = re.compile(r"(T\d\d:\d\d:\d\d)\.\d{3}Z")
 
 
 class Colours:
@@ -122,6 +126,11 @@ def table(rows: list[list[str]], head: list[str]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in [head, *rows]
     ]
+
+
+def when(text: str) -> str:
+    """Return a text whose times have no milliseconds, which people do not read."""
+    return _MILLISECONDS.sub(r"\1Z", text)
 
 
 def duration(ms: float) -> str:

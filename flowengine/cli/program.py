@@ -129,8 +129,10 @@ def _run(words: list[str]) -> int:
             return 0 if {"-h", "--help"} & set(rest) else UsageError.exit_code
         name = f"{name} {rest.pop(further)}"
     if name not in COMMANDS:
-        close = _closest(name, [*COMMANDS, *FAMILIES])
-        hint = f"did you mean 'flowengine {close}'?" if close else "see: flowengine --help"
+        first = name.partition(" ")[0]
+        close = _closest(name, [words for words in COMMANDS if (" " in words) == (" " in name)])
+        place = f"flowengine {first}" if first in FAMILIES else "flowengine"
+        hint = f"did you mean 'flowengine {close}'?" if close else f"see: {place} --help"
         raise UsageError(f"there is no command '{name}'", hint=hint)
     command = load(name)
     arguments = parser_of(name, command).parse_args(rest)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from flowengine.cli.output import STATUS_COLOURS, clean, duration, err, one_line, out, paint
+from flowengine.cli.output import STATUS_COLOURS, clean, duration, err, one_line, out, paint, when
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
+    from flowengine.engines.flows import Flow
     from flowengine.engines.results import Update, WaitInfo
     from flowengine.kernel.commands import Observation
 
@@ -38,6 +39,7 @@ class Progress:
         self._shown: set[str] = set()
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}
+        self._flows: dict[str, Flow] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -108,8 +110,17 @@ class Progress:
                 self._line(step.address, "running", _shown_value(step.input))
         elif step.status in TOLD:
             self.end(step.address)
-            since = None if step.status == "retrying" else self._since.pop(place, step.at)
+            since = self._since.pop(place, None)
+            if since is None and self._is_instant(execution, step.step):
+                since = step.at
             self._line(step.address, step.status, self._detail(place, step, since))
+
+    def _is_instant(self, execution: str, step: int) -> bool:
+        """Return whether a step has nothing to wait for: it ends in the moment it begins."""
+        if execution not in self._flows:
+            self._flows[execution] = self.session.flow_of(execution)
+        spec = self._flows[execution].compiled["steps"][step]
+        return spec["action"] in ("none", "fail", "cancel") and "map" not in spec
 
     def _detail(self, place: tuple[str, str], step: Observation, since: int | None) -> str:
         """Return what stands behind a status: who decided, what failed, how long it took."""
@@ -120,7 +131,7 @@ class Progress:
         decided = self._decided.pop(place, None)
         if step.status != "succeeded" or decided is not None:
             return clean(decided or "")
-        took = duration(step.at - (since or step.at))
+        took = "" if since is None else duration(step.at - since)
         if self._verbose and step.output is not None:
             return f"{took:8} {_shown_value(step.output)}"
         return took
@@ -150,11 +161,11 @@ def what_for(session: Session, wait: WaitInfo) -> str:
     signals = list(dict.fromkeys(str(one["signal"]) for one in wait.get("signals", [])))
     parts = [f"signal {' or '.join(signals)}"] if signals else []
     if "due" in wait:
-        parts.append(f"until {wait['due']}")
+        parts.append(f"until {when(wait['due'])}")
     return clean(", ".join(parts) or kind)
 
 
 def _shown_value(value: Any) -> str:
     from flowengine.cli.yaml_text import inline
 
-    return "" if value is None else one_line(inline(value), 120)
+    return "" if value in (None, {}, []) else one_line(inline(value), 120)

@@ -107,7 +107,10 @@ class Session:
         if ask and not self.arguments.json and is_terminal(sys.stdin) and is_terminal(sys.stderr):
             from flowengine.cli.asking import ask_all
 
-            result = ask_all(self, result)
+            try:
+                result = ask_all(self, result)
+            except KeyboardInterrupt:
+                raise self._interrupted(result.execution) from None
         return self.finish(result)
 
     def follow(self, call: Callable[[], Result | None]) -> tuple[Result | None, Progress]:
@@ -130,13 +133,15 @@ class Session:
         except KeyboardInterrupt:
             if progress.execution is None:
                 raise Interrupted("nothing was run") from None
-            short = self.short(progress.execution)
-            raise Interrupted(
-                f"saved as {short}; to go on: {self.command('resume', short)}"
-            ) from None
+            raise self._interrupted(progress.execution) from None
         finally:
             end()
         return result, progress
+
+    def _interrupted(self, execution: str) -> Interrupted:
+        """Return the error that says where an execution is saved."""
+        short = self.short(execution)
+        return Interrupted(f"saved as {short}; to go on: {self.command('resume', short)}")
 
     def _progress(self) -> Progress:
         if not self.arguments.quiet and is_terminal(sys.stderr):
@@ -175,13 +180,16 @@ class Session:
             record = self.engine.store.execution(result.execution)
             took = duration((record.ended_at or record.created_at) - record.created_at)
             err(f"{paint(result.status, _colour(result.status))} in {took}")
-        if result.error is not None and result.status != "succeeded":
+        if result.error is not None:
             self._say_error(result)
         for name, value in (result.outputs or {}).items():
             out(entry(name, value))
 
     def _say_error(self, result: Result) -> None:
         error: Any = result.error
+        if result.status == "cancelled":
+            err(f"  reason      {clean(error['message'])}")
+            return
         place = f" at {error['step']}" if error.get("step") else ""
         err(f"{paint('error:', 'red')} {error['type']}{place}: {clean(error['message'])}")
         if result.status == "failed":

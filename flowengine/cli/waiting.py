@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import clean, err, one_line, paint
+from flowengine.cli.output import clean, err, one_line, paint, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,7 +115,7 @@ def _title(wait: WaitInfo) -> str:
         for one in wait.get("signals", [])
     ]
     if "due" in wait:
-        names.append(f"{wait['due']}" if not names else f"until {wait['due']}")
+        names.append(f"until {when(wait['due'])}")
     return clean(f"{wait['address']}: {', or '.join(names) or 'a condition on state'}")
 
 
@@ -125,7 +125,7 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     if wait.get("need", 1) > 1:
         yield "votes", f"{len(wait.get('votes', []))} of {wait['need']}"
     if "due" in wait:
-        yield "expires", wait["due"]
+        yield "expires", when(wait["due"])
 
 
 def _counted(waits: Sequence[WaitInfo]) -> str:
@@ -145,7 +145,7 @@ def _what_next(session: Session, result: Result, short: str) -> str:
         if wait["kind"] in ("timer", "signal") and "due" in wait
     ]
     if timed:
-        return f"to go on after {min(timed)}: {session.command('resume', short)}"
+        return f"to go on after {when(min(timed))}: {session.command('resume', short)}"
     if result.waits:
         return "nothing runs until then"
     return f"to go on: {session.command('resume', short)}"

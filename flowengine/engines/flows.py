@@ -88,8 +88,7 @@ def load_cached(store: Store, path: str) -> Flow:
     Returns:
         The flow; compiled and remembered, if it was not there.
     """
-    path = os.path.abspath(path)
-    key = f"{path}\n{_compiler()}"
+    key = f"{os.path.abspath(path)}\n{_compiler()}"
     found = store.find_source(key)
     if found is not None:
         hash, sources, warnings = found
@@ -97,6 +96,7 @@ def load_cached(store: Store, path: str) -> Flow:
             return Flow(unpack(store.get_flow(hash)), hash, unpack(warnings))
     flow, sources = _compile(path)
     store.put_flow(flow.hash, pack(flow.compiled))
+    sources = [(os.path.abspath(source), digest) for source, digest in sources]
     store.remember_source(key, flow.hash, sources, pack(flow.warnings))
     return flow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli import arguments as read
-from flowengine.cli.output import STATUS_COLOURS, clean, err, out, out_json, paint, table
+from flowengine.cli.output import STATUS_COLOURS, clean, err, out, out_json, paint, table, when
 from flowengine.cli.session import NoStore, Session
 
 HELP = "list executions, newest first"
@@ -72,8 +72,8 @@ def run(arguments: Namespace) -> int:
                 session.short(one["execution"]),
                 clean(one["flow"]),
                 one["status"],
-                one["started_at"],
-                one.get("ended_at", "-"),
+                when(one["started_at"]),
+                when(one.get("ended_at", "-")),
                 clean(" ".join(f"{name}={value}" for name, value in one["labels"].items())),
             ]
             for one in page.items

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from flowengine.cli import arguments as read
 from flowengine.cli.output import clean, err, out, out_json, paint
@@ -102,8 +103,15 @@ def load(session: Session, path: str) -> Flow:
     flow = session.engine.load(path)
     if not session.arguments.quiet:
         for warning in flow.warnings:
-            err(clean(warning))
+            err(clean(one_line_of(warning)))
     return flow
+
+
+def one_line_of(warning: Mapping[str, Any]) -> str:
+    """Return a warning of the check as one line."""
+    place = f"{warning['file']}:{warning['line']}:{warning['column']}"
+    hint = f" ({warning['hint']})" if warning["hint"] else ""
+    return f"{place}: warning[{warning['code']}]: {warning['message']}{hint}"
 
 
 def tell_host_steps(session: Session, flow: Flow) -> None:

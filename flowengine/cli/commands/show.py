@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.inbox import standing
-from flowengine.cli.output import STATUS_COLOURS, clean, duration, one_line, out, out_json, paint
+from flowengine.cli.output import (
+    STATUS_COLOURS,
+    clean,
+    duration,
+    one_line,
+    out,
+    out_json,
+    paint,
+    when,
+)
 from flowengine.cli.session import Session
 from flowengine.cli.waiting import describe
 from flowengine.cli.yaml_text import entry, inline
@@ -79,12 +88,12 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     yield f"execution   {found['execution']}"
     yield f"flow        {clean(found['flow'])}{clean(version)}"
     yield f"status      {status}"
-    yield f"started     {found['started_at']} by {clean(found['started_by'])}"
+    yield f"started     {when(found['started_at'])} by {clean(found['started_by'])}"
     if "ended_at" in found:
         took = duration(_time(found["ended_at"]) - _time(found["started_at"]))
-        yield f"ended       {found['ended_at']}, after {took}"
+        yield f"ended       {when(found['ended_at'])}, after {took}"
     if "due" in found:
-        yield f"next time   {found['due']}"
+        yield f"next time   {when(found['due'])}"
     yield f"durability  {found['durability']}"
     labels = " ".join(f"{name}={value}" for name, value in found["labels"].items())
     host = ", ".join(session.flow_of(found["execution"]).host_steps)
@@ -92,10 +101,10 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
         ("labels", labels),
         ("forked from", found["forked_from"]),
         ("parent", found["parent"]),
-        ("on the host", host),
+        ("host steps", host),
     ):
         if value:
-            yield f"{name:11} {clean(value)}"
+            yield f"{name:12}{clean(value)}"
 
 
 def _step(step: StepInfo, width: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.output import clean, err, out, out_json
+from flowengine.cli.output import clean, out, out_json, when
 from flowengine.cli.session import Session
 
 HELP = "say for each live branch what it waits for, since when, and what wakes it"
@@ -31,14 +31,12 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             out_json(reasons)
             return 0
-        if not reasons:
-            status = session.engine.result(execution).status
-            err(f"{session.short(execution)} is {status}; nothing in it is live")
         for reason in reasons:
-            out(f"{clean(reason['address'])}: {clean(reason['what'])}")
+            what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
+            out(clean(when(what)))
             for name in ("since", "due", "wakes", "command"):
                 if reason.get(name):
-                    text = str(reason[name])
+                    text = when(str(reason[name]))
                     if name == "command":
                         text = text.replace("flowengine", session.command(), 1)
                     out(f"  {name:8} {clean(text)}")

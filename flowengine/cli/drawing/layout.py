@@ -9,8 +9,8 @@ A group is laid out by itself and is then a box of that size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
