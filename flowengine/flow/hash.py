@@ -18,8 +18,10 @@ from flowengine.kernel.graph import CompiledFlow
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys of specs whose int is the number of an expression."""
-OPAQUE = frozenset({"task", "raises", "names", "named", "sources", "at"})
+OPAQUE = frozenset({"task", "raises", "names", "named", "sources"})
 """Keys of specs that hold no expressions."""
+UNORDERED = frozenset({"set", "defaults"})
+"""Keys whose pairs of name and value are evaluated as if at once, whatever their order."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits")
 """Sections that hold no numbers of expressions where they hold plain data."""
 
@@ -39,7 +41,7 @@ def structural_hash(compiled: CompiledFlow) -> str:
         if section == "steps":
             whole[section] = [_step(step, expressions) for step in content]
         elif section not in CONSTANT:
-            whole[section] = _spec(content, expressions)
+            whole[section] = _entry(section, content, expressions)
     return _digest(whole)
 
 
@@ -76,7 +78,7 @@ def _entry(key: str, node: Any, expressions: list[str]) -> Any:
         return node
     if key in CONDITIONS and isinstance(node, int):
         return expressions[node]
-    if key == "set":  # all of a `set` is written at once, whatever the order of its keys
+    if key in UNORDERED:
         return sorted([name, _spec(value, expressions)] for name, value in node)
     return _spec(node, expressions)
 

@@ -1,0 +1,195 @@
+"""The structural hash: the same for the same meaning, another for another one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_file, compile_text
+from flowengine.flow.expanded import to_yaml
+from flowengine.flow.hash import structural_hash
+from flowengine.flow.source import read
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = [
+    EXAMPLES / "hello.yaml",
+    EXAMPLES / "expense" / "expense.yaml",
+    EXAMPLES / "trip" / "trip.yaml",
+    EXAMPLES / "document_review" / "review.yaml",
+]
+HASHES = {path: compile_file(path).hash for path in FILES}
+files = st.sampled_from(FILES)
+
+Loc = tuple[str | int, ...]
+
+
+def hash_of(data: Any, path: Path) -> str:
+    """Return the hash of a flow given as data, with the modules beside a file."""
+    return compile_text(to_yaml(data), folder=path.parent).hash
+
+
+def shuffled(data: Any, random: Random) -> Any:
+    """Return data with the keys of all maps in another order."""
+    if isinstance(data, dict):
+        keys = list(data)
+        random.shuffle(keys)
+        return {key: shuffled(data[key], random) for key in keys}
+    return [shuffled(one, random) for one in data] if isinstance(data, list) else data
+
+
+@settings(deadline=None, max_examples=60)
+@given(path=files, random=st.randoms(use_true_random=False))
+def test_the_order_of_keys_does_not_matter(path: Path, random: Random) -> None:
+    assert hash_of(shuffled(read(path).data, random), path) == HASHES[path]
+
+
+@settings(deadline=None, max_examples=40)
+@given(path=files, random=st.randoms(use_true_random=False), note=st.text("ab#: '\"{}", max_size=9))
+def test_comments_blanks_quotes_and_braces_do_not_matter(
+    path: Path, random: Random, note: str
+) -> None:
+    """A file in block style with comments, and one in braces with everything quoted."""
+    data = {**read(path).data, "x-note": note}
+    lines = []
+    for line in to_yaml(data).splitlines():
+        if line[:1] not in {" ", ""} and random.random() < 0.5:
+            lines += [f"# {note}", "", f"    # {note}"]
+        lines.append(line)
+
+    block = compile_text("\n".join(lines) + "\n", folder=path.parent)
+    braces = compile_text(json.dumps(data, indent=random.choice([None, 1, 7])), folder=path.parent)
+
+    assert block.hash == braces.hash == HASHES[path]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.stem))
+def test_the_name_and_the_place_of_the_file_do_not_matter(path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    shutil.copytree(path.parent, folder)
+    moved = (folder / path.name).rename(folder / "renamed.yaml")
+
+    assert compile_file(moved).hash == HASHES[path]
+
+
+def leaves(data: Any, loc: Loc = ()) -> Iterator[Loc]:
+    """Yield the places of all scalars that mean something to an execution."""
+    if isinstance(data, dict):
+        for key, one in data.items():
+            if not key.startswith("x-") and not (key == "description" and isinstance(one, str)):
+                yield from leaves(one, (*loc, key))
+    elif isinstance(data, list):
+        for index, one in enumerate(data):
+            yield from leaves(one, (*loc, index))
+    else:
+        yield loc
+
+
+LEAVES = [(path, loc) for path in FILES for loc in leaves(read(path).data)]
+
+
+def changed(value: Any) -> Any:
+    """Return another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, str):
+        number = re.search(r"\d+", value)
+        if number:
+            return f"{value[: number.start()]}{int(number[0]) + 1}{value[number.end() :]}"
+        inner = re.fullmatch(r"\$\{\{(.*)\}\}", value, re.DOTALL)
+        return f"${{{{ [{inner[1]}][0] }}}}" if inner else f"{value}x"
+    return "something"
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(LEAVES))
+def test_any_other_value_gives_another_hash(place: tuple[Path, Loc]) -> None:
+    """Whatever is changed in a flow that still passes the checks."""
+    path, loc = place
+    data = copy.deepcopy(read(path).data)
+    owner = data
+    for step in loc[:-1]:
+        owner = owner[step]
+    owner[loc[-1]] = changed(owner[loc[-1]])
+    try:
+        after = hash_of(data, path)
+    except FlowFileError:
+        assume(False)
+
+    assert after != HASHES[path]
+
+
+def flow(steps: str) -> str:
+    return f"flowengine: 1\nid: test\nsteps:\n{steps}"
+
+
+DIFFERENT = {
+    "a step": "  - {id: a}\n  - {id: b}\n",
+    "steps the other way round": "  - {id: b}\n  - {id: a}\n",
+    "an edge": "  - {id: a, next: {all: [b, end]}}\n  - {id: b}\n",
+    "text": "  - {id: a, output: '1'}\n",
+    "an integer": "  - {id: a, output: 1}\n",
+    "a double": "  - {id: a, output: 1.0}\n",
+    "a boolean": "  - {id: a, output: true}\n",
+    "null": "  - {id: a, output: null}\n",
+    "no output": "  - {id: a}\n",
+    "an expression": "  - {id: a, output: '${{ 1 }}'}\n",
+    "a template": "  - {id: a, output: ' ${{ 1 }}!'}\n",
+    "an escaped expression": "  - {id: a, output: '$${{ 1 }}'}\n",
+    "a list": "  - {id: a, output: [expr, 0]}\n",
+    "another list": "  - {id: a, output: [0, expr]}\n",
+    "a map that looks like a place": "  - {id: a, output: {at: [1, 2]}}\n",
+    "another such map": "  - {id: a, output: {at: [1, 3]}}\n",
+    "a condition": "  - {id: a, when: '${{ true }}'}\n",
+    "another condition": "  - {id: a, when: '${{ false }}'}\n",
+    "attempts": "  - {id: a, retry: 3, call: std.print, with: {text: a}}\n",
+    "more attempts": "  - {id: a, retry: 4, call: std.print, with: {text: a}}\n",
+    "a script": "  - {id: a, run: make}\n",
+    "another script": "  - {id: a, run: make test}\n",
+    "a duration": "  - {id: a, wait: 60s}\n",
+    "the same duration in other words": "  - {id: a, wait: 1m}\n",
+}
+
+
+def test_each_of_these_flows_has_a_hash_of_its_own() -> None:
+    hashes: dict[str, str] = {}
+    for name, steps in DIFFERENT.items():
+        found = compile_text(flow(steps)).hash
+        assert found not in hashes, (name, hashes.get(found))
+        hashes[found] = name
+
+
+def test_short_and_long_forms_are_the_same_flow() -> None:
+    short = flow("  - {id: a, wait: 3d, retry: 3, next: b}\n  - {id: b}\n")
+    long = flow("  - {id: a, wait: {for: 3d}, retry: {attempts: 3}, next: {to: b}}\n  - id: b\n")
+
+    assert compile_text(short).hash == compile_text(long).hash
+
+
+def test_numbers_of_expressions_do_not_matter() -> None:
+    """They follow the order of the file, which is no part of the meaning."""
+    one: Any = {
+        "steps": [{"id": "a", "when": 0, "output": ["text", ["x", 1]], "at": [1, 2]}],
+        "expressions": [{"source": "p", "at": [1, 1]}, {"source": "q"}],
+    }
+    other: Any = {
+        "expressions": [{"source": "q", "at": [9, 9]}, {"source": "p"}],
+        "steps": [{"output": ["text", ["x", 0]], "when": 1, "id": "a"}],
+    }
+    third = copy.deepcopy(one)
+    third["steps"][0]["when"] = 1
+
+    assert structural_hash(one) == structural_hash(other)
+    assert structural_hash(one) != structural_hash(third)
