@@ -84,9 +84,7 @@ def test_pins_are_exact_name_no_place_and_cover_what_the_project_needs() -> None
         wanted += [need for need in extra if not need.startswith("flowengine[")]
     wanted += (ROOT / "requirements" / "dev.in").read_text().splitlines()[1:]
 
-    unpinned = [
-        line for line in pins if not re.fullmatch(r"[a-z0-9.-]+==[\w.]+( ; .+)?", line)
-    ]
+    unpinned = [line for line in pins if not re.fullmatch(r"[a-z0-9.-]+==[\w.]+( ; .+)?", line)]
     pinned = {line.split("==")[0] for line in pins}
     missing = {re.split(r"[\[<>=!~ ]", need, maxsplit=1)[0] for need in wanted} - pinned - {"#", ""}
 
