@@ -28,7 +28,7 @@ lint: $(READY)  ## Check format, lint, types and import contracts.
 	$(BIN)/ruff format --check --quiet
 	$(BIN)/ruff check --quiet
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 fix: $(READY)  ## Format, and repair what can be repaired.
 	$(BIN)/ruff format
