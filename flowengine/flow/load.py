@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from flowengine.errors import FlowEngineError
 from flowengine.flow.configurations import config_problems
@@ -75,6 +75,15 @@ def _shape(annotation: Any, within: str | None = None, metadata: tuple[Any, ...]
     if isinstance(annotation, type) and issubclass(annotation, Part):
         return Shape(part=annotation, within=within)
     return Shape()
+
+
+@cache
+def _shapes(cls: type[Part]) -> dict[str, Shape]:
+    """Return the shape of each field of a model, by its key."""
+    return {
+        key: _shape(info.annotation, metadata=tuple(info.metadata))
+        for key, (_, info) in cls.fields_by_key().items()
+    }
 
 
 class _Loader:
@@ -213,7 +222,7 @@ class _Loader:
         elif field is not None and value is None and field[1].annotation is not Any:
             self._error("E103", f"{key!r} has no value", place, "give one, or leave it out")
         elif field is not None:
-            return self._field(field[1], value, place)
+            return self._field(_shapes(cls)[key], value, place)
         elif issubclass(cls, Pluggable) and key in kind_names(cls.PLACE):
             return self._kind(key, value, place)
         elif cls is Output:
@@ -236,8 +245,7 @@ class _Loader:
         if meant:
             self.meant.setdefault(loc[:-1], set()).add(meant)
 
-    def _field(self, field: FieldInfo, value: Any, loc: Loc) -> Any:
-        shape = _shape(field.annotation, metadata=tuple(field.metadata))
+    def _field(self, shape: Shape, value: Any, loc: Loc) -> Any:
         if shape.part is not None and shape.part.SINGLE and shape.within == "list":
             value = value if isinstance(value, list) else [value]
         if shape.within == "list" and isinstance(value, list):
@@ -316,9 +324,9 @@ class _Loader:
     def _part_at(self, loc: Loc) -> type[Part] | None:
         """Return the model that is expected at a place."""
         owner = self.parts.get(loc[:-1])
-        field = owner.fields_by_key().get(str(loc[-1])) if owner and loc else None
-        if field is not None:
-            return _shape(field[1].annotation).part
+        shape = _shapes(owner).get(str(loc[-1])) if owner and loc else None
+        if shape is not None:
+            return shape.part
         return self._part_at(loc[:-1]) if loc and isinstance(loc[-1], int) else None
 
     def _leave_out(self, data: Any, loc: Loc, kind: str) -> bool:

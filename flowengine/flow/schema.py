@@ -29,7 +29,7 @@ from flowengine.flow.json_schemas import (
 from flowengine.flow.models import FlowModel, Output, Part, Step
 from flowengine.flow.models.base import OneOf
 from flowengine.flow.models.flow import Compensation, ParallelStep, Pluggable, Tool
-from flowengine.flow.models.kinds import configuration, kind_names
+from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
 from flowengine.flow.models.not_yet import refused_keys
 from flowengine.flow.models.types import DEFINITIONS, TARGETS, AsSchema
 
@@ -80,7 +80,7 @@ def schema_for(model: FlowModel) -> Schema:
     schema = flow_schema()
     definitions = schema["$defs"]
     ids = sorted(_ids(model.steps))
-    tools = sorted([*model.tools, *(f"std.{name}" for name in _std_tools())])
+    tools = sorted([*model.tools, *brought_tools()])
     definitions["Target"] = {"enum": [*ids, *sorted(TARGETS)]}
     definitions["StepName"] = {"enum": ids}
     definitions["SignalName"] = {"enum": sorted(model.signals)}
@@ -104,10 +104,6 @@ def _ids(steps: Iterable[Step]) -> Iterator[str]:
     for step in steps:
         yield step.id
         yield from _ids([*(step.group or ()), *(step.parallel or ()), *step.finally_])
-
-
-def _std_tools() -> list[str]:
-    return ["ask", "glob", "print", "read_file", "write_file"]
 
 
 def _or_expressions(schema: Schema) -> Schema:

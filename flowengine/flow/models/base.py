@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
@@ -69,7 +70,7 @@ class Part(BaseModel):
     @classmethod
     def fields_by_key(cls) -> dict[str, tuple[str, FieldInfo]]:
         """Return each key of the file with the name and description of its field."""
-        return {info.alias or name: (name, info) for name, info in cls.model_fields.items()}
+        return _fields_by_key(cls)
 
     @classmethod
     def short_form(cls, value: Any) -> Any:
@@ -92,3 +93,8 @@ class Part(BaseModel):
         for extra in found[1:]:
             message = f"{cls.NOUN} has {found[0]!r} and {extra!r}; only one of them can be"
             yield Problem(extra, "E103", message, f"keep one of {names}")
+
+
+@cache
+def _fields_by_key(cls: type[Part]) -> dict[str, tuple[str, FieldInfo]]:
+    return {info.alias or name: (name, info) for name, info in cls.model_fields.items()}

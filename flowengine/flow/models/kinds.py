@@ -38,6 +38,15 @@ def configuration(name: str) -> dict[str, Any]:
     return dict(registry.kind_class(name).configuration())
 
 
+def brought_tools() -> list[str]:
+    """Return the names of the tools that need no declaration, such as `std.print`."""
+    return [
+        f"{kind}.{tool}"
+        for kind in registry.kind_names()
+        for tool in registry.kind_class(kind).tools()
+    ]
+
+
 def short_form(schema: dict[str, Any], value: Any) -> Any:
     """Return the long form of a configuration that is given as a bare value."""
     main = schema.get("x-main")
