@@ -24,7 +24,10 @@ from flowengine.flow.expressions import Checked, Names, Note, check
         ("size", "E301", "size", "write size(…)"),
         ("sise(inputs.name)", "E301", "sise", "'size'"),
         ("math.flor(1.5)", "E301", "flor", "'floor'"),
-        ("map(inputs.numbers, 1)", "E301", "map", "called on a list"),
+        ("map(inputs.numbers, x, 1)", "E302", "map", "write l.map(x, …)"),
+        ("len(inputs.name)", "E301", "len", "write size(x)"),
+        ("keys(steps)", "E301", "steps", "steps.x.output"),
+        ("steps[inputs.name].output", "E301", "steps[inputs.name].output", "steps.x.output"),
         ("steps.later.output", "E304", "steps.later", "earlier"),
     ],
 )
@@ -95,7 +98,8 @@ def test_operands_and_arguments_of_wrong_types_are_marked(
         ("{'a': 1, 'a': 2}", "'a'", None),
         ("${{ inputs.name }}", "$", "whole expression"),
         ("inputs.map.in", "in", '["in"]'),
-        ("if(true)", "if", None),
+        ("if(true)", "if", "condition ? one : other"),
+        ("not inputs.urgent", "not", "'!'"),
         ("'\\d'", "'\\d'", "r'…'"),
         ("99999999999999999999", "99999999999999999999", None),
         ("size(1,)", ")", None),
@@ -196,6 +200,7 @@ def test_integers_compare_with_numbers_and_anything_with_null(complain: Any, sou
         ("steps.draft.status == 'succeeded' && steps.draft.output.text == 'x'", False),
         ("steps.draft.outcome == 'ok' ? steps.draft.output.score : 0.0", False),
         ("steps.fetch.status == 'succeeded' && steps.draft.output.text == 'x'", True),
+        ("default(steps.draft.output.text, '') + steps.draft.output.text", True),
     ],
 )
 def test_reaching_into_what_may_be_null_is_a_warning(

@@ -97,7 +97,7 @@ def test_value(evaluate: Any, untyped: Names, source: str, value: Any) -> None:
         ("inputs.any.big + 1", "beyond 64 bits"),
         ("inputs.any.big > 1", "beyond 64 bits"),
         ("1.0 / 0.0", "not a finite number"),
-        ("inputs.any.none + 1", "'+' does not take"),
+        ("inputs.any.none + 1", "'+' does not take values of these types: inputs.any.none is null"),
         ("inputs.any.text + 1", "'+' does not take"),
         ("inputs.any.text > 1", "'>' does not take text and an integer"),
         ("inputs.any.none.x", "inputs.any.none is null"),

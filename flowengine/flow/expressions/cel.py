@@ -259,7 +259,8 @@ def _reason(
         return NoValue("an integer is beyond 64 bits")
     if "cannot be interpreted as an integer" in report:
         return NoValue("a number with a fraction stands where an integer was declared")
-    return NoValue(_in_words(_bare(report)))
+    operands = [f"{shown[slot]} is {name_of(value)}" for slot, value in data.items()]
+    return NoValue(_in_words(_bare(report), ", ".join(operands)))
 
 
 def _wrong_value(slot: str, value: Plain, shown: str, report: str) -> NoValue:
@@ -285,8 +286,8 @@ def _bare(report: str) -> str:
     return match[1] if match else report
 
 
-def _in_words(report: str) -> str:
-    """Return a report of the library in words."""
+def _in_words(report: str, operands: str) -> str:
+    """Return a report of the library in words; `operands` tells what the slots hold."""
     match = re.fullmatch(r'Key not found in map : "?(.*?)"?', report)
     if match:
         return f"a map has no '{match[1]}'"
@@ -295,7 +296,8 @@ def _in_words(report: str) -> str:
         return f"a list has {match[2]} items; there is none at {match[1]}"
     match = re.match(r"No matching overloads found : (?:\(\w*\)\.)?(\S+?)(?:\(|$)", report)
     if match:
-        return f"{operator_words(match[1])} does not take values of these types"
+        why = f": {operands}" if operands else ""
+        return f"{operator_words(match[1])} does not take values of these types{why}"
     if "SELECT to non-message" in report:
         return "a path leads into a value that is no map"
     return report

@@ -11,6 +11,7 @@ from flowengine.flow.expressions.interface import Checked, Names, Path, Problem,
 from flowengine.flow.expressions.names import Segment
 from flowengine.flow.expressions.program import Tree
 from flowengine.flow.expressions.signatures import (
+    ELSEWHERE,
     MACROS,
     METHODS,
     NAMESPACES,
@@ -233,8 +234,7 @@ class _Check:
     def _null_test(self, node: Any) -> Typed:
         operand = node.right if _is_null(node.left) else node.left
         typed = self.value(operand)
-        if typed.node[0] == "path":
-            self.tested.add(".".join(str(key) for key in (typed.node[1], *typed.node[2])))
+        self.tested.add(_dotted(typed.node))
         return Typed(["null", typed.node, node.op == "=="], types.BOOL)
 
     # Paths
@@ -249,6 +249,9 @@ class _Check:
             return self._inside(base, pure, keys, rest, lenient)
         if not self._visible(base):
             return self._unknown_name(base)
+        if base.name == "steps" and not (pure and isinstance(pure[0].key, str)):
+            self.report("E301", node, "'steps' alone is no value", "name a step: steps.x.output")
+            return UNKNOWN
         found = naming.follow(self.names, base.name, pure)
         if base.name not in self.local:
             self.references.setdefault(naming.reference(base.name, pure))
@@ -283,7 +286,6 @@ class _Check:
     def _lead_through(self, value: str, node: Node, lenient: bool) -> None:
         """Note that a path leads through a value that may be null."""
         if lenient:
-            self.tested.add(value)
             return
         note = self.names.uncertain[value]
         length = max(self._end_of_line(node) - node.start, 1)
@@ -358,7 +360,11 @@ class _Check:
         known = NAMESPACES.get(space, SIGNATURES.keys() | STANDARD | TIME_PARTS)
         hint = naming.suggestion(node.name, sorted(known))
         if node.name in MACROS:
-            hint = f"{node.name}() is called on a list: write l.{node.name}(x, …)"
+            self.report("E302", node, f"{node.name}() is called on a list",
+                        f"write l.{node.name}(x, …)")  # fmt: skip
+            return False
+        if node.name in ELSEWHERE:
+            hint = f"write {ELSEWHERE[node.name]}"
         self.report("E301", node, f"there is no function '{node.name}'", hint)
         for part in (*node.args, *([node.target] if node.target and not space else [])):
             self.value(part)
@@ -368,7 +374,10 @@ class _Check:
         if len(node.args) != 1 or not isinstance(node.args[0], (Select, Index)):
             self.report("E302", node, "has() takes one path", "write has(inputs.name)")
             return UNKNOWN
-        return Typed(["has", self.value(node.args[0], lenient=True).node], types.BOOL)
+        typed = self.value(node.args[0], lenient=True)
+        dotted = _dotted(typed.node)
+        self.tested.update(one for one in self.names.uncertain if dotted.startswith(f"{one}."))
+        return Typed(["has", typed.node], types.BOOL)
 
     def _own_function(self, node: Call, signature: Signature) -> Typed:
         arguments = [*([node.target] if node.target else []), *node.args]
@@ -525,6 +534,11 @@ def _chain(node: Node) -> tuple[Node, list[Node]]:
         rest.append(node)
         node = node.base
     return node, rest[::-1]
+
+
+def _dotted(node: Tree) -> str:
+    """Return a path as it stands in `Names.uncertain`."""
+    return ".".join(map(str, [node[1], *node[2]])) if node[0] == "path" else ""
 
 
 def _is_null(node: Node) -> bool:

@@ -13,6 +13,9 @@ _OVERLOAD = re.compile(r"found no matching overload for '(.+)' applied to '(.*)'
 _METHOD = re.compile(r"(.*)\.\((.*)\)")
 _COMPARISONS = frozenset(["==", "!=", "<", "<=", ">", ">=", "in"])
 _NUMBERS = frozenset(["int", "double", "uint"])
+_TIMES = frozenset([
+    "timestamp", "google.protobuf.Timestamp", "duration", "google.protobuf.Duration"
+])  # fmt: skip
 _WORDS = {
     "int": "an integer",
     "uint": "an unsigned integer",
@@ -122,13 +125,18 @@ def in_words(complaint: Complaint, node: Node) -> Wording:
     """
     message = complaint.message
     if "recursion" in message:
-        text = f"the expression is nested more than {MAX_DEPTH} levels deep"
-        return Wording("E302", node, text, "compute parts of it in steps of their own")
+        text = f"the expression has more than {MAX_DEPTH} levels, or operators in a row"
+        hint = "compute parts of it in steps of their own, or join() a list of texts"
+        return Wording("E302", node, text, hint)
     match = _OVERLOAD.search(message)
     if match is None:
         code = "E302" if "yntax" in message or "literal" in message else "E311"
         return Wording(code, node, message, None)
     types = _operands(complaint)
+    if match[1] == "_?_:_":
+        both = " and ".join(map(_word, types[1:]))
+        text = f"the values of '?:' have different types: {both}"
+        return Wording("E311", node, text, "write dyn(…) around one of them")
     shown = " and ".join(map(_word, types)) or "nothing"
     name = operator_words(match[1])
     return Wording("E311", node, f"{name} does not take {shown}", _hint(match[1], types))
@@ -137,13 +145,11 @@ def in_words(complaint: Complaint, node: Node) -> Wording:
 def _hint(operator: str, types: list[str]) -> str | None:
     """Return how operands of these types can be put together."""
     kinds = set(types)
-    if operator == "_?_:_":
-        return "both values of '?:' have the same type; write dyn(…) around one of them"
     if len(types) == 2 and kinds <= _NUMBERS and "double" in kinds:
         return "make both numbers: write 2.0 for 2, or double(n)"
     if operator == "_+_" and "string" in kinds and kinds & (_NUMBERS | {"bool"}):
         return "write string(…) around what is no text"
-    if "string" in kinds and kinds & {"timestamp", "google.protobuf.Timestamp"}:
+    if "string" in kinds and kinds & _TIMES:
         return "write timestamp(…) around the text"
     if "string" in kinds and kinds & _NUMBERS:
         return "write int(…) or double(…) around the text, or quotes around the number"

@@ -105,6 +105,16 @@ STANDARD = frozenset([
 ])  # fmt: skip
 """Functions that the library has."""
 
+ELSEWHERE = {
+    "coalesce": "default(a, b)", "concat": "a + b", "count": "size(x)", 
+    "float": "double(x)", "items": "entries(m)", "len": "size(x)", "length": "size(x)",
+    "lower": "x.lowerAscii()", "not": "'!'", "now": "now, without brackets", "str": "string(x)",
+    "strip": "x.trim()", "toLower": "x.lowerAscii()", "toLowerCase": "x.lowerAscii()",
+    "toString": "string(x)", "toUpper": "x.upperAscii()", "toUpperCase": "x.upperAscii()",
+    "upper": "x.upperAscii()",
+}  # fmt: skip
+"""What functions of other languages are called here."""
+
 NAMESPACES = {
     "math": frozenset([
         "abs", "bitAnd", "bitNot", "bitOr", "bitShiftLeft", "bitShiftRight", "bitXor", "ceil",

@@ -38,7 +38,15 @@ _ESCAPE = re.compile(
 )
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _RELATIONS = frozenset(["<", "<=", ">=", ">", "==", "!=", "in"])
-_WORD_OPERATORS = {"and": "&&", "or": "||", "not": "!", "is": "=="}
+_INSTEAD = {
+    "and": "write '&&'",
+    "or": "write '||'",
+    "not": "write '!'",
+    "is": "write '=='",
+    "if": "write 'condition ? one : other'",
+    "for": "write 'l.map(x, …)'",
+}
+"""What words of other languages are in CEL."""
 
 
 class ExpressionSyntaxError(ValueError):
@@ -227,7 +235,7 @@ def _end_of_string(source: str, match: re.Match[str]) -> int:
         "the string that begins here does not end",
         match.start(),
         1,
-        f"end it with {quote}",
+        f"end it with {quote}; inside it a quote is written \\{quote[0]}",
     )
 
 
@@ -243,15 +251,7 @@ class _Parser:
         node = self.expression()
         token = self.peek()
         if token.kind != "end":
-            hint = None
-            if token.text in _WORD_OPERATORS:
-                hint = f"write '{_WORD_OPERATORS[token.text]}'"
-            raise ExpressionSyntaxError(
-                f"'{token.text}' was not expected here",
-                token.start,
-                len(token.text),
-                hint,
-            )
+            raise self.unexpected(f"'{token.text}' was not expected here")
         return node
 
     def peek(self) -> _Token:
@@ -271,9 +271,14 @@ class _Parser:
             raise self.unexpected(f"'{text}' is missing {after}")
         return token
 
+    def comma(self, close: str) -> None:
+        if self.take(",") is None:
+            raise self.unexpected(f"',' or '{close}' is missing")
+
     def unexpected(self, message: str) -> ExpressionSyntaxError:
         token = self.peek()
-        return ExpressionSyntaxError(message, token.start, len(token.text))
+        hint = _INSTEAD.get(token.text)
+        return ExpressionSyntaxError(message, token.start, len(token.text), hint)
 
     def expression(self) -> Node:
         self.depth += 1
@@ -359,7 +364,8 @@ class _Parser:
                 continue
             if field.kind != "word" or field.text in {"in", "true", "false", "null"}:
                 error = self.unexpected("a name is missing after '.'")
-                error.hint = f'write ["{field.text}"]' if field.kind == "word" else None
+                if field.kind == "word":
+                    error.hint = f'write ["{field.text}"]'
                 raise error
             self.next += 1
             if self.take("("):
@@ -401,6 +407,9 @@ class _Parser:
         if token.text in RESERVED or token.text == "in":
             self.next -= 1
             raise self.unexpected(f"'{token.text}' is a reserved word")
+        if token.text == "not" and self.peek().kind == "word":
+            self.next -= 1
+            raise self.unexpected("'not' was not expected here")
         if self.take("("):
             args, end = self.arguments(")")
             return Call(None, token.text, args, token.start, end, token.start)
@@ -417,13 +426,13 @@ class _Parser:
             end = self.take(close)
             if end:
                 return found, end.end
-            self.expect(",", f"or '{close}'")
+            self.comma(close)
 
     def map_literal(self, opening: _Token) -> Node:
         entries: list[tuple[Node, Node]] = []
         while not (end := self.take("}")):
             if entries:
-                self.expect(",", "or '}'")
+                self.comma("}")
                 if end := self.take("}"):
                     break
             key = self.expression()
