@@ -1,0 +1,140 @@
+"""Another process that uses a store: `child.py COMMAND STORE …`; tests talk to it through pipes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+from flowengine.errors import Conflict, StoreError
+from flowengine.journal.leases import steady_now, this_process
+from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.store import Append, NewExecution, Vote
+
+FLOW = "f" * 64
+FOREVER = 10**15
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+def hear() -> str:
+    return sys.stdin.readline().strip()
+
+
+def event(execution: str, seq: int) -> bytes:
+    return f"{execution} {seq} ".encode() * (1 + seq % 40)
+
+
+def begin(store: SqliteStore, id: str) -> None:
+    """Create an execution that this process holds."""
+    owner = this_process()
+    store.renew(owner, FOREVER)
+    store.put_flow(FLOW, b"compiled")
+    new = NewExecution("orders", None, FLOW, 0, owner=owner.id)
+    assert store.commit([Append(id, 1, 0, [(0, event(id, 0))], new=new)]) == [None]
+
+
+def write(path: str, durability: str) -> None:
+    """Append to two executions in one commit, again and again, and say what is committed."""
+    store = SqliteStore(path, durability)  # type: ignore[arg-type]
+    a, b = f"a{os.getpid()}", f"b{os.getpid()}"
+    begin(store, a)
+    begin(store, b)
+    say(a, 0)
+    for seq in range(1, 10**6):
+        store.commit([Append(id, 1, seq, [(seq, event(id, seq))]) for id in (a, b)])
+        say(a, seq)
+
+
+def append(path: str) -> None:
+    """Append one event at a time, as long as the other side wants it, and say what came of it."""
+    store = SqliteStore(path, "process")
+    begin(store, "e1")
+    say("holds", os.getpid())
+    seq = 1
+    while hear():
+        (refusal,) = store.commit([Append("e1", 1, seq, [(seq, event("e1", seq))])])
+        say(type(refusal).__name__, refusal or "")
+        seq += refusal is None
+
+
+def acquire(path: str, id: str) -> None:
+    """Try to take each lease in turn, when told to, and say whether it was had."""
+    store = SqliteStore(path, "process")
+    owner = this_process()
+    store.renew(owner, FOREVER)
+    say("ready")
+    hear()
+    for number in range(int(id)):
+        try:
+            store.acquire(f"e{number}", owner.id, steady_now())
+            say("had")
+        except Conflict as conflict:
+            say(conflict.standing.pid)
+    hear()  # the dead hold nothing: live until the other side has seen it all
+
+
+def decide(path: str, by: str, *waits: str) -> None:
+    """Decide each wait in turn, when told to, and say which decision stands."""
+    store = SqliteStore(path, "process")
+    say("ready")
+    hear()
+    for wait in Path(waits[0]).read_text().split():
+        standing = store.decide(wait, Vote(by, 1, by == "user:ana", by.encode()))
+        assert standing.event is not None
+        say(int(standing.accepted), standing.event.decode())
+
+
+def fill(path: str, start: str, step: str) -> None:
+    """Append under a limit on file sizes; when it is reached, say so, raise it, and go on."""
+    store = SqliteStore(path, "process")
+    begin(store, "e1")
+    seq, limit = 1, int(start)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for _ in range(40):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            while True:
+                store.commit([Append("e1", 1, seq, [(seq, event("e1", seq))])])
+                seq += 1
+        except StoreError as error:
+            say(seq, str(error).replace("\n", " "))
+        limit += int(step)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert store.commit([Append("e1", 1, seq, [(seq, event("e1", seq))])]) == [None]
+    say(seq + 1, "done")
+
+
+def nobody(path: str) -> None:
+    """Use the store as somebody who may not write to its folder, if that can be had."""
+    import sqlite3  # noqa: F401 - loaded while its files can be read
+
+    from flowengine.journal import lists  # noqa: F401
+
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setegid(65534)
+        os.seteuid(65534)
+    try:
+        store = SqliteStore(path)
+        say("opened", len(store.events("e1")))
+        begin(store, "e2")
+    except StoreError as error:
+        say(error.exit_code, str(error).replace("\n", " "))
+
+
+def make(path: str) -> None:
+    """Open a store that may not exist yet, when told to."""
+    say("ready")
+    hear()
+    store = SqliteStore(path)
+    begin(store, f"e{os.getpid()}")
+    say("made", len(store.executions().items))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

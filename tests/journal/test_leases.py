@@ -1,0 +1,152 @@
+"""One writer at a time: real processes that are killed, frozen, and race (F32)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowengine.errors import Conflict
+from flowengine.journal import leases
+from flowengine.journal.leases import is_dead, steady_now, this_process
+from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.store import Append, NewExecution
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def hear(child: subprocess.Popen[str]) -> list[str]:
+    assert child.stdout is not None
+    return child.stdout.readline().strip().split(maxsplit=1)
+
+
+def tell(child: subprocess.Popen[str], word: str = "go") -> None:
+    assert child.stdin is not None
+    child.stdin.write(f"{word}\n")
+
+
+def test_this_process_lives_and_differs_each_time() -> None:
+    one, two = this_process(), this_process()
+
+    assert one.id != two.id
+    assert one[1:] == two[1:]
+    assert one.pid == os.getpid()
+    assert not is_dead(one)
+
+
+def test_a_killed_holder_holds_nothing(tmp_path: Path, start: Start) -> None:
+    """At once, though its lease has long to run and it is a zombie that nobody has waited for."""
+    child = start("append", tmp_path / "s.db")
+    assert hear(child) == ["holds", str(child.pid)]
+    store = SqliteStore(tmp_path / "s.db", "process")
+    me = this_process()
+    store.renew(me, steady_now() + 60_000)
+    with pytest.raises(Conflict, match=f"held by process {child.pid} on") as caught:
+        store.acquire("e1", me.id, steady_now())
+    assert caught.value.standing.pid == child.pid
+
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert store.acquire("e1", me.id, steady_now()) == 2
+    store.close()
+
+
+def test_a_frozen_holder_that_wakes_cannot_write(tmp_path: Path, start: Start) -> None:
+    """SIGSTOP keeps it from renewing; after its time another takes over; SIGCONT comes too late."""
+    child = start("append", tmp_path / "s.db")
+    hear(child)
+    tell(child)
+    assert hear(child) == ["NoneType"]
+    store = SqliteStore(tmp_path / "s.db", "process")
+    me = this_process()
+    store.renew(me, 2 * 10**15)
+
+    os.kill(child.pid, signal.SIGSTOP)
+    os.waitpid(child.pid, os.WUNTRACED)
+    with pytest.raises(Conflict):
+        store.acquire("e1", me.id, steady_now())
+    epoch = store.acquire("e1", me.id, now=10**15)
+    assert store.commit([Append("e1", epoch, 2, [(9, b"new owner")])]) == [None]
+    tell(child)
+    os.kill(child.pid, signal.SIGCONT)
+
+    outcome, message = hear(child)
+    assert outcome == "LeaseLost"
+    assert f"process {os.getpid()} on" in message
+    assert [entry.payload for entry in store.events("e1", 2)] == [b"new owner"]
+    store.close()
+
+
+def test_one_of_two_that_race_for_a_lease_gets_it(tmp_path: Path, start: Start) -> None:
+    """200 leases, two processes: each is had once, and the other is told by whom."""
+    count = 200
+    store = SqliteStore(tmp_path / "s.db", "process")
+    store.put_flow("f", b"compiled")
+    new = NewExecution("orders", None, "f", 0)
+    store.commit([Append(f"e{n}", 0, 0, [(0, b"x")], new=new) for n in range(count)])
+    children = [start("acquire", tmp_path / "s.db", count) for _ in range(2)]
+    for child in children:
+        hear(child)
+    for child in children:
+        tell(child)
+
+    told = [[hear(child)[0] for _ in range(count)] for child in children]
+
+    for one, two in zip(*told, strict=True):
+        assert (one, two) in {("had", str(children[0].pid)), (str(children[1].pid), "had")}
+    store.close()
+
+
+def test_a_pid_that_was_used_again_is_another_process() -> None:
+    me = this_process()
+
+    assert is_dead(me._replace(started=me.started - 1))
+
+
+def test_what_ran_before_the_machine_started_again_is_dead() -> None:
+    me = this_process()
+    boot, _, namespace = me.boot.partition("/")
+
+    assert is_dead(me._replace(boot=f"{boot[::-1]}/{namespace}"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"boot": "another/pid:[1]", "host": "another"},
+        {"boot": "same/pid:[1]"},
+    ],
+    ids=["another machine", "another container"],
+)
+def test_processes_that_cannot_be_seen_are_not_called_dead(other: dict[str, str]) -> None:
+    """Their leases end by time alone."""
+    me = this_process()
+    boot = me.boot.partition("/")[0]
+    owner = me._replace(
+        pid=2**22 + 1,
+        host=other.get("host", me.host),
+        boot=other["boot"].replace("same", boot),
+    )
+
+    assert not is_dead(owner)
+
+
+def test_where_processes_cannot_be_looked_at_nobody_is_called_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leases, "_boot", lambda: "")
+
+    assert not is_dead(this_process()._replace(pid=2**22 + 1))
+
+
+def test_lease_times_do_not_follow_the_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of leases is the time since boot: setting the date moves nothing."""
+    before = steady_now()
+    monkeypatch.setattr("time.time", lambda: 0.0)
+
+    assert 0 <= steady_now() - before < 60_000
