@@ -158,9 +158,9 @@ class Local(Driver):
                     break
         except BaseException as error:  # the process is to end; nobody may wait for ever
             for rest in self._rests.values():
-                if not rest.done():
-                    rest.set_exception(error)
-            raise
+                rest.set_exception(error)
+            self._rests.clear()
+            return
         self._scheduled = bool(self.ready)
         if self.ready:
             self._loop.call_soon(self._turns)
@@ -204,7 +204,9 @@ class Local(Driver):
                 await asyncio.wait(work)
         finally:
             self.release(execution)
-            self._rests.pop(execution.id).cancel()
+            rest = self._rests.pop(execution.id, None)
+            if rest is not None:
+                rest.cancel()
 
     def _set_alarm(self, execution: Execution) -> None:
         """See to it that the loop wakes for the next timer of an execution."""

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.engines.child", "flowengine.engines.local"])
+CONTEXT.set_forkserver_preload(
+    ["tests.engines.child", "flowengine.engines.local", "flowengine_nodes.python"]
+)
 
 
 def start(target: Callable[..., None], *arguments: object) -> BaseProcess:
@@ -29,11 +31,9 @@ def start(target: Callable[..., None], *arguments: object) -> BaseProcess:
 
 def kill(process: BaseProcess) -> bool:
     """Kill a process with SIGKILL; return whether it was still alive."""
-    alive = process.is_alive()
-    if process.pid is not None and alive:
-        os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
-    return alive
+    return process.exitcode == -signal.SIGKILL
 
 
 def finish(file: Path, id: str) -> None:

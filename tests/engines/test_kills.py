@@ -38,6 +38,8 @@ def at_work(file: Path, id: str) -> bool:
 @pytest.mark.timeout(300)
 def test_killed_at_random_moments_it_ends_as_if_undisturbed(name: str, tmp_path: Path) -> None:
     file = prepared(tmp_path / "calm", name)
+    child.start(child.finish, file, "first").join()
+    (tmp_path / "calm" / "effects.txt").unlink()
     began = time.monotonic()
     child.start(child.finish, file, "calm").join()
     length = time.monotonic() - began

@@ -1,0 +1,65 @@
+"""Crashes at every write of varied flows, and stores that fail at one (F30, F33)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.engines.flows import Flow, load
+from flowengine.errors import StoreError
+from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
+from tests.engines import flows, world
+
+
+def finish(store: FaultyStore, file: Path, flow: Flow) -> world.Outcome:
+    """Drive an execution to its end in one process."""
+    with Engine(store) as engine:
+        world.finish(engine, file, "it", flow=flow)
+        return world.outcome(engine, "it")
+
+
+def undisturbed(tmp_path: Path, name: str) -> tuple[Flow, world.Outcome, set[str], int]:
+    """Return a flow, how it ends, what it does, and in how many writes."""
+    file = world.make(tmp_path / "calm", flows.ALL[name])
+    flow, store = load(file), FaultyStore()
+    calm = finish(store, file, flow)
+    return flow, calm, world.check_effects(file.parent), store.writes
+
+
+@pytest.mark.parametrize("fault", ["die before", "die after"])
+@pytest.mark.parametrize("name", flows.ALL)
+def test_crash_at_every_write_ends_as_if_undisturbed(
+    name: str, fault: Fault, tmp_path: Path
+) -> None:
+    _, calm, done, writes = undisturbed(tmp_path, name)
+    for write in range(writes):
+        file = world.make(tmp_path / f"at{write}", flows.ALL[name])
+        store = FaultyStore(faults={write: fault})
+        flow = load(file)
+        try:
+            finish(store, file, flow)
+        except ProcessDied:
+            store.restart(power_cut=write % 2 == 0)
+        store.faults.clear()
+        assert finish(store, file, flow) == calm, write
+        assert world.check_effects(file.parent) == done, write
+
+
+@pytest.mark.parametrize("name", ["chain", "items", "waits"])
+@pytest.mark.parametrize("fault", ["full", "locked"])
+def test_store_that_fails_at_any_write_stops_the_execution_and_it_resumes_when_that_is_over(
+    name: str, fault: Fault, tmp_path: Path
+) -> None:
+    _, calm, done, writes = undisturbed(tmp_path, name)
+    for write in range(1, writes):
+        file = world.make(tmp_path / f"at{write}", flows.ALL[name])
+        store = FaultyStore(faults={write: fault, write + 1: fault})
+        flow = load(file)
+        with suppress(StoreError):
+            finish(store, file, flow)
+        store.faults.clear()
+        assert finish(store, file, flow) == calm, write
+        assert world.check_effects(file.parent) == done, write
