@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from flowengine.journal.store import Durability
 
+ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What calls of SQLite raise; the second one when its message quotes a damaged file."""
+
 _LEVELS: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
 _HEADER_SIZE = 100
 _MAGIC = b"SQLite format 3\x00"
@@ -101,11 +104,11 @@ class Database:
         (mode,) = self.connection().execute("PRAGMA journal_mode").fetchone()
         return next((name for name in _LEVELS if _LEVELS[name] == level and mode == "wal"), "none")
 
-    def explain(self, error: sqlite3.Error) -> StoreError:
+    def explain(self, error: Exception) -> StoreError:
         """Return an error that says what happened, where, and what to do.
 
         Args:
-            error: What SQLite said.
+            error: One of `ERRORS`.
         """
         code = getattr(error, "sqlite_errorname", None) or type(error).__name__
         kind = next((name for name in _EXPLANATIONS if code.startswith(name)), None)
@@ -136,7 +139,7 @@ class Database:
                 )
             if version < len(schema.MIGRATIONS):
                 self._migrate(connection)
-        except sqlite3.Error as error:
+        except ERRORS as error:
             self.close()
             raise self.explain(error) from error
         except StoreError:
@@ -163,14 +166,14 @@ class Database:
                 check_same_thread=False,  # so that `close` can close those of other threads
                 cached_statements=128,
             )
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise self.explain(error) from error
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA cell_size_check = ON")
             self._use_log(connection)
             connection.execute(f"PRAGMA synchronous = {level}")
-        except sqlite3.Error as error:
+        except ERRORS as error:
             connection.close()
             raise self.explain(error) from error
         except StoreError:
@@ -227,7 +230,7 @@ class Transaction:
     def __enter__(self) -> sqlite3.Connection:
         try:
             self._connection.execute(self._begin)
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise self._database.explain(error) from error
         return self._connection
 
@@ -240,12 +243,12 @@ class Transaction:
         try:
             if error is None:
                 self._connection.execute("COMMIT")
-        except sqlite3.Error as refused:
+        except ERRORS as refused:
             self._roll_back()
             raise self._database.explain(refused) from refused
         if error is not None:
             self._roll_back()
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, ERRORS):
             raise self._database.explain(error) from error
         return False
 
@@ -355,6 +358,7 @@ _EXPLANATIONS: dict[str, tuple[str, str]] = {
         "an entry is never written over: two writers share one lease, which is a defect",
     ),
     "SQLITE_NOTADB": ("{path} is not a store: it does not hold an SQLite database", _RESTORE),
+    "UnicodeDecodeError": ("the store {path} is damaged: it holds text that is none", _RESTORE),
     "SQLITE_CORRUPT": ("the store {path} is damaged: {error}", _RESTORE),
 }
 """Code of SQLite, or its beginning → (what happened, what to do)."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal import sql
 from flowengine.journal.appends import find_number, lease_lost, write
-from flowengine.journal.database import Database
+from flowengine.journal.database import ERRORS, Database
 from flowengine.journal.format import checksum, pack, unpack
 from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
 from flowengine.journal.leases import IsDead, is_dead
@@ -156,7 +156,7 @@ class SqliteStore(Store):
                 return None
             self._numbers.pop(append.execution, None)
             return lease_lost(connection, append.execution, number)
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise self._database.explain(error) from error
 
     def execution(self, id: str) -> Execution:
@@ -275,7 +275,7 @@ class SqliteStore(Store):
         try:
             version: int
             (version,) = connection.execute(sql.CHANGES).fetchone()
-        except sqlite3.Error as error:
+        except ERRORS as error:
             raise self._database.explain(error) from error
         return version
 

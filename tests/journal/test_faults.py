@@ -1,0 +1,442 @@
+"""When the disk, the folder, the file or another process is in the way: what is said, what is kept.
+
+Real faults where they can be made (F33): limits on file sizes, a full database, a folder that may
+not be written, a cut or altered file, a lock. The faults of the port are in `test_durability.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine.errors import NotFound, StoreError
+from flowengine.journal import schema
+from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.store import Append, Head, NewExecution, Store, Vote
+from flowengine.kernel.ids import wait_id
+
+Start = Callable[..., "subprocess.Popen[str]"]
+COUNT = 60
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.db"
+
+
+def begin(store: Store, id: str = "e1") -> None:
+    store.put_flow("f", b"compiled")
+    new = NewExecution("orders", None, "f", 0)
+    asked = [{"id": 0, "kind": "approval", "since": 0}]
+    appended = Append(id, 0, 0, [(0, payload(0))], new=new, opened=asked)
+    assert store.commit([appended]) == [None]
+
+
+def payload(seq: int) -> bytes:
+    return b"event %d " % seq * (1 + seq % 50)
+
+
+def append(store: Store, seq: int, id: str = "e1") -> None:
+    assert store.commit([Append(id, 0, seq, [(seq, payload(seq))])]) == [None]
+
+
+def append_all(store: Store, seqs: Iterator[int]) -> None:
+    for seq in seqs:
+        append(store, seq)
+
+
+def fill(path: Path) -> None:
+    """Make a store with one execution and everything in the main file."""
+    store = SqliteStore(path, "process")
+    begin(store)
+    for seq in range(1, COUNT):
+        append(store, seq)
+    store.send("e1", b"message", 1, "m1")
+    store.commit([Append("e1", 0, COUNT, snapshot=(COUNT // 2, b"state" * 100))])
+    store.close()
+    assert not path.with_name("s.db-wal").exists()
+
+
+def expect_journal(store: Store, count: int = COUNT) -> None:
+    assert [entry.payload for entry in store.events("e1")] == [payload(n) for n in range(count)]
+
+
+# -- a full disk
+
+
+def test_a_full_database_keeps_what_was_committed_and_goes_on(path: Path) -> None:
+    """SQLite's own limit of pages gives the error of a full disk on any file system."""
+    store = SqliteStore(path, "process")
+    begin(store)
+    connection = store._database.connection()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages + 3}")
+
+    seqs = iter(range(1, 10**6))
+    with pytest.raises(StoreError) as caught:
+        append_all(store, seqs)
+
+    seq = next(seqs) - 1
+    assert caught.value.message == f"the disk that holds the store {path} is full"
+    assert caught.value.hint
+    assert "committed before is kept" in caught.value.hint
+    assert caught.value.exit_code == 10
+    expect_journal(store, seq)
+    connection.execute("PRAGMA max_page_count = 1000000")
+    append(store, seq)
+    expect_journal(store, seq + 1)
+    store.close()
+
+
+def test_a_group_that_does_not_fit_leaves_nothing_of_itself(path: Path) -> None:
+    """One append of many is too large: none is written, each can be written later."""
+    store = SqliteStore(path, "process")
+    begin(store, "e1")
+    begin(store, "e2")
+    connection = store._database.connection()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages + 3}")
+    small = Append("e1", 0, 1, [(1, payload(1))], head=Head("waiting", 5))
+    large = Append("e2", 0, 1, [(1, b"x" * 100_000)])
+
+    with pytest.raises(StoreError, match="is full"):
+        store.commit([small, large])
+
+    expect_journal(store, 1)
+    assert store.execution("e1").status == "running"
+    connection.execute("PRAGMA max_page_count = 1000000")
+    assert store.commit([small, large]) == [None, None]
+    store.close()
+
+
+def test_writes_cut_off_by_the_system_at_every_size_lose_nothing(path: Path, start: Start) -> None:
+    """A limit of the file size cuts a write in the middle; each time a little later."""
+    child = start("fill", path, 200_000, 1777)
+    told = [line.split(maxsplit=1) for line in child.communicate()[0].splitlines()]
+
+    assert child.returncode == 0
+    assert len(told) == 41
+    assert told[-1][1] == "done"
+    for _, message in told[:-1]:
+        assert f"{path} could not be read or written: disk I/O error" in message
+        assert "the limit of file sizes" in message
+    counts = [int(count) for count, _ in told]
+    assert counts == sorted(counts)
+    store = SqliteStore(path)
+    assert len(store.events("e1")) == counts[-1]
+    store.close()
+    assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+# -- no permission
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that anybody can look into, and nobody but its owner can write to."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def run_as_nobody(start: Start, folder: Path) -> str:
+    if os.geteuid() != 0:
+        folder.chmod(0o555)
+    child = start("nobody", folder / "s.db")
+    return child.communicate()[0]
+
+
+def test_a_folder_that_may_not_be_written_is_named(open_folder: Path, start: Start) -> None:
+    said = run_as_nobody(start, open_folder)
+
+    assert said.startswith("10 ")
+    assert f"the store {open_folder / 's.db'} cannot be opened" in said
+    assert "check the permissions" in said
+    assert "--store" in said
+
+
+def test_a_store_in_a_read_only_folder_is_not_written(open_folder: Path, start: Start) -> None:
+    fill(open_folder / "s.db")
+
+    said = run_as_nobody(start, open_folder)
+
+    assert "10 the store" in said
+    assert str(open_folder) in said
+    open_folder.chmod(0o755)
+    store = SqliteStore(open_folder / "s.db")
+    expect_journal(store)
+    store.close()
+
+
+def test_a_store_where_a_folder_is_expected_to_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+
+    with pytest.raises(StoreError, match="cannot be opened"):
+        SqliteStore(tmp_path / "file" / "s.db")
+    with pytest.raises(StoreError, match="cannot be opened"):
+        SqliteStore(tmp_path)
+
+
+# -- a damaged file
+
+
+def test_a_cut_file_is_told_at_once(path: Path) -> None:
+    fill(path)
+    size = path.stat().st_size
+    os.truncate(path, size - 4096)
+
+    with pytest.raises(StoreError) as caught:
+        SqliteStore(path)
+
+    assert (
+        caught.value.message == f"the store {path} is cut off: it has {size - 4096} bytes of {size}"
+    )
+    assert caught.value.hint
+    assert "restore a backup" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello", b"\x00" * 5000, b"SQLite format 3\x00" + b"x" * 5000]
+)
+def test_a_file_that_is_no_database_is_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+    with pytest.raises(StoreError, match=r"not a store|another program|damaged|cut off"):
+        SqliteStore(path)
+
+    assert path.read_bytes() == content
+
+
+def test_another_programs_database_is_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE recipes (name TEXT)")
+    before = path.read_bytes()
+
+    with pytest.raises(StoreError, match="database of another program"):
+        SqliteStore(path)
+
+    assert sqlite3.connect(path).execute("SELECT * FROM recipes").fetchall() == []
+    assert path.read_bytes()[100:] == before[100:]
+
+
+def read_all(store: Store) -> list[object]:
+    """Read everything that there is of an execution."""
+    loaded = store.load("e1")
+    events = store.events("e1")
+    rest = [store.inbox("e1"), store.wait(wait_id("e1", 0)), store.executions(), store.waits()]
+    return [loaded.snapshot, loaded.tail, events, *rest]
+
+
+def test_altered_bytes_never_give_another_history(path: Path, tmp_path: Path) -> None:
+    """Whatever byte is altered: the events are as they were, or an error says that they are not."""
+    fill(path)
+    original = path.read_bytes()
+    dice = random.Random(11)
+    store = SqliteStore(path)
+    journal, snapshot = store.events("e1"), store.load("e1").snapshot
+    store.close()
+    altered, errors = tmp_path / "altered.db", 0
+    for _ in range(400):
+        content = bytearray(original)
+        for _ in range(dice.choice([1, 1, 1, 30])):
+            content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        altered.write_bytes(content)
+        try:
+            store = SqliteStore(altered)
+        except StoreError:
+            errors += 1
+            continue
+        try:
+            assert store.events("e1") == journal[: len(store.events("e1"))]
+            assert store.load("e1").snapshot in {snapshot, None}
+            read_all(store)
+        except (StoreError, NotFound):
+            errors += 1
+        finally:
+            store.close()
+    assert 20 < errors < 380
+
+
+def test_a_damaged_event_is_named(path: Path) -> None:
+    fill(path)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE events SET payload = ? WHERE id & 0xffffffff = 40", (b"other",))
+    connection.commit()
+    connection.close()
+    store = SqliteStore(path)
+
+    with pytest.raises(StoreError, match="entry 40 of execution e1 is damaged"):
+        store.events("e1")
+    assert len(store.events("e1", limit=40)) == 40
+    store.close()
+
+
+def test_a_missing_event_is_named(path: Path) -> None:
+    fill(path)
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM events WHERE id & 0xffffffff = 40")
+    connection.commit()
+    connection.close()
+    store = SqliteStore(path)
+
+    with pytest.raises(StoreError, match="entry 40 of execution e1 is missing"):
+        store.load("e1")
+    store.close()
+
+
+def test_without_a_sound_snapshot_the_whole_journal_is_read(path: Path) -> None:
+    """The journal is the truth; the snapshot is only a shortcut."""
+    fill(path)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE snapshots SET state = ?", (b"other",))
+    connection.commit()
+    connection.close()
+    store = SqliteStore(path)
+
+    loaded = store.load("e1")
+
+    assert loaded.snapshot is None
+    assert len(loaded.tail) == COUNT
+    store.close()
+
+
+# -- a lock
+
+
+def test_a_lock_of_another_process_is_waited_for_then_told(path: Path) -> None:
+    fill(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store = SqliteStore(path, "process", patience=0.05)
+    expect_journal(store)
+    for call in (
+        lambda: append(store, COUNT),
+        lambda: store.send("e1", b"x", 1, "m2"),
+        lambda: store.decide(wait_id("e1", 0), Vote("user:ana", 1, True, b"yes")),
+    ):
+        with pytest.raises(
+            StoreError, match=r"has locked the store .* for more than 0\.05 s\n.*fuser"
+        ):
+            call()
+
+    other.execute("ROLLBACK")
+    other.close()
+
+    append(store, COUNT)
+    expect_journal(store, COUNT + 1)
+    store.close()
+
+
+def test_a_lock_that_is_let_go_in_time_costs_nothing_but_time(path: Path) -> None:
+    fill(path)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    store = SqliteStore(path, "process", patience=60)
+    timer = threading.Timer(0.05, other.execute, ["ROLLBACK"])
+    timer.start()
+
+    append(store, COUNT)
+
+    timer.join()
+    expect_journal(store, COUNT + 1)
+    store.close()
+    other.close()
+
+
+# -- what a program does to itself
+
+
+def test_an_interrupt_in_the_middle_of_a_write_leaves_nothing_open(path: Path) -> None:
+    """The next write is a whole transaction, and the next single event is durable."""
+    store = SqliteStore(path, "process")
+    begin(store)
+
+    class Interrupting(list[tuple[int, bytes]]):
+        def __iter__(self) -> Iterator[tuple[int, bytes]]:
+            yield self[0]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.commit([Append("e1", 0, 1, Interrupting([(1, payload(1)), (2, payload(2))]))])
+    store._database.connection().execute("BEGIN")
+    append(store, 1)
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT count(*) FROM events").fetchone() == (2,)
+    store.close()
+
+
+def test_a_closed_store_says_so(path: Path) -> None:
+    store = SqliteStore(path)
+    store.close()
+
+    with pytest.raises(StoreError, match="has been closed"):
+        store.executions()
+    store.close()
+
+
+def test_threads_share_a_store(path: Path) -> None:
+    """Each thread has its own connection; none sees half of what another writes."""
+    store = SqliteStore(path, "none")
+    for n in range(4):
+        begin(store, f"t{n}")
+    errors: list[Exception] = []
+
+    def work(id: str) -> None:
+        try:
+            for seq in range(1, 101):
+                append(store, seq, id)
+                store.load(id)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=[f"t{n}"]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+    assert [len(store.events(f"t{n}")) for n in range(4)] == [101] * 4
+    store.close()
+
+
+def test_changes_of_another_process_are_seen_without_a_query(path: Path) -> None:
+    store, other = SqliteStore(path), SqliteStore(path)
+    begin(store)
+    before = store.changes()
+    assert store.changes() == before
+
+    other.send("e1", b"x", 1, "m")
+
+    assert store.changes() != before
+    assert [message.event for message in store.arrived(0)] == [b"x"]
+    store.close()
+    other.close()
+
+
+def test_many_processes_can_make_a_store_at_once(path: Path, start: Start) -> None:
+    children = [start("make", path) for _ in range(5)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+
+    counts = [child.communicate()[0].split()[1] for child in children]
+
+    assert sorted(counts)[-1] == "5"
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
+    connection.close()
