@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from flowengine.flow.compose import resolve
 from flowengine.flow.models import FlowModel, Loc
-from flowengine.flow.source import resolve
 
 UNPRINTABLE = "\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 """Characters that YAML does not have, breaks lines at, or that nobody sees."""

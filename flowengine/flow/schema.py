@@ -26,9 +26,17 @@ from flowengine.flow.json_schemas import (
     TEXTS,
     TYPES,
 )
-from flowengine.flow.models import FlowModel, Output, Part, Step
+from flowengine.flow.models import (
+    Compensation,
+    FlowModel,
+    Output,
+    ParallelStep,
+    Part,
+    Pluggable,
+    Step,
+    Tool,
+)
 from flowengine.flow.models.base import OneOf
-from flowengine.flow.models.flow import Compensation, ParallelStep, Pluggable, Tool
 from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
 from flowengine.flow.models.not_yet import refused_keys
 from flowengine.flow.models.types import DEFINITIONS, TARGETS, AsSchema

@@ -128,7 +128,7 @@ outputs:
 def test_the_file_in_schemas_is_current() -> None:
     """`flowengine schema -o schemas/flow-1.schema.json` writes it; so does UPDATE_GOLDEN=1."""
     path = ROOT / "schemas" / "flow-1.schema.json"
-    text = json.dumps(SCHEMA, indent=2) + "\n"
+    text = json.dumps(SCHEMA, indent=2, ensure_ascii=False) + "\n"
 
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8")

@@ -15,17 +15,13 @@ from flowengine.flow.models.actions import (
 )
 from flowengine.flow.models.base import Loc, Part
 from flowengine.flow.models.flow import (
-    Compensation,
     Defaults,
     FlowModel,
     Limits,
     Output,
-    ParallelStep,
     Secret,
     Signal,
-    Step,
     Tool,
-    Trigger,
 )
 from flowengine.flow.models.modifiers import (
     Emit,
@@ -42,6 +38,7 @@ from flowengine.flow.models.modifiers import (
     Next,
     Retry,
 )
+from flowengine.flow.models.step import Compensation, ParallelStep, Pluggable, Step, Trigger
 
 __all__ = [
     "Alternative",
@@ -69,6 +66,7 @@ __all__ = [
     "Output",
     "ParallelStep",
     "Part",
+    "Pluggable",
     "Reminder",
     "Retry",
     "Secret",

@@ -399,10 +399,12 @@ class Handler(Part):
             yield Problem(None, "E104", message, hint)
 
 
+ON_ERROR_TAGS = ("<word>", "<list>")
+"""What pydantic puts into the places of errors for the two forms of `on_error`."""
 OnError = Annotated[
-    Annotated[Literal["fail", "continue", "compensate"], Tag("<word>")]
-    | Annotated[list[Handler], Tag("<list>")],
-    Discriminator(lambda value: "<list>" if isinstance(value, list) else "<word>"),
+    Annotated[Literal["fail", "continue", "compensate"], Tag(ON_ERROR_TAGS[0])]
+    | Annotated[list[Handler], Tag(ON_ERROR_TAGS[1])],
+    Discriminator(lambda value: ON_ERROR_TAGS[isinstance(value, list)]),
 ]
 """A word, or handlers of which the first that fits is taken."""
 

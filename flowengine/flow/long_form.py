@@ -1,0 +1,203 @@
+"""Writes out the short forms of a flow file, and looks at its keys.
+
+The data is walked along the models. Where a mapping is expected and something else stands, it is
+the value of the mapping's main key; `x-` keys go; unknown keys, keys that exclude one another,
+words that are not built yet, and what is wrong in JSON Schemas and in the configurations of step
+kinds are reported and left out.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from flowengine.errors import FlowEngineError
+from flowengine.flow.configurations import config_problems
+from flowengine.flow.diagnostics import nearest
+from flowengine.flow.faults import Faults
+from flowengine.flow.json_schemas import SchemaProblem, schema_problems
+from flowengine.flow.models import Loc, Output, Part, Pluggable
+from flowengine.flow.models.kinds import configuration, kind_names, short_form
+from flowengine.flow.models.not_yet import not_yet, refused_keys
+from flowengine.flow.models.schemas import IsSchema
+
+LEFT_OUT = object()
+"""In place of what is wrong and was reported."""
+
+
+class Shape(NamedTuple):
+    """What of a field's type matters for expanding."""
+
+    part: type[Part] | None = None
+    schema: IsSchema | None = None
+    within: str | None = None
+    """`list` or `dict` of it; None: it alone."""
+    free: bool = False
+    """Of a `dict`: its keys are anything, not names of the flow."""
+
+
+def _shape(annotation: Any, within: str | None = None, metadata: tuple[Any, ...] = ()) -> Shape:
+    for marker in metadata:
+        if isinstance(marker, IsSchema):
+            return Shape(schema=marker, within=within)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _shape(arguments[0], within, annotation.__metadata__)
+    if origin in {Union, types.UnionType}:
+        shapes = (_shape(one, within) for one in arguments if one is not type(None))
+        return next((one for one in shapes if one.part or one.schema), Shape())
+    if origin in {list, dict}:
+        inner = _shape(arguments[-1], origin.__name__)
+        return inner._replace(within=origin.__name__, free=arguments[0] is str)
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        return Shape(part=annotation, within=within)
+    return Shape()
+
+
+@cache
+def shapes(cls: type[Part]) -> dict[str, Shape]:
+    """Return the shape of each field of a model, by its key."""
+    return {
+        key: _shape(info.annotation, metadata=tuple(info.metadata))
+        for key, (_, info) in cls.fields_by_key().items()
+    }
+
+
+class Expander:
+    """Writes out one file.
+
+    Args:
+        faults: Gets what is wrong.
+    """
+
+    def __init__(self, faults: Faults) -> None:
+        self.faults = faults
+        self.parts: dict[Loc, type[Part]] = {}
+        """What each mapping of the expanded data is."""
+        self.meant: dict[Loc, set[str]] = {}
+        """What misspelt keys of a mapping were most likely meant to be."""
+
+    def part(self, cls: type[Part], value: Any, loc: Loc) -> Any:
+        """Return what stands at a place in long form.
+
+        Args:
+            cls: What is expected there.
+            value: What stands there.
+            loc: The place.
+
+        Returns:
+            A mapping without what is wrong in its keys; if the value can be none, the value.
+        """
+        given = value if isinstance(value, dict) else cls.short_form(value)
+        if not isinstance(given, dict):
+            return given
+        self.parts[loc] = cls
+        given = {key: one for key, one in given.items() if not key.startswith("x-")}
+        if cls is Output:
+            schema = {key: one for key, one in given.items() if key != "value"}
+            if self._refused(schema_problems(schema, loc), loc):
+                given = {key: one for key, one in given.items() if key == "value"}
+        expanded = {key: self._entry(cls, key, given, loc) for key in given}
+        self._rules(cls, given, loc)
+        expanded = {key: one for key, one in expanded.items() if one is not LEFT_OUT}
+        actions = set(cls.actions()) if issubclass(cls, Pluggable) else set()
+        if given.keys() & actions and not expanded.keys() & actions:
+            expanded.pop("with", None)  # the arguments of an action that is left out
+        return expanded
+
+    def _rules(self, cls: type[Part], given: Mapping[str, Any], loc: Loc) -> None:
+        """Report what is wrong with the keys of a mapping taken together."""
+        for problem in cls.problems(given):
+            place = loc if problem.key is None else (*loc, problem.key)
+            if problem.key is None and self.meant.get(loc):
+                continue  # a key that is needed may be the misspelt one
+            self.faults.add(problem.code, problem.message, place, problem.hint, key=True)
+            self.faults.leave_out(place)
+
+    def _entry(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> Any:
+        """Return the long form of one entry of a mapping, or `LEFT_OUT` when it is reported."""
+        value, place, field = given[key], (*loc, key), cls.fields_by_key().get(key)
+        refused = not_yet(cls.__name__, key, value)
+        if refused is not None:
+            self.faults.add("E502", f"not supported yet: {refused.what}", place, key=True)
+        elif field is not None and value is None and field[1].annotation is not Any:
+            self.faults.add("E103", f"{key!r} has no value", place, "give one, or leave it out")
+        elif field is not None:
+            return self._field(shapes(cls)[key], value, place)
+        elif issubclass(cls, Pluggable) and key in kind_names(cls.PLACE):
+            return self._kind(key, value, place)
+        elif cls is Output:
+            return value
+        else:
+            self._unknown_key(cls, key, given, place)
+        self.faults.leave_out(place)
+        return LEFT_OUT
+
+    def _unknown_key(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> None:
+        refused = refused_keys(cls.__name__)
+        known = [one for one in cls.fields_by_key() if one not in refused]
+        if issubclass(cls, Pluggable):
+            known += kind_names(cls.PLACE)
+        meant = nearest(key, [one for one in (*known, *refused) if one not in given])
+        hint = f"did you mean {meant!r}?" if meant else None
+        if hint is None and len(known) <= 8:
+            hint = f"known are {', '.join(known)}"
+        self.faults.add("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
+        if meant:
+            self.meant.setdefault(loc[:-1], set()).add(meant)
+
+    def _field(self, shape: Shape, value: Any, loc: Loc) -> Any:
+        if shape.part is not None and shape.part.SINGLE and shape.within == "list":
+            value = value if isinstance(value, list) else [value]
+        if shape.within == "list" and isinstance(value, list):
+            return [self._one(shape, one, (*loc, index)) for index, one in enumerate(value)]
+        if shape.within == "dict" and isinstance(value, dict):
+            return {
+                key: self._one(shape, one, (*loc, key))
+                for key, one in value.items()
+                if shape.free or not key.startswith("x-")
+            }
+        return value if shape.within else self._one(shape, value, loc)
+
+    def _one(self, shape: Shape, value: Any, loc: Loc) -> Any:
+        if shape.part is not None:
+            return self.part(shape.part, value, loc)
+        if shape.schema is not None and isinstance(value, dict):
+            return self._schema(shape.schema, value, loc)
+        return value
+
+    def _schema(self, kind: IsSchema, value: dict[str, Any], loc: Loc) -> dict[str, Any]:
+        if self._refused(schema_problems(value, loc, kind.more), loc):
+            return {}
+        return {key: one for key, one in value.items() if not key.startswith("x-")}
+
+    def _refused(self, problems: Iterator[SchemaProblem], loc: Loc) -> bool:
+        """Report what is wrong in a schema or configuration, and return whether anything is."""
+        good = True
+        for problem in problems:
+            self.faults.add(
+                problem.code, problem.message, problem.loc, problem.hint, key=problem.key
+            )
+            good = False
+        if not good:
+            self.faults.leave_out(loc)
+        return not good
+
+    def _kind(self, key: str, value: Any, loc: Loc) -> Any:
+        """Check the configuration of a step kind, and return its long form."""
+        try:
+            schema = configuration(key)
+        except FlowEngineError as error:
+            self.faults.add("E401", error.message, loc, error.hint, key=True)
+            self.faults.leave_out(loc)
+            return LEFT_OUT
+        value = short_form(schema, value)
+        for inner, one in value.items() if isinstance(value, dict) else ():
+            refused = not_yet(key, inner, one)
+            if refused is not None:
+                self.faults.add(
+                    "E502", f"not supported yet: {refused.what}", (*loc, inner), key=True
+                )
+        return LEFT_OUT if self._refused(config_problems(schema, value, key, loc), loc) else value

@@ -1,0 +1,289 @@
+"""A step: at most one action, and modifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from flowengine.flow.models.actions import Approval, Cancel, Wait
+from flowengine.flow.models.base import OneOf, Part, Problem, listed
+from flowengine.flow.models.kinds import Place, kind_names
+from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
+from flowengine.flow.models.not_yet import refused_keys
+from flowengine.flow.models.types import (
+    Condition,
+    DurationOrExpression,
+    Effect,
+    Id,
+    OnCrash,
+    SignalName,
+    StepId,
+    Template,
+    Text,
+    ToolName,
+    Value,
+)
+
+WITH = ("call", "python", "agent", "flow")
+"""Actions that take arguments by `with`."""
+
+
+class Pluggable(Part):
+    """A mapping that also takes the keys of step kinds, with their configurations."""
+
+    model_config = ConfigDict(extra="allow")
+
+    PLACE: ClassVar[Place] = "step"
+    OWN_ACTIONS: ClassVar[tuple[str, ...]] = ()
+    """Actions that the language itself defines."""
+
+    @classmethod
+    def actions(cls) -> tuple[str, ...]:
+        """Return the keys of which one says what is done."""
+        return (*cls.OWN_ACTIONS, *kind_names(cls.PLACE), "agent", "flow")
+
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """The step kinds that are given, with their validated configurations."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Compensation(Pluggable):
+    """How a step is undone: one action with its arguments."""
+
+    NOUN = "'compensate'"
+    OWN_ACTIONS = ("call",)
+
+    call: ToolName | None = Field(
+        default=None, description="The tool that undoes it.", examples=["release_hotel"]
+    )
+    with_: dict[str, Value] = Field(
+        default_factory=dict,
+        alias="with",
+        description="Its arguments; sees the step's `output` and the `error`.",
+        examples=[{"id": "${{ output.id }}"}],
+    )
+    in_: Text | None = Field(
+        default=None, alias="in", description="The environment of `run`.", examples=["host"]
+    )
+    retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[5])
+    timeout: DurationOrExpression | None = Field(
+        default=None, description="The bound of one attempt.", examples=["30s"]
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that there is one action."""
+        yield from super().problems(given)
+        yield from cls._broken(OneOf(cls.actions()), given)
+
+
+class Trigger(Part):
+    """A signal that starts a token here, inside a running execution."""
+
+    NOUN = "'trigger'"
+    MAIN = "signal"
+    RULES = (OneOf(("signal", "all", "state")),)
+
+    signal: SignalName | None = Field(
+        default=None, description="Every matching message starts a token.", examples=["page_ready"]
+    )
+    match: Condition | None = Field(
+        default=None,
+        description="A condition on `signal`.",
+        examples=["${{ signal.data.lang == 'en' }}"],
+    )
+    transient: bool = Field(
+        default=False, description="Whether kept messages are left out.", examples=[True]
+    )
+    all: list[SignalName] | None = Field(
+        default=None, description="Fires when each has a message.", examples=[["a", "b"]]
+    )
+    state: Id | None = Field(
+        default=None, description="Fires after each write to that key.", examples=["score"]
+    )
+
+
+class Step(Pluggable):
+    """A node of the graph: at most one action, and modifiers."""
+
+    NOUN = "a step"
+    OWN_ACTIONS = ("call", "wait", "approval", "group", "parallel", "fail", "cancel")
+    RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"not": {"required": ["timeout", "approval"]}},
+        {
+            "if": {"required": ["with"]},
+            "then": {"anyOf": [{"required": [key]} for key in WITH]},
+        },
+    )
+
+    id: StepId = Field(description="The name of the step, unique in the file.", examples=["fetch"])
+    title: Template | None = Field(
+        default=None, description="A label for lists and graphs.", examples=["Read the page"]
+    )
+    call: ToolName | None = Field(
+        default=None, description="Calls a tool with `with`.", examples=["search", "std.print"]
+    )
+    wait: Wait | None = Field(
+        default=None, description="Waits for time or a signal.", examples=["15m"]
+    )
+    approval: Approval | None = Field(
+        default=None, description="Waits for people to decide.", examples=["Publish this?"]
+    )
+    group: list[Step] | None = Field(
+        default=None,
+        min_length=1,
+        description="A scope with steps of its own.",
+        examples=[[{"id": "inner", "output": 1}]],
+    )
+    parallel: list[ParallelStep] | None = Field(
+        default=None,
+        min_length=1,
+        description="Steps that all start at once; the output is a map by their ids.",
+        examples=[[{"id": "left", "output": 1}, {"id": "right", "output": 2}]],
+    )
+    fail: Fail | None = Field(
+        default=None, description="Raises an error.", examples=["Nothing to do"]
+    )
+    cancel: Cancel | None = Field(
+        default=None, description="Withdraws steps, groups or the execution.", examples=[["b"]]
+    )
+    with_: dict[str, Value] = Field(
+        default_factory=dict,
+        alias="with",
+        description="The arguments of the action.",
+        examples=[{"q": "${{ inputs.q }}"}],
+    )
+    in_: Text | None = Field(
+        default=None,
+        alias="in",
+        description="The environment of `run` and of shell tools.",
+        examples=["host"],
+    )
+    join: Join | None = Field(
+        default=None, description="How incoming tokens meet.", examples=["all", 2]
+    )
+    trigger: Trigger | None = Field(
+        default=None, description="A signal that starts a token here.", examples=["page_ready"]
+    )
+    when: Condition | None = Field(
+        default=None,
+        description="The step runs only if true; else it is skipped.",
+        examples=["${{ inputs.amount > 50 }}"],
+    )
+    map: Map | None = Field(
+        default=None, description="Once per item.", examples=["${{ inputs.files }}"]
+    )
+    loop: Loop | None = Field(
+        default=None,
+        description="Again while or until a condition holds.",
+        examples=[{"until": "${{ output.done }}", "max": 5}],
+    )
+    lock: Lock | None = Field(
+        default=None,
+        description="Never at the same time as another holder of the same key.",
+        examples=["printer"],
+    )
+    retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
+    timeout: DurationOrExpression | None = Field(
+        default=None,
+        description="The bound of one attempt; of a wait: of waiting.",
+        examples=["30s"],
+    )
+    deadline: DurationOrExpression | None = Field(
+        default=None, description="The bound of the whole step.", examples=["2h"]
+    )
+    effect: Effect | None = Field(
+        default=None,
+        description="What a crash in the middle may repeat; by the action.",
+        examples=["idempotent"],
+    )
+    on_crash: OnCrash | None = Field(
+        default=None,
+        description="What happens if a crash leaves the step uncertain; `ask`.",
+        examples=["retry"],
+    )
+    output: Value = Field(
+        default=None,
+        description="Replaces the result; sees `result`.",
+        examples=["${{ result.subject }}"],
+    )
+    set: dict[Id, Value] = Field(
+        default_factory=dict,
+        description="Writes state after success, each key through its reducer.",
+        examples=[{"count": "${{ state.count + 1 }}"}],
+    )
+    emit: list[Emit] = Field(
+        default_factory=list, description="Signals to send after success.", examples=["done"]
+    )
+    on_error: OnError = Field(
+        default="fail",
+        description="What to do when it failed.",
+        examples=["continue", [{"type": "Timeout", "next": "ask"}]],
+    )
+    compensate: Compensation | None = Field(
+        default=None,
+        description="How to undo it.",
+        examples=[{"call": "release", "with": {"id": "${{ output.id }}"}}],
+    )
+    finally_: list[Step] = Field(
+        default_factory=list,
+        alias="finally",
+        description="Steps that run when a group ended in any way.",
+        examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
+    )
+    next: Next | None = Field(
+        default=None, description="Where to go; to the next step in the list.", examples=["end"]
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that there is one action at most, and what only some actions have."""
+        yield from super().problems(given)
+        first, *others = [key for key in given if key in cls.actions()] or [""]
+        for key in others:
+            hint = "make a step of each, or put them into a 'group'"
+            message = f"a step has one action; this one has {first!r} and {key!r}"
+            yield Problem(key, "E106", message, hint)
+        if "timeout" in given and "approval" in given:
+            message = "an approval has no 'timeout'"
+            yield Problem("timeout", "E103", message, "write 'expires' in the approval")
+        if "with" in given and not given.keys() & set(WITH):
+            refused = refused_keys(cls.__name__)
+            takers = listed(key for key in WITH if key not in refused)
+            message = f"'with' has no meaning without {takers}"
+            yield Problem("with", "E103", message, "leave it out")
+        if "finally" in given and first not in {"group", "parallel"}:
+            yield Problem("finally", "E103", "only a group has 'finally'", "leave it out")
+
+    @property
+    def action(self) -> tuple[str, Any] | None:
+        """The action's key and its model (of `call`: the tool's name), or None."""
+        for key in self.OWN_ACTIONS:
+            if self.has(key):
+                return key, getattr(self, key)
+        return next(iter(self.kinds.items()), None)
+
+
+class ParallelStep(Step):
+    """A step of `parallel`: starts with a token of its own, and ends there."""
+
+    NOUN = "a step of 'parallel'"
+    RULES_AS_SCHEMA = (
+        *Step.RULES_AS_SCHEMA,
+        {"not": {"anyOf": [{"required": ["join"]}, {"required": ["trigger"]}]}},
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that nothing leads here but the start."""
+        yield from super().problems(given)
+        for key in ("join", "trigger"):
+            if key in given:
+                message = f"a step of 'parallel' has no {key!r}: it starts with a token of its own"
+                yield Problem(key, "E102", message, "leave it out")
+
+
+Step.model_rebuild()

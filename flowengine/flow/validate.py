@@ -1,0 +1,167 @@
+"""Lets the models look at the values of a flow file that is written out.
+
+What pydantic finds becomes diagnostics in the words of the language. It is left out, and the rest
+validated again, so that later checks see as much of a broken file as there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from flowengine.flow.diagnostics import did_you_mean
+from flowengine.flow.long_form import Expander, shapes
+from flowengine.flow.models import FlowModel, Loc, Part, Step
+from flowengine.flow.models.modifiers import ON_ERROR_TAGS
+from flowengine.flow.models.types import shown
+
+PASSES = 20
+"""So many times what is wrong is left out and the rest validated again."""
+
+
+class Validator:
+    """Validates one file.
+
+    Args:
+        expander: What has written it out.
+    """
+
+    def __init__(self, expander: Expander) -> None:
+        self.faults = expander.faults
+        self.parts = expander.parts
+        self.meant = expander.meant
+
+    def validate(self, data: dict[str, Any]) -> FlowModel | None:
+        """Return the model of the data, or of what is left of it.
+
+        Args:
+            data: The file in long form; what is wrong is taken out of it.
+
+        Returns:
+            The model; None if what is wrong cannot be left out.
+        """
+        for round_ in range(PASSES):
+            try:
+                return FlowModel.model_validate(data)
+            except ValidationError as error:
+                for one in error.errors(include_url=False):
+                    loc, key = _clean(one["loc"])
+                    if round_ == 0:
+                        self._invalid(cast("dict[str, Any]", one), loc, key)
+                    if not self._leave_out(data, loc, one["type"]):
+                        return None
+        return None
+
+    def _invalid(self, error: dict[str, Any], loc: Loc, key: bool) -> None:
+        kind, context = error["type"], error.get("ctx", {})
+        if kind[0] == "E" and kind[1:].isdigit():
+            self.faults.add(kind, context["message"], loc, context["hint"], key=key)
+        elif kind == "missing":
+            if loc in self.faults.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
+                return  # it is there, and what is wrong with it has been told
+            owner = self.parts.get(loc[:-1], FlowModel)
+            message = f"{owner.NOUN} needs {loc[-1]!r}"
+            self.faults.add("E104", message, loc[:-1], _example(owner, str(loc[-1])), key=True)
+        else:
+            message, hint = _plain_error(kind, context, error["input"], self._part_at(loc))
+            self.faults.add("E103", message, loc, hint)
+
+    def _part_at(self, loc: Loc) -> type[Part] | None:
+        """Return the model that is expected at a place."""
+        owner = self.parts.get(loc[:-1])
+        shape = shapes(owner).get(str(loc[-1])) if owner and loc else None
+        if shape is not None:
+            return shape.part
+        return self._part_at(loc[:-1]) if loc and isinstance(loc[-1], int) else None
+
+    def _leave_out(self, data: Any, loc: Loc, kind: str) -> bool:
+        """Take what is wrong out of the data; False if nothing would be left."""
+        if kind == "missing":
+            owner, part = _get(data, loc[:-1]), self.parts.get(loc[:-1])
+            if loc[-1] == "id" and part is not None and issubclass(part, Step | FlowModel):
+                owner["id"] = _stand_in(loc)
+                return True
+            loc = loc[:-1]
+        while loc:
+            owner = _get(data, loc[:-1])
+            if isinstance(owner, dict):
+                self.faults.leave_out(loc)
+                owner.pop(loc[-1], None)
+                return True
+            part = self._part_at(loc)
+            if isinstance(owner, list) and part is not None and issubclass(part, Step):
+                self.faults.leave_out(loc)
+                owner[int(loc[-1])] = {"id": _stand_in(loc)}
+                return True
+            loc = loc[:-1]
+        return False
+
+
+def _stand_in(loc: Loc) -> str:
+    """Return an id for what has none, which nothing else in the file is called."""
+    return "_".join(["unnamed", *(str(one) for one in loc if isinstance(one, int))])
+
+
+def _get(data: Any, loc: Loc) -> Any:
+    for step in loc:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _clean(loc: tuple[int | str, ...]) -> tuple[Loc, bool]:
+    """Return a place without what pydantic adds for unions and keys, and whether it is a key."""
+    names = [one for one in loc if one not in ON_ERROR_TAGS]
+    if names and names[-1] == "[key]":
+        return tuple(names[:-1]), True
+    return tuple(names), False
+
+
+def _example(owner: type[Part], key: str) -> str:
+    field = owner.fields_by_key().get(key)
+    example = field[1].examples[0] if field and field[1].examples else None
+    return f"for example '{key}: {example}'" if isinstance(example, str | int) else f"add {key!r}"
+
+
+_EXPECTED = {
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "int_type": "a whole number",
+}
+
+
+def _plain_error(
+    kind: str, context: Mapping[str, Any], value: Any, part: type[Part] | None
+) -> tuple[str, str | None]:
+    """Return message and hint for an error that pydantic found by itself."""
+    got = f"got {shown(value)}"
+    if kind == "literal_error":
+        expected = str(context["expected"])
+        words = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
+        hint = did_you_mean(value, words) if isinstance(value, str) else None
+        return f"expected {expected}, {got}", hint
+    if kind == "too_short":
+        return f"expected at least {context['min_length']} entry, there is none", None
+    if kind in {"model_type", "model_attributes_type"}:
+        keys = list(part.fields_by_key()) if part else []
+        hint = f"its keys are {', '.join(keys)}" if 0 < len(keys) <= 10 else None
+        return f"expected a mapping, {got}", "write {} for an empty one" if value is None else hint
+    return f"expected {_EXPECTED.get(kind, context.get('error', kind))}, {got}", _hint(kind, value)
+
+
+def _hint(kind: str, value: Any) -> str | None:
+    if kind == "list_type" and isinstance(value, dict):
+        return "begin each entry with '- '"
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in OLD_BOOLEANS:
+        return "only true and false are booleans"
+    return None
+
+
+OLD_BOOLEANS = frozenset({"yes", "no", "on", "off"})
+"""Booleans of YAML 1.1."""
