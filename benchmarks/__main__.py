@@ -7,21 +7,29 @@ several alternating rounds. Targets are those of `docs/performance.md`.
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import flows, limits
-from flowengine import Engine, Flow
+from flowengine import Conflict, Engine, Flow
+from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.store import Append, Durability
 
 ROUNDS = 5
 BODY = b"x" * 60
 """About what the event of a trivial step takes."""
+
+
+DURABLE: dict[Durability, float] = {"power": 1.3, "process": 2.5}
+GROUPED: dict[Durability, float] = {"power": 1.0, "process": 0.25}
 
 
 class Figure(NamedTuple):
@@ -51,12 +59,14 @@ def alternating(first: Callable[[], float], second: Callable[[], float]) -> tupl
     return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
 
 
-def run_once(folder: Path, durability: str, flow: Flow, **inputs: object) -> float:
+def run_once(folder: Path, durability: Durability, flow: Flow, **inputs: object) -> float:
     """Return the seconds of one execution in a store of its own."""
-    with tempfile.TemporaryDirectory(dir=folder) as store:
-        with Engine(store, durability=durability) as engine:
-            engine.run(flow, inputs)
-            return timed(lambda: _succeed(engine, flow, inputs))
+    with (
+        tempfile.TemporaryDirectory(dir=folder) as store,
+        Engine(store, durability=durability) as engine,
+    ):
+        engine.run(flow, inputs)
+        return timed(lambda: _succeed(engine, flow, inputs))
 
 
 def _succeed(engine: Engine, flow: Flow, inputs: dict[str, object]) -> None:
@@ -66,10 +76,10 @@ def _succeed(engine: Engine, flow: Flow, inputs: dict[str, object]) -> None:
 
 def durable_chain(folder: Path) -> Iterator[Figure]:
     flow = flows.chain(folder, 1000)
-    for durability, target in (("power", 1.3), ("process", 2.5)):
+    for durability, target in DURABLE.items():
         ours, limit = alternating(
-            lambda d=durability: run_once(folder, d, flow),
-            lambda d=durability: limits.commits(folder, d, [BODY] * 1000),
+            partial(run_once, folder, durability, flow),
+            partial(limits.commits, folder, durability, [BODY] * 1000),
         )
         yield Figure(
             f"chain of 1,000 durable steps, {durability}",
@@ -87,21 +97,21 @@ def in_memory(folder: Path) -> Iterator[Figure]:
     }
     for kind, flow in kinds.items():
         with Engine(None) as engine:
-            rate = 10_000 / min(timed(lambda e=engine, f=flow: _succeed(e, f, {})) for _ in "123")
+            rate = 10_000 / min(timed(partial(_succeed, engine, flow, {})) for _ in "123")
         yield Figure(f"steps a second in memory, {kind}", f"{rate:,.0f}", rate, 40_000, more=True)
 
 
 def concurrent(folder: Path) -> Iterator[Figure]:
     flow = flows.five(folder)
 
-    def ours(durability: str, count: int) -> float:
+    def ours(durability: Durability, count: int) -> float:
         with tempfile.TemporaryDirectory(dir=folder) as store:
             return asyncio.run(_run_many(store, durability, flow, count))
 
-    for durability, share in (("power", 1.0), ("process", 0.25)):
+    for durability, share in GROUPED.items():
         took, limit = alternating(
-            lambda d=durability: ours(d, 1000),
-            lambda d=durability: limits.commits(folder, d, [BODY] * 5000),
+            partial(ours, durability, 1000),
+            partial(limits.commits, folder, durability, [BODY] * 5000),
         )
         yield Figure(
             f"1,000 executions of 5 steps at once, {durability}",
@@ -114,7 +124,7 @@ def concurrent(folder: Path) -> Iterator[Figure]:
     yield Figure("4 times the executions at once", "times the time", many / few, 4 * 1.4)
 
 
-async def _run_many(store: str, durability: str, flow: Flow, count: int) -> float:
+async def _run_many(store: str, durability: Durability, flow: Flow, count: int) -> float:
     async with Engine(store, durability=durability) as engine:
         await engine.run_async(flow)
         began = time.perf_counter()
@@ -132,8 +142,8 @@ def linear(folder: Path) -> Iterator[Figure]:
     }
     for what, (flow, name, few, many) in cases.items():
         short, long = alternating(
-            lambda f=flow, n=name, c=few: run_once(folder, "process", f, **{n: c}),
-            lambda f=flow, n=name, c=many: run_once(folder, "process", f, **{n: c}),
+            partial(run_once, folder, "process", flow, **{name: few}),
+            partial(run_once, folder, "process", flow, **{name: many}),
         )
         yield Figure(what, f"{long / many * 1e6:.0f} us each", long / short, 4 * 1.3)
     few_chain, many_chain = flows.chain(folder, 2500), flows.chain(folder, 10_000)
@@ -146,19 +156,30 @@ def linear(folder: Path) -> Iterator[Figure]:
     )
 
 
+class CountingStore(SqliteStore):
+    """A store that counts the bytes it is given to write: events and snapshots."""
+
+    written = 0
+
+    def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
+        for append in appends:
+            self.written += sum(len(body) for _at, body in append.events)
+            self.written += len(append.snapshot[1]) if append.snapshot else 0
+        return super().commit(appends)
+
+
 def growing(folder: Path) -> Iterator[Figure]:
     flow = flows.growing(folder)
-    rounds = 2000
-    with tempfile.TemporaryDirectory(dir=folder) as store:
-        with Engine(store, durability="process") as engine:
-            execution = engine.run(flow, {"rounds": rounds}).execution
-            written = engine.statistics(execution)
+    for rounds in (500, 2000, 5000):
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            store = CountingStore(Path(place) / "flowengine.db", durability="process")
+            with Engine(store) as engine:
+                _succeed(engine, flow, {"rounds": rounds})
         data = rounds * 1000
-        total = written.event_bytes + written.snapshot_bytes
         yield Figure(
-            "bytes written, list growing by 1 KB over 2,000 steps",
-            f"{total / 1e6:.1f} MB for {data / 1e6:.1f} MB",
-            total / data,
+            f"bytes written, list growing by 1 KB over {rounds:,} steps",
+            f"{store.written / 1e6:.1f} MB for {data / 1e6:.1f} MB",
+            store.written / data,
             3.0,
         )
 
@@ -182,10 +203,8 @@ def cold_start(folder: Path) -> Iterator[Figure]:
         listed = subprocess.run(
             [*program, "approvals", "list", "--json"], capture_output=True, cwd=folder, check=True
         )
-        import json
-
-        wait = json.loads(listed.stdout)["approvals"][0]["id"]
-        return process(*program, "approve", wait, "--as", "group:staff")
+        wait = json.loads(listed.stdout)[0]["id"]
+        return process(*program, "approve", wait, "--as", "user:ada")
 
     process(*program, "run", "hello.yaml")
     ours, bare = alternating(

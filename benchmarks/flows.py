@@ -98,7 +98,7 @@ def asking(folder: Path) -> flowengine.Flow:
     body = """\
 steps:
   - id: ask
-    approval: {title: Go on?, assignees: ["group:staff"]}
+    approval: {title: Go on?, assignees: ["user:ada"]}
 outputs: {choice: "${{ steps.ask.output.choice }}"}
 """
     return _load(folder, "asking", body)
