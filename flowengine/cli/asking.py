@@ -105,7 +105,7 @@ def _choice(wait: WaitInfo) -> Mapping[str, Any]:
         Left: None.
     """
     choices: list[dict[str, Any]] = wait.get("choices", [])
-    if wait["kind"] == "ask" and len(choices) == 1:
+    if len(choices) == 1:
         return choices[0]
     names = [str(choice["id"]) for choice in choices]
     while True:
@@ -212,7 +212,7 @@ def _field(name: str, about: str, *, required: bool) -> str:
         said = _read(prompt).strip()
         if said or not required:
             return said
-        err(f"  {name} is required")
+        err(f"  {clean(name)} is required; Ctrl-D leaves it open")
 
 
 def _read(prompt: str) -> str:

@@ -39,9 +39,6 @@ _CONTROLS = {
 """What moves the cursor, changes colours or turns the direction of writing."""
 
 
-_MILLISECONDS = re.compile(r"(T\d\d:\d\d:\d\d)\.\d{3}Z")
-
-
 class Colours:
     """Whether colours may be used at all; streams that are no terminal never get any."""
 
@@ -130,7 +127,7 @@ def table(rows: list[list[str]], head: list[str]) -> list[str]:
 
 def when(text: str) -> str:
     """Return a text whose times have no milliseconds, which people do not read."""
-    return _MILLISECONDS.sub(r"\1Z", text)
+    return re.sub(r"(T\d\d:\d\d:\d\d)\.\d{3}Z", r"\1Z", text)
 
 
 def duration(ms: float) -> str:

@@ -44,6 +44,7 @@ COMMANDS = {words: module for group in GROUPS.values() for words, module in grou
 FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
 """First words that are no command by themselves."""
 
+WIDEST = 100
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -61,6 +62,19 @@ class Command(Protocol):
 
     def run(self, arguments: Namespace) -> int:
         """Do it, and return the exit code."""
+
+
+class Formatter(RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, up to a width that reads well.
+
+    Args:
+        prog: Of the parser.
+    """
+
+    def __init__(self, prog: str) -> None:
+        # Left to itself, argparse imports shutil and with it three compression libraries; and it
+        # makes a formatter for every argument that is added.
+        super().__init__(prog, width=_width())
 
 
 class Parser(ArgumentParser):
@@ -135,7 +149,9 @@ def _run(words: list[str]) -> int:
         hint = f"did you mean 'flowengine {close}'?" if close else f"see: {place} --help"
         raise UsageError(f"there is no command '{name}'", hint=hint)
     command = load(name)
-    arguments = parser_of(name, command).parse_args(rest)
+    parser = parser_of(name, command)
+    add_common(parser)
+    arguments = parser.parse_args(rest)
     if arguments.log_level:
         import logging
 
@@ -149,16 +165,15 @@ def load(words: str) -> Command:
 
 
 def parser_of(words: str, command: Command) -> Parser:
-    """Return the parser of one command, which takes the program's options too."""
+    """Return the parser of one command, without the options that every command takes."""
     parser = Parser(
         prog=f"flowengine {words}",
         description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
         epilog=_examples(command.EXAMPLE),
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     command.configure(parser)
-    add_common(parser)
     return parser
 
 
@@ -217,7 +232,7 @@ def help_of_program() -> str:
     for group, commands in GROUPS.items():
         lines += ["", f"{group}:"]
         lines += [f"  {words:{width}}{load(words).HELP}" for words in commands]
-    parser = Parser(add_help=False, usage=SUPPRESS)
+    parser = Parser(add_help=False, usage=SUPPRESS, formatter_class=Formatter)
     parser.add_argument("-h", "--help", action="store_true", help="show this help")
     parser.add_argument("--version", action="store_true", help="show the version")
     add_common(parser)
@@ -253,7 +268,9 @@ def _run_without_command(words: list[str]) -> int:
     Returns:
         The exit code.
     """
-    parser = Parser(prog="flowengine", add_help=False, allow_abbrev=False)
+    parser = Parser(
+        prog="flowengine", add_help=False, allow_abbrev=False, formatter_class=Formatter
+    )
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("-V", "--version", action="store_true")
     add_common(parser)
@@ -314,6 +331,17 @@ def _as_dicts(error: FlowEngineError) -> list[dict[str, Any]]:
             "hint": error.hint,
         }
     ]
+
+
+def _width() -> int:
+    """Return how many columns help may take."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal():
+        return min(int(columns), WIDEST) - 2
+    try:
+        return min(os.get_terminal_size(sys.stdout.fileno()).columns or 80, WIDEST) - 2
+    except (OSError, ValueError):
+        return 78
 
 
 def _closest(word: str, known: list[str]) -> str | None:

@@ -36,7 +36,6 @@ class Progress:
         self._quiet = session.arguments.quiet
         self._verbose = session.arguments.verbose
         self._events = getattr(session.arguments, "events", False)
-        self._shown: set[str] = set()
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}
         self._flows: dict[str, Flow] = {}
@@ -82,9 +81,9 @@ class Progress:
 
     def head(self, execution: str) -> None:
         """Name an execution before anything is said of it, once."""
-        if execution in self._shown or self._quiet:
+        if execution in self.session.named or self._quiet:
             return
-        self._shown.add(execution)
+        self.session.named.add(execution)
         record = self.session.engine.store.execution(execution)
         version = f" version {record.version}" if record.version not in (None, "", "0") else ""
         parent = f", forked from {record.forked_from}" if record.forked_from else ""

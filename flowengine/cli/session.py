@@ -37,10 +37,12 @@ class Session:
     Attributes:
         engine: The engine.
         arguments: Of the command line.
+        named: Executions that were named to the user before something was said of them.
     """
 
     def __init__(self, arguments: Namespace, *, make: bool = False) -> None:
         self.arguments = arguments
+        self.named: set[str] = set()
         store = arguments.store or os.environ.get("FLOWENGINE_STORE") or ".flowengine"
         if not make and not os.path.exists(store):
             raise NoStore(
@@ -100,6 +102,9 @@ class Session:
 
         Returns:
             The exit code.
+
+        Raises:
+            Interrupted: The user has stopped it.
         """
         result, _ = self.follow(call)
         if result is None:
@@ -109,7 +114,10 @@ class Session:
 
             try:
                 result = ask_all(self, result)
+            except Interrupted:
+                raise
             except KeyboardInterrupt:
+                err()
                 raise self._interrupted(result.execution) from None
         return self.finish(result)
 

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-_PLAIN = re.compile(
-    r"[A-Za-z0-9_/.($\u00a1-\u167f\u1681-\u1fff\u2070-\ud7ff\U00010000-\U0010ffff]"
-    r"[^\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]*"
-)
-_CUT = re.compile(r": |:$| #| $")
-"""What ends a text that stands without quotes."""
-_FLOW_CUT = re.compile(r"[,\[\]{}:]")
-"""What also ends it inside of `[…]` and `{…}`."""
-_NO_TEXT = re.compile(
-    r"(?i:null|true|false|yes|no|on|off|y|n)|[-+]?(?i:0x[0-9a-f_]+|0o[0-7_]+|0b[01_]+)"
-    r"|[-+]?\.(?i:inf|nan)|[-+]?[.0-9][-+.0-9:_eETtZz ]*"
-)
-"""Texts that some reader takes for null, a boolean, a number or a time."""
-_UNSEEN = re.compile(r"[\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_NO_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", ".inf", ".nan"})
+"""Words that some reader takes for null, a boolean or a number."""
+_FLOW = frozenset(",[]{}:?")
+"""What ends a text without quotes inside of `[…]` and `{…}`."""
+_OF_NUMBERS = frozenset("0123456789.+-:_eETtZz ")
+"""What numbers and times are made of."""
 
 
 def inline(value: Any, *, nested: bool = False) -> str:
@@ -57,13 +48,23 @@ def entry(key: str, value: Any) -> str:
 
 
 def _text(text: str, nested: bool) -> str:
-    plain = (
-        _PLAIN.fullmatch(text)
-        and not _CUT.search(text)
-        and not _NO_TEXT.fullmatch(text)
-        and not (nested and _FLOW_CUT.search(text))
+    return text if _is_plain(text) and not (nested and _FLOW & set(text)) else _quoted(text)
+
+
+def _is_plain(text: str) -> bool:
+    """Return whether a text stands for itself without quotes.
+
+    Without regular expressions: to compile them would take longer than to run a small flow.
+    """
+    first = text[:1]
+    if not text.isprintable() or not (first.isalnum() or first in {"_", "/", ".", "(", "$"}):
+        return False
+    if ": " in text or " #" in text or text[-1] in ": ":
+        return False
+    return text.lower() not in _NO_TEXT and not (
+        first in "0123456789."
+        and (_OF_NUMBERS.issuperset(text) or text[:2].lower() in {"0x", "0o", "0b"})
     )
-    return text if plain else _quoted(text)
 
 
 def _quoted(text: str) -> str:
@@ -71,7 +72,13 @@ def _quoted(text: str) -> str:
     import json
 
     escaped = json.dumps(text, ensure_ascii=False)
-    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", escaped)
+    if escaped.isprintable():
+        return escaped
+    return "".join([c if c.isprintable() else _escape(ord(c)) for c in escaped])
+
+
+def _escape(code: int) -> str:
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _float(value: float) -> str:

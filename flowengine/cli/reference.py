@@ -1,0 +1,40 @@
+"""The reference of the command line, made from what `--help` says.
+
+python -m flowengine.cli.reference docs/cli.md
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from flowengine.cli.program import COMMANDS, help_of_program, load, parser_of
+
+MARK = "<!-- From here on made by: python -m flowengine.cli.reference docs/cli.md -->"
+
+
+def reference() -> str:
+    """Return the help of the program and of every command as Markdown."""
+    os.environ["COLUMNS"] = "100"
+    parts = [MARK, "", "## All commands", "", _block(help_of_program())]
+    for words in COMMANDS:
+        if words not in ("approvals approve", "approvals reject"):  # they have a short name too
+            text = parser_of(words, load(words)).format_help()
+            parts += ["", f"### flowengine {words}", "", _block(text)]
+    return "\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Write the reference anew behind the mark in a page."""
+    page = Path(sys.argv[1])
+    before = page.read_text(encoding="utf-8").partition(MARK)[0]
+    page.write_text(before + reference(), encoding="utf-8")
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text.strip()}\n```"
+
+
+if __name__ == "__main__":
+    main()
