@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import yaml
 
+LINE_END = re.compile(r"[\r\n]")
+COMMENT = re.compile(r"[ \t]+#")
 QUOTE = "put it in quotes, or use block style (| or >-)"
 
 
@@ -70,13 +72,10 @@ def cut_short(text: str, start: int, end: int) -> int | None:
         start: Where a plain scalar starts.
         end: Where it ends.
     """
-    line_end = _line_end(text, end)
     opened = text.rfind("${{", start, end)
-    if opened < 0 or _expression_end(text, opened, line_end) in range(opened, end + 1):
+    if opened < 0 or not COMMENT.match(text, end):
         return None
-    if not re.match(r"[ \t]+#", text[end:line_end]):
-        return None
-    closed = _expression_end(text, opened, line_end)
+    closed = _expression_end(text, opened, _line_end(text, end))
     return closed if closed and closed > end else None
 
 
@@ -224,5 +223,5 @@ def _structure(text: str, index: int, start: int, problem: str, context: str) ->
 
 
 def _line_end(text: str, index: int) -> int:
-    found = re.compile(r"[\r\n]").search(text, index)
+    found = LINE_END.search(text, index)
     return found.start() if found else len(text)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from flowengine.flow.slips import Slip, find_slip
 
 MAX_BYTES = 1 << 20
 """A file written by people stays far below; what generates bigger ones should pass data."""
-MAX_SLIPS = 50
+MAX_SLIPS = 20
 """So many slips are mended before the rest of the file is left unread."""
 
 BREAK = re.compile(r"\r\n|\r|\n")
@@ -101,6 +102,10 @@ class Source:
         column = start - self._starts[line - 1] + 1
         room = len(self.line_text(line)) - column + 1
         return Position(line, column, max(1, min(end - start, room)), self.name)
+
+    def refuse(self, start: int, end: int, message: str, hint: str | None) -> None:
+        """Note that the characters from index `start` to before `end` are no YAML."""
+        self.problems.append(not_yaml(self.span(start, end), message, hint))
 
     def _walk(self, loc: tuple[str | int, ...]) -> tuple[Node | None, int, Node | None]:
         """Return the deepest node on a path, how far it goes, and the node of its key."""
@@ -194,25 +199,15 @@ def read_bytes(content: bytes, name: str) -> Source:
     """Read a flow file from bytes; see `read`."""
     if len(content) > MAX_BYTES:
         source = Source(name, "")
-        _report(
-            source,
-            Position(1, 1, 1, name),
-            "the file is larger than 1 MiB",
-            "pass data as an input",
-        )
+        source.refuse(0, 1, "the file is larger than 1 MiB", "pass data as an input")
         return source
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         source = Source(name, content.decode("utf-8", errors="replace"))
         start = len(content[: error.start].decode("utf-8", errors="replace"))
-        place = source.span(start, start + 1)
-        _report(
-            source,
-            place,
-            f"the file is not UTF-8: byte 0x{content[error.start]:02x}",
-            "save it as UTF-8",
-        )
+        message = f"the file is not UTF-8: byte 0x{content[error.start]:02x}"
+        source.refuse(start, start + 1, message, "save it as UTF-8")
         return source
     return read_text(text, name)
 
@@ -228,31 +223,27 @@ def read_text(text: str, name: str = "flow.yaml") -> Source:
         The source, with what is wrong in `problems`.
     """
     source = Source(name, text)
-    mended = text
-    for match in FOREIGN.finditer(text):
-        code = f"U+{ord(match.group()):04X}"
-        hint = f'write "\\u{ord(match.group()):04x}" in double quotes'
-        _report(
-            source, source.span(*match.span()), f"the character {code} stands in the text", hint
-        )
-        mended = mended[: match.start()] + " " + mended[match.end() :]
-    slips: list[Slip] = []
-    while len(slips) < MAX_SLIPS:
-        composer = Composer(mended, text, {slip.start: slip for slip in slips}, source.span)
+    mended = _without_foreign(source)
+    slips: dict[int, Slip] = {}
+    while True:
+        composer = Composer(mended, text, slips, source.span)
         try:
             source.root = composer.document()
-            break
         except yaml.YAMLError as error:
             slip = find_slip(mended, error, composer.last)
-            place = source.span(slip.start if slip.at is None else slip.at, slip.end)
-            _report(source, place, slip.message, slip.hint)
-            if slip.patch is None or slip.start in composer.mended:
-                break
-            slips.append(slip)
-            mended = mended[: slip.start] + slip.patch + mended[slip.end :]
-    source.problems += composer.problems
-    return source
+            source.refuse(slip.start if slip.at is None else slip.at, slip.end, *slip[2:4])
+            if slip.patch is not None and slip.start not in slips and len(slips) < MAX_SLIPS:
+                slips[slip.start] = slip
+                mended = mended[: slip.start] + slip.patch + mended[slip.end :]
+                continue
+        source.problems += composer.problems
+        return source
 
 
-def _report(source: Source, place: Position, message: str, hint: str | None) -> None:
-    source.problems.append(not_yaml(place, message, hint))
+def _without_foreign(source: Source) -> str:
+    """Refuse characters that the parser takes for line breaks, and return the text without them."""
+    for match in islice(FOREIGN.finditer(source.text), MAX_SLIPS):
+        number = ord(match.group())
+        message = f"the character U+{number:04X} stands in the text"
+        source.refuse(*match.span(), message, f'write "\\u{number:04x}" in double quotes')
+    return FOREIGN.sub(" ", source.text)
