@@ -19,7 +19,7 @@ import os
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -78,7 +78,8 @@ class Artifacts:
                 lambda: self._keep(temporary, digest),
             )
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # gone to its name, or never there
+                temporary.unlink()
 
     def find(self, digest: str) -> Path:
         """Return where an artifact is.
@@ -112,19 +113,29 @@ class Artifacts:
 
         Returns:
             The size of each file removed.
+
+        Raises:
+            StoreError: The folder cannot be written.
         """
-        loose = [path for path in shelf.iterdir() if not is_referred(shelf.name + path.name)]
-        sizes = [path.stat().st_size for path in loose]
-        for path in loose:
-            path.unlink()
+        try:
+            loose = [path for path in shelf.iterdir() if not is_referred(shelf.name + path.name)]
+            sizes = [path.stat().st_size for path in loose]
+            for path in loose:
+                path.unlink()
+        except OSError as error:
+            raise StoreError(
+                f"artifacts could not be removed from {shelf}: {error.strerror}",
+                hint="allow writing there, then prune again; nothing refers to them",
+            ) from error
         return sizes
 
     def remove_abandoned(self) -> None:
         """Remove what processes that died were writing."""
         oldest = time.time() - _ABANDONED_AFTER
         for path in self._folder.glob("new/*"):
-            if path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # others put and prune meanwhile
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
 
     def _write(self, path: Path, content: bytes | PathLike[str]) -> tuple[int, str]:
         """Write the content to a new file and return its size and digest."""

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flowengine.errors import Conflict, NotFound
+from flowengine.errors import Conflict, NotFound, StoreError
 from flowengine.journal import sql
 from flowengine.journal.appends import find_number, lease_lost, write
 from flowengine.journal.database import ERRORS, Database
@@ -17,6 +17,7 @@ from flowengine.journal.format import checksum, pack, unpack
 from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
 from flowengine.journal.leases import IsDead, is_dead
 from flowengine.journal.rows import (
+    DAMAGE_HINT,
     event_id,
     event_row,
     read_events,
@@ -193,6 +194,8 @@ class SqliteStore(Store):
 
     def _living_holder(self, connection: sqlite3.Connection, number: int, now: int) -> Owner | None:
         row = connection.execute(sql.HOLDER, (number,)).fetchone()
+        if row is None:
+            raise StoreError("the lease of an execution is missing", hint=DAMAGE_HINT)
         holder = read_holder(row)
         return holder if holder and row[6] > now and not self._is_dead(holder) else None
 

@@ -1,0 +1,162 @@
+"""Files beside the journal: by content, safe names, collected when nothing refers to them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowengine.errors import NotFound, StoreError
+from flowengine.journal.artifacts import clean_name
+from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.store import Append, Head, NewExecution
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SqliteStore:
+    store = SqliteStore(tmp_path / "store" / "s.db", "none")
+    begin(store, "e1")
+    return store
+
+
+def begin(store: SqliteStore, id: str) -> None:
+    store.put_flow("f", b"compiled")
+    new = NewExecution("orders", None, "f", 0)
+    assert store.commit([Append(id, 0, 0, [(0, b"started")], new=new)]) == [None]
+
+
+def end(store: SqliteStore, id: str) -> None:
+    assert store.commit([Append(id, 0, 1, head=Head("succeeded", 1))]) == [None]
+
+
+def files(store: SqliteStore) -> list[Path]:
+    folder = Path(store.location).parent / "artifacts"
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@given(st.text(max_size=400))
+def test_any_name_becomes_a_safe_one(name: str) -> None:
+    cleaned = clean_name(name)
+
+    assert cleaned
+    assert cleaned not in {".", ".."}
+    assert not set(cleaned) & {"/", "\\", "\0", "\n"}
+    assert len(cleaned.encode()) <= 255
+    assert clean_name(cleaned) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("name", "cleaned"),
+    [
+        ("report.pdf", "report.pdf"),
+        ("../../etc/passwd", "passwd"),
+        ("C:\\Users\\ana\\Offer 1.docx", "Offer 1.docx"),
+        (".bashrc", "bashrc"),
+        ("..", "file"),
+        ("a\u202egpj.exe", "agpj.exe"),  # text that shows itself backwards
+        ("e\u0301.txt", "\u00e9.txt"),
+        ("x" * 300 + ".pdf", "x" * 251 + ".pdf"),
+        ("\u00e9" * 300, "\u00e9" * 127),
+    ],
+)
+def test_names_are_cleaned(name: str, cleaned: str) -> None:
+    assert clean_name(name) == cleaned
+
+
+def test_the_same_content_is_one_file(store: SqliteStore) -> None:
+    one = store.put_artifact("e1", b"content", "a")
+    two = store.put_artifact("e1", b"content", "b")
+
+    assert one.sha256 == two.sha256
+    assert files(store) == [store.artifact(one.sha256)]
+
+
+def test_an_artifact_cannot_be_written_by_accident(store: SqliteStore) -> None:
+    path = store.artifact(store.put_artifact("e1", b"content", "a").sha256)
+
+    assert path.stat().st_mode & 0o222 == 0
+
+
+def test_putting_mends_a_file_that_was_altered(store: SqliteStore) -> None:
+    path = store.artifact(store.put_artifact("e1", b"content", "a").sha256)
+    path.chmod(0o600)
+    path.write_bytes(b"altered")
+
+    store.put_artifact("e1", b"content", "a")
+
+    assert path.read_bytes() == b"content"
+
+
+def test_what_cannot_be_put_leaves_no_file(store: SqliteStore) -> None:
+    with pytest.raises(NotFound):
+        store.put_artifact("e9", b"content", "a")
+
+    assert files(store) == []
+
+
+def test_a_folder_in_the_way_is_told(store: SqliteStore) -> None:
+    folder = Path(store.location).parent
+    (folder / "artifacts").write_text("a file where the folder should be")
+
+    with pytest.raises(StoreError, match=r"an artifact could not be written to .*artifacts"):
+        store.put_artifact("e1", b"content", "a")
+
+
+def test_leftovers_of_a_crash_are_removed_after_a_day(store: SqliteStore) -> None:
+    store.put_artifact("e1", b"content", "a")
+    new = Path(store.location).parent / "artifacts" / "new"
+    (new / "old").write_bytes(b"half")
+    (new / "young").write_bytes(b"half")
+    os.utime(new / "old", (0, 0))
+
+    store.prune(0)
+
+    assert [path.name for path in new.iterdir()] == ["young"]
+
+
+def test_a_file_without_reference_is_removed(store: SqliteStore) -> None:
+    """As one that is left by a crash of `prune` between the database and the files."""
+    kept = store.put_artifact("e1", b"kept", "a")
+    loose = store.artifact(kept.sha256).parent / ("0" * 62)
+    loose.write_bytes(b"loose")
+
+    pruned = store.prune(0)
+
+    assert (pruned.executions, pruned.artifacts, pruned.bytes) == (0, 1, 5)
+    assert files(store) == [store.artifact(kept.sha256)]
+
+
+def test_pruning_never_takes_what_is_being_put(tmp_path: Path) -> None:
+    """One thread puts the same few contents for ever new executions while another prunes."""
+    store = SqliteStore(tmp_path / "s.db", "none", patience=60)
+    missing: list[str] = []
+    done = threading.Event()
+
+    def put() -> None:
+        for number in range(150):
+            id = f"e{number}"
+            begin(store, id)
+            artifact = store.put_artifact(id, b"%d" % (number % 3), "a")
+            try:
+                store.artifact(artifact.sha256)
+            except NotFound:
+                missing.append(id)
+            end(store, id)
+        done.set()
+
+    writer = threading.Thread(target=put)
+    writer.start()
+    removed = 0
+    while not done.is_set():
+        # The flow goes with the last execution; here it must stay for the next one.
+        store.remember_source("x", "f", [])
+        removed += store.prune(1).artifacts
+    writer.join()
+
+    assert missing == []
+    assert removed > 0
+    store.close()
