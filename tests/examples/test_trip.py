@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from flowengine import Engine
 from tests.examples.conftest import EXAMPLES, Shell
 
 TRIP = EXAMPLES / "trip" / "trip.yaml"
@@ -82,3 +87,40 @@ def test_tickets_that_cannot_be_issued_release_everything(flowengine: Shell) -> 
 
     assert held(flowengine) == []
     assert world(flowengine)["tickets"] == []
+
+
+class Clock:
+    """The time of this machine, some hours later."""
+
+    def __init__(self) -> None:
+        self.hours = 0.0
+
+    def now(self) -> int:
+        return int((time.time() + self.hours * 3600) * 1000)
+
+
+def test_who_does_not_pay_is_reminded_and_loses_the_reservation_a_day_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIP_WORLD", str(tmp_path / "trip-world.json"))
+    clock, shell = Clock(), Shell(tmp_path)
+    with Engine(tmp_path / "store", clock=clock) as engine:
+        inputs = {"booking": "B7", "traveller": "ana@example.com"}
+        trip = engine.run(TRIP, inputs).execution
+
+        clock.hours = 19.9
+        assert engine.resume(trip).waits[0]["address"] == "book/hold"
+        assert world(shell)["mails"] == []
+
+        clock.hours = 20.1
+        assert engine.resume(trip).waits[0]["address"] == "book/last_chance"
+        assert [mail["text"] for mail in world(shell)["mails"]] == [
+            "Your reservation ends in four hours."
+        ]
+
+        clock.hours = 24.2
+        ended = engine.resume(trip)
+
+    assert (ended.status, ended.outputs) == ("succeeded", {"booked": False})
+    assert held(shell) == []
+    assert world(shell)["mails"][-1]["text"] == "We have released your reservation."
