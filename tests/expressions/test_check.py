@@ -334,3 +334,9 @@ def test_positions_count_characters_not_bytes(complain: Any) -> None:
     assert complain("'𝒳é' + inputs.nme") == [("E301", "inputs.nme")]
     assert complain("'𝒳é' + inputs.count") == [("E311", "+")]
     assert complain("'a'\n  + // é\n  inputs.count") == [("E311", "+")]
+
+
+def test_blanks_and_comments_inside_an_expression_do_not_change_its_record(names: Names) -> None:
+    tidy = check("inputs.count + 1 > 2 && size(inputs.name) == 3", names, "bool").record
+    other = check("(inputs.count+1)>2 // why\n  &&size( inputs . name )==3", names, "bool").record
+    assert {**tidy, "at": []} == {**other, "at": []}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Any
@@ -180,12 +181,12 @@ def test_no_text_of_a_template(value: Any, hint: str) -> None:
 
 def test_records_are_plain_data(names: Names, values: Any) -> None:
     sources = [
-        "inputs.name", "inputs.numbers.map(n, n + 1)", "default(inputs.note, b'x')",
+        "inputs.name", "inputs.numbers.map(n, n + 1)", "default(inputs.note, b'x')", "5u",
         "inputs.order.lines[state.level].price > 1.0 ? {'a': 1} : {}",
     ]  # fmt: skip
     records = [check(source, names).placed(1, 1) for source in sources]
     again = msgpack.unpackb(msgpack.packb(records))
-    assert again == records
+    assert again == records == json.loads(json.dumps(records))
     before, after = CelEvaluator(records, "f"), CelEvaluator(again, "f")
     for number in range(len(sources)):
         assert before.evaluate(number, values) == after.evaluate(number, values)
@@ -212,8 +213,6 @@ def test_paths_and_simple_conditions_need_no_library(names: Names) -> None:
         "steps": {"draft": {"output": None}, "fetch": {"status": "none",
                   "output": {"rows": [{"a": 1}]}}},
     }  # fmt: skip
-    import json
-
     done = subprocess.run(
         [sys.executable, "-c", code],
         input=json.dumps([records, values]),

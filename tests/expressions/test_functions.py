@@ -124,6 +124,7 @@ def test_digest_is_that_of_the_canonical_json(evaluate: Any) -> None:
         ("parse_json('\"\\\\ud800\"')", "no JSON"),
         ("sum([1, 'a'])", "there is text in the list"),
         ("sum([9223372036854775807, 1])", "beyond 64 bits"),
+        ("sum([1e308, 1e308])", "finite"),
         ("sort([1, 'a'])", "numbers or a list of texts"),
         ("sort([true, false])", "numbers or a list of texts"),
         ("keys(inputs.any.list)", "needs a map, not a list"),

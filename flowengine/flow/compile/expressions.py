@@ -151,7 +151,7 @@ class Expressions:
         for reference in checked.references:
             self._note(reference, view)
         place = self.report.source.inside(loc, piece.offset)
-        self.records.append({**checked.record, "at": [place.line, place.column]})
+        self.records.append(checked.placed(place.line, place.column))
         return len(self.records) - 1, checked
 
     def _note(self, reference: tuple[str, ...], view: View) -> None:

@@ -166,7 +166,7 @@ class _Check:
 
     def value(self, node: Node, lenient: bool = False) -> Typed:
         """Return how to evaluate a tree, by whatever means are cheapest."""
-        if isinstance(node, Literal) and not node.text.endswith(("u", "U")):
+        if isinstance(node, Literal) and not isinstance(node.value, bytes):
             return Typed(["const", node.value], _of_constant(node.value))
         if isinstance(node, (Name, Select, Index)):
             return self._path(node, lenient)

@@ -64,7 +64,10 @@ def sum_(items: Plain) -> Plain:
             raise NoValue(f"sum() adds numbers; there is {name_of(item)} in the list")
     if all(isinstance(item, int) for item in items):
         return checked_int(sum(items))
-    return math.fsum(items)
+    try:
+        return math.fsum(items)
+    except OverflowError:
+        raise NoValue("the sum is not a finite number") from None
 
 
 def checked_int(value: int) -> int:
@@ -192,6 +195,8 @@ def number_text(value: float) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
+        if value.bit_length() > 10_000:
+            raise NoValue("the integer has too many digits")
         return str(value)
     if not math.isfinite(value):
         raise NoValue("the result is not a finite number")

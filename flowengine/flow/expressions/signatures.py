@@ -106,7 +106,7 @@ STANDARD = frozenset([
 """Functions that the library has."""
 
 ELSEWHERE = {
-    "coalesce": "default(a, b)", "concat": "a + b", "count": "size(x)", 
+    "coalesce": "default(a, b)", "concat": "a + b", "count": "size(x)",
     "float": "double(x)", "items": "entries(m)", "len": "size(x)", "length": "size(x)",
     "lower": "x.lowerAscii()", "not": "'!'", "now": "now, without brackets", "str": "string(x)",
     "strip": "x.trim()", "toLower": "x.lowerAscii()", "toLowerCase": "x.lowerAscii()",
