@@ -19,11 +19,12 @@ flowengine signal --key B7 payment --data @payment.json --id msg-1"""
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "words",
-        metavar="[ID] NAME",
-        nargs="+",
-        help="the execution (not with --key), and the name of the signal",
+        "execution",
+        metavar="ID",
+        nargs="?",
+        help="the execution, by any unambiguous beginning of its id; not with --key",
     )
+    parser.add_argument("name", metavar="NAME", help="the name of the signal")
     parser.add_argument("--key", metavar="KEY", help="send it to the open execution with this key")
     parser.add_argument("--data", metavar="JSON|@FILE", help="what goes with it")
     parser.add_argument("--id", metavar="ID", help="id of the message; it is stored once for an id")
@@ -45,31 +46,29 @@ def run(arguments: Namespace) -> int:
         The exit code.
 
     Raises:
-        UsageError: There are too few or too many words.
+        UsageError: It is not said where to, or twice.
     """
-    wanted = 1 if arguments.key is not None else 2
-    if len(arguments.words) != wanted:
+    if (arguments.execution is None) == (arguments.key is None):
         raise UsageError(
-            "a signal needs the id of an execution and a name, or --key and a name",
+            "a signal goes to an execution or to a key: give one of them",
             hint="flowengine signal 01k8xq7m payment",
         )
-    execution = None if wanted == 1 else arguments.words[0]
     data: Any = None
     if arguments.data is not None:
         data = read.json_argument(arguments.data, "the data")
     with Session(arguments) as session:
         engine = session.engine
         sent = engine.signal(
-            arguments.words[-1],
+            arguments.name,
             data,
-            execution=execution,
+            execution=arguments.execution,
             key=arguments.key,
             id=arguments.id,
             by=arguments.by,
             resume=False,
         )
         if not arguments.quiet:
-            err(f"{clean(arguments.words[-1])} sent to {session.short(sent.execution)}")
+            err(f"{clean(arguments.name)} sent to {session.short(sent.execution)}")
         if arguments.no_resume:
             if arguments.json:
                 out_json(as_object(engine.result(sent.execution)))

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from flowengine.cli import main
+
+PROGRAM = str(Path(sys.executable).with_name("flowengine"))
+
+
+class Done(NamedTuple):
+    """A command line that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """What it printed with `--json`; nothing else may stand there."""
+        return json.loads(self.out)
+
+    @property
+    def ids(self) -> list[str]:
+        """The short ids of what waits, in order."""
+        return re.findall(r"^  (\w{4,16})  ", self.err, re.MULTILINE)
+
+
+class CommandLine:
+    """A user in a folder who types one command after the other."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capture = capture
+
+    def __call__(self, *words: str | Path, code: int = 0) -> Done:
+        """Run a command in this process; it must end with this exit code."""
+        self._capture.readouterr()
+        ended = main([str(word) for word in words])
+        out, err = self._capture.readouterr()
+        assert ended == code, f"flowengine {words} ended with {ended}\n{out}\n{err}"
+        return Done(ended, out, err)
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file into the folder."""
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def newest(self) -> str:
+        """The id of the newest execution."""
+        found: str = self("--json", "list", "-n", "1").json()[0]["execution"]
+        return found
+
+    def spawn(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a command in a process of its own."""
+        return subprocess.Popen(
+            [PROGRAM, *words],
+            cwd=self.folder,
+            stdin=options.pop("stdin", subprocess.DEVNULL),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+
+def steady(text: str) -> str:
+    """Replace what differs from run to run: ids, times, spans."""
+    text = re.sub(r"\b01[0-9a-hjkmnp-tv-z]{6,24}\b", "EXECUTION", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
+    text = re.sub(r"\b\d+\.\d+s\b", "0.0s", text)
+    waits = dict.fromkeys(re.findall(r"(?:approval|question|show) ([0-9a-f]{4,16})\b", text))
+    for number, wait in enumerate(waits, start=1):
+        text = re.sub(rf"\b{wait}\b", f"WAIT{number}", text)
+    return text
+
+
+@pytest.fixture(autouse=True)
+def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ana in a fresh folder, without settings of her own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGNAME", "ana")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("FLOWENGINE_STORE", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def flowengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+@pytest.fixture
+def until() -> Iterator[Callable[[Callable[[], bool]], None]]:
+    """Wait for a condition; for at most ten seconds."""
+
+    def wait(condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    return wait
+
+
+HELLO = """\
+flowengine: 1
+id: hello
+inputs:
+  name: {type: string, default: world}
+steps:
+  - id: greet
+    output: Hello, ${{ inputs.name }}!
+outputs:
+  message: ${{ steps.greet.output }}
+"""
+REFUND = """\
+flowengine: 1
+id: refund
+version: "3"
+inputs:
+  amount: {type: number}
+  assignees: {type: array, items: {type: string}, default: []}
+steps:
+  - id: ask
+    approval:
+      title: Refund ${{ inputs.amount }} EUR?
+      subject: {amount: "${{ inputs.amount }}", account: travel}
+      edit: [amount]
+      form:
+        type: object
+        properties: {cost_center: {type: string, title: Cost centre, pattern: "^[0-9]{4}$"}}
+        required: [cost_center]
+      choices: [approve, {id: reject, comment: required}, {id: later, label: Not now}]
+      assignees: ${{ inputs.assignees }}
+    next: {outcome: {approve: pay, reject: refuse, later: refuse}}
+  - id: pay
+    output: ${{ steps.ask.output.subject.amount }}
+    next: end
+  - id: refuse
+    output: 0
+outputs:
+  paid: ${{ default(steps.pay.output, steps.refuse.output) }}
+"""
+TRIO = """\
+flowengine: 1
+id: trio
+steps:
+  - id: each
+    map: {over: 3}
+    group:
+      - id: ask
+        approval: {title: "Keep ${{ index }}?", batch: trio}
+        next: {outcome: {approve: end, reject: end}}
+"""
+
+
+@pytest.fixture
+def hello(flowengine: CommandLine) -> Path:
+    return flowengine.write("hello.yaml", HELLO)
+
+
+@pytest.fixture
+def refund(flowengine: CommandLine) -> Path:
+    return flowengine.write("refund.yaml", REFUND)
+
+
+@pytest.fixture
+def trio(flowengine: CommandLine) -> Path:
+    return flowengine.write("trio.yaml", TRIO)

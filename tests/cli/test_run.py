@@ -1,0 +1,279 @@
+"""`flowengine run` as its user sees it: what is on which stream, and the exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import CommandLine, steady
+
+
+def test_outputs_are_on_standard_output_and_progress_is_not(
+    flowengine: CommandLine, hello: Path
+) -> None:
+    done = flowengine("run", hello, "-i", "name=Ada")
+
+    assert done.out == "message: Hello, Ada!\n"
+    assert steady(done.err) == (
+        "execution EXECUTION hello\n  greet          succeeded   0.0s\nsucceeded in 0.0s\n"
+    )
+
+
+def test_an_execution_that_waits_says_for_what_and_how_to_answer(
+    flowengine: CommandLine, refund: Path
+) -> None:
+    done = flowengine("run", refund, "-i", "amount=80", "-i", 'assignees=["group:it"]', code=4)
+
+    assert done.out == ""
+    assert steady(done.err) == (
+        "execution EXECUTION refund version 3\n"
+        "  ask            waiting     approval WAIT1\n"
+        "waiting for 1 approval\n"
+        "  WAIT1  Refund 80 EUR?\n"
+        "        assignees  group:it\n"
+        "        show       flowengine approvals show WAIT1\n"
+        "        approve    flowengine approve WAIT1 --form cost_center=VALUE\n"
+        "        reject     flowengine reject WAIT1 --comment TEXT\n"
+        "        later      flowengine approvals decide WAIT1 --choice later\n"
+        "saved as EXECUTION; nothing runs until then\n"
+    )
+
+
+def test_json_is_one_object_and_nothing_else(flowengine: CommandLine, refund: Path) -> None:
+    done = flowengine("--json", "run", refund, "-i", "amount=80", code=4).json()
+
+    assert list(done) == ["execution", "flow", "status", "outputs", "waits", "error"]
+    assert (done["flow"], done["status"], done["outputs"]) == ("refund", "waiting", None)
+    [wait] = done["waits"]
+    assert wait["subject"] == {"amount": 80, "account": "travel"}
+    assert [choice["id"] for choice in wait["choices"]] == ["approve", "reject", "later"]
+
+
+def test_quiet_shows_results_only(flowengine: CommandLine, hello: Path) -> None:
+    done = flowengine("run", hello, "-q")
+
+    assert (done.out, done.err) == ("message: Hello, world!\n", "")
+
+
+def test_verbose_shows_starts_and_outputs(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "words.yaml",
+        "flowengine: 1\nid: words\nsteps:\n"
+        "  - {id: count, run: {argv: [echo, two words]}, output: '${{ result.stdout }}'}\n",
+    )
+
+    done = flowengine("-v", "run", flow)
+
+    assert "  count          running     {argv: [echo, two words]}\n" in done.err
+    assert '"two words\\n"\n' in done.err
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ("{type: string}", "5", "5"),
+        ("{type: string}", "=a=b", "=a=b"),
+        ("{type: integer}", "5", 5),
+        ("{type: number}", "5", 5),
+        ("{type: boolean}", "true", True),
+        ("{type: array}", '[1, "a"]', [1, "a"]),
+        ("{type: object}", '{"a": null}', {"a": None}),
+        ('{type: [string, "null"]}', "null", None),
+        ('{type: [string, "null"]}', "5", "5"),
+        ("{type: [string, integer]}", "5", 5),
+        ("{enum: [red, green]}", "red", "red"),
+        ("{}", "plain text", "plain text"),
+        ("{}", "[1]", [1]),
+    ],
+)
+def test_an_input_is_read_by_its_declared_type(
+    flowengine: CommandLine, schema: str, text: str, value: Any
+) -> None:
+    flow = flowengine.write(
+        "echo.yaml",
+        f"flowengine: 1\nid: echo\ninputs: {{x: {schema}}}\nsteps: [{{id: a}}]\n"
+        "outputs: {x: '${{ inputs.x }}'}\n",
+    )
+
+    assert flowengine("--json", "run", flow, "-i", f"x={text}").json()["outputs"] == {"x": value}
+
+
+def test_inputs_come_from_a_file_or_standard_input_and_single_ones_win(
+    flowengine: CommandLine, hello: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flowengine.write("inputs.json", '{"name": "Ben"}')
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"name": "Zoé"}'))
+
+    assert flowengine("run", hello, "-i", "@inputs.json").out == "message: Hello, Ben!\n"
+    assert flowengine("run", hello, "-i", "-").out == "message: Hello, Zoé!\n"
+    both = flowengine("run", hello, "-i", "name=Cleo", "-i", "@inputs.json")
+    assert both.out == "message: Hello, Cleo!\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["-i", "nmae=Ada"], 3, "error: there is no input 'nmae'\n  inputs: amount, assignees\n"),
+        (["-i", "amount=much"], 3, "error: input 'amount' must be a number, not 'much'\n"),
+        (["-i", "amount=NaN"], 3, "error: input 'amount' must be a number, not 'NaN'\n"),
+        ([], 3, "error: input 'amount' is missing\n  give it: -i amount=VALUE\n"),
+        (["-i", "amount"], 2, "'amount' is not NAME=VALUE, @FILE or -\n"),
+        (["-i", "amount=1", "-i", "amount=2"], 2, "error: input 'amount' is given twice\n"),
+        (["-i", "@none.json"], 9, "error: cannot read none.json: No such file or directory\n"),
+        (["-i", "@list.json"], 3, "error: the inputs in list.json must be a map\n"),
+        (["-i", "@bad.json"], 3, "bad.json is not JSON: Expecting value (line 2, column 1)\n"),
+    ],
+)
+def test_wrong_inputs_name_the_field_and_nothing_runs(
+    flowengine: CommandLine, refund: Path, words: list[str], code: int, said: str
+) -> None:
+    flowengine.write("list.json", "[1]")
+    flowengine.write("bad.json", '{"amount":\n}')
+
+    done = flowengine("run", refund, *words, code=code)
+
+    assert said in done.err
+    assert flowengine("--json", "list").json() == []
+
+
+def test_an_invalid_file_is_reported_whole_and_as_json(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "bad.yaml",
+        "flowengine: 1\nid: bad\ninputs: {amount: {type: number}}\nsteps:\n"
+        '  - {id: a, when: "${{ inputs.amout > 5 }}", next: nowhere}\n',
+    )
+
+    done = flowengine("run", flow.name, code=3)
+    errors = flowengine("--json", "run", flow.name, code=3).json()["errors"]
+
+    assert done.err.startswith("bad.yaml:5:24: error[E301]: 'inputs.amout' is not declared\n")
+    assert "did you mean 'inputs.amount'?" in done.err
+    assert done.err.endswith("2 errors in bad.yaml; nothing was run\n")
+    assert [(one["line"], one["column"], one["code"]) for one in errors] == [
+        (5, 24, "E301"),
+        (5, 52, "E201"),
+    ]
+
+
+def test_a_failure_names_the_step_the_error_and_what_to_do(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "no.yaml",
+        "flowengine: 1\nid: no\nsteps:\n"
+        "  - {id: a, fail: {type: OutOfStock, message: There is none left.}}\n",
+    )
+
+    done = flowengine("run", flow, code=1)
+
+    assert steady(done.err).endswith(
+        "  a              failed      OutOfStock: There is none left.\n"
+        "failed in 0.0s\n"
+        "error: OutOfStock at a: There is none left.\n"
+        "  look        flowengine show EXECUTION\n"
+        "  try again   flowengine retry EXECUTION\n"
+    )
+    error = flowengine("--json", "run", flow, code=1).json()["error"]
+    assert (error["type"], error["step"]) == ("OutOfStock", "a")
+
+
+def test_a_flow_that_cancels_itself_ends_with_its_own_code(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "stop.yaml", "flowengine: 1\nid: stop\nsteps: [{id: a, cancel: execution}]\n"
+    )
+
+    assert "cancelled in 0.0s\n" in steady(flowengine("run", flow, code=6).err)
+
+
+def test_events_are_lines_of_json(flowengine: CommandLine, refund: Path) -> None:
+    done = flowengine("run", "--events", refund, "-i", "amount=80", code=4)
+
+    [started] = [json.loads(line) for line in done.out.splitlines()]
+    assert (started["seq"], started["type"]) == (0, "started")
+    assert started["inputs"]["amount"] == 80
+
+
+def test_what_a_step_prints_is_a_result_but_not_beside_json(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "say.yaml",
+        "flowengine: 1\nid: say\nsteps:\n"
+        '  - {id: a, call: std.print, with: {text: "one\\e[31m\\ntwo"}}\n',
+    )
+
+    assert flowengine("run", flow).out == "one\ufffd[31m\ntwo\n"
+    assert flowengine("--json", "run", flow).json()["status"] == "succeeded"
+
+
+def test_steps_that_run_on_the_host_are_named_first(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "host.yaml", "flowengine: 1\nid: host\nsteps: [{id: build, run: echo hi}]\n"
+    )
+
+    done = flowengine("run", flow)
+
+    assert done.err.startswith("on this host, as you: build\nexecution ")
+
+
+def test_the_same_id_again_is_the_same_execution(flowengine: CommandLine, hello: Path) -> None:
+    first = flowengine("--json", "run", hello, "--id", "greeting-1", "-i", "name=Ada").json()
+    again = flowengine("--json", "run", hello, "--id", "greeting-1", "-i", "name=Ben").json()
+
+    assert first == again
+    assert first["execution"] == "greeting-1"
+    assert len(flowengine("--json", "list").json()) == 1
+
+
+def test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on(
+    flowengine: CommandLine,
+) -> None:
+    flow = flowengine.write(
+        "nap.yaml",
+        "flowengine: 1\nid: nap\nsteps: [{id: nap, wait: 50ms}]\noutputs: {done: true}\n",
+    )
+
+    stayed = flowengine("run", flow)
+    left = flowengine("run", flow, "--stay", "0s", code=4)
+
+    assert stayed.out == "done: true\n"
+    assert "  nap            waiting     until TIME\nwaiting for time\n" in steady(left.err)
+    assert steady(left.err).endswith(
+        "saved as EXECUTION; to go on after TIME: flowengine resume EXECUTION\n"
+    )
+    assert flowengine("resume", flowengine.newest()).out == "done: true\n"
+
+
+def test_a_detached_run_goes_on_in_the_background(flowengine: CommandLine, hello: Path) -> None:
+    process = flowengine.spawn("run", str(hello), "--detach", "-i", "name=Ada")
+    out, err = process.communicate(timeout=60)
+
+    events = flowengine("events", out.strip(), "--follow")
+
+    assert process.returncode == 0
+    assert "runs in the background" in err
+    assert "started" in events.out
+    assert flowengine("--json", "show", out.strip()).json()["outputs"] == {"message": "Hello, Ada!"}
+
+
+def test_a_store_that_is_named_is_named_in_the_hints_too(
+    flowengine: CommandLine, refund: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "my store"
+    done = flowengine("--store", store, "run", refund, "-i", "amount=80", code=4)
+
+    assert f"flowengine --store '{store}' reject" in done.err
+    assert not (tmp_path / ".flowengine").exists()
+
+
+def test_warnings_of_the_check_are_said_before_it_runs(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "spare.yaml",
+        "flowengine: 1\nid: spare\nsecrets: {KEY: {env: KEY}}\nsteps: [{id: a}]\n",
+    )
+
+    first, again = flowengine("run", flow.name), flowengine("run", flow.name)
+
+    for done in (first, again):  # the second comes from the store's cache
+        assert done.err.startswith("spare.yaml:3:11: warning[W105]: ")
