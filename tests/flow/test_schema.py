@@ -56,7 +56,7 @@ tools:
   list: {shell: [ls, "${{ args.path }}"], args: {type: object}}
   best: {python: "shop:best"}
 defaults: {in: host, map_concurrency: 4, effect: once, on_crash: ask, retry: 5, timeout: 1m}
-limits: {activations: 5, steps: 50, duration: 30d, depth: 3, finally: 1m}
+limits: {activations: 5, steps: 50, duration: 30d}
 steps:
   - id: ask
     approval:

@@ -56,6 +56,8 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "start"): NotYet("starting on a schedule or a signal"),
     ("Defaults", "model"): AGENTS,
     ("Defaults", "in"): ENVIRONMENTS,
+    ("Limits", "depth"): SUBFLOWS,
+    ("Limits", "finally"): FINALLY,
     ("Limits", "idle"): NotYet("triggers"),
     ("Step", "agent"): AGENTS,
     ("Step", "flow"): SUBFLOWS,
