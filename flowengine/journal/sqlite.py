@@ -123,7 +123,7 @@ class SqliteStore(Store):
     # -- journals
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
-        if len(appends) == 1 and _is_one_event(appends[0]):
+        if len(appends) == 1 and appends[0].is_one_event:
             number = self._numbers.get(appends[0].execution)
             if number is not None:
                 return [self._append_event(number, appends[0])]
@@ -386,20 +386,6 @@ class SqliteStore(Store):
 
     def close(self) -> None:
         self._database.close()
-
-
-def _is_one_event(append: Append) -> bool:
-    """Return whether an append is one event and touches nothing that lists show."""
-    return len(append.events) == 1 and not (
-        append.new
-        or append.head
-        or append.opened
-        or append.closed
-        or append.keys
-        or append.taken
-        or append.snapshot
-        or append.release
-    )
 
 
 def _find_execution(connection: sqlite3.Connection, id: str) -> tuple[Any, ...]:

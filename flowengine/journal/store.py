@@ -136,6 +136,20 @@ class Append(NamedTuple):
     release: bool = False
     """Give the lease back in the same transaction."""
 
+    @property
+    def is_one_event(self) -> bool:
+        """Whether it is one event and touches nothing that lists show: a step in a chain."""
+        return len(self.events) == 1 and not (
+            self.new
+            or self.head
+            or self.opened
+            or self.closed
+            or self.keys
+            or self.taken
+            or self.snapshot
+            or self.release
+        )
+
 
 class Execution(NamedTuple):
     """An execution as lists show it."""
