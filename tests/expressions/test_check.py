@@ -288,6 +288,32 @@ def test_references_in_schemas_are_followed() -> None:
     assert check("steps.children[0].name + 1", again).problems[0].code == "E311"
 
 
+def test_parts_of_a_schema_are_put_together() -> None:
+    whole = {
+        "$defs": {"base": {"type": "object", "properties": {"id": {"type": "string"}}}},
+        "allOf": [{"$ref": "#/$defs/base"}, {"properties": {"n": {"type": "integer"}}}],
+    }
+    names = Names({"properties": {"x": whole, "odd": {"$ref": "#/$defs/none"}}})
+    assert check("x.id + string(x.n + 1)", names).problems == []
+    assert check("x.idd", names).problems[0].code == "E301"
+    assert check("odd.any.thing + 1", names).problems == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        {"type": ["string", "null"]},
+        {"enum": ["a", "b", None]},
+        {"oneOf": [{"const": "a"}, {"const": 1}]},
+    ],
+)
+def test_what_may_be_of_several_types_is_checked_at_run_time(schema: Any) -> None:
+    names = Names({"properties": {"x": schema}})
+    assert check("x + 1", names).problems == []
+    assert check("x == null ? 1 : 2", names).problems == []
+
+
 @pytest.mark.parametrize("word", ["anyOf", "oneOf"])
 def test_one_of_several_shapes_needs_the_name_in_one_of_them(word: str) -> None:
     circle = {"type": "object", "properties": {"kind": {"const": "circle"}, "r": {}}}

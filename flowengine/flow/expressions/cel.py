@@ -226,8 +226,6 @@ def _plain(value: Any, depth: int = 0) -> Plain:
     if isinstance(value, list):
         return [_plain(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise NoValue("the keys of a map are texts")
         return {key: _plain(value[key], depth + 1) for key in sorted(value)}
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)

@@ -447,8 +447,7 @@ def _number(token: _Token) -> Literal:
         return Literal(float(token.text), token.text, token.start, token.end)
     digits = token.text.rstrip("uU")
     value = int(digits[:100], 16 if "x" in digits else 10)
-    low, high = (0, 2**64) if digits != token.text else (-(2**63), 2**63)
-    if not low <= value < high:
+    if not -(2**63) <= value < 2**63:
         raise ExpressionSyntaxError("the integer is beyond 64 bits", token.start, len(token.text))
     return Literal(value, token.text, token.start, token.end)
 
