@@ -19,6 +19,12 @@ from flowengine.kernel.graph import END_ALL
 
 LIMIT = 5_000
 """Positions looked at before the game is given up."""
+WORK = 40_000
+"""Tokens looked at, over all moves, before the game is given up: a scope that makes ever more of
+them has no end of positions, and each costs more than the last."""
+HOT = 8
+"""Times that `TooFew` is raised in one move before `limits.activations` is taken to end the scope:
+its handler leads back to the join."""
 ENTRIES = 6
 """Conditional entries of one split above which the game is given up."""
 
@@ -55,6 +61,12 @@ class State(NamedTuple):
     held: tuple[tuple[Token, ...], ...]
     """Tokens held at `all` and `active` joins, by place."""
     rounds: tuple[Round | None, ...]
+
+    def tokens(self) -> int:
+        """Return how many tokens there are."""
+        held = sum(map(len, self.held))
+        rounds = sum(len(now.held) + len(now.kept) for now in self.rounds if now is not None)
+        return len(self.working) + held + rounds
 
 
 class Verdict(NamedTuple):
@@ -93,7 +105,7 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
     """
     game = _Game(net)
     seen: set[State] = set()
-    complete = True
+    complete, work = True, 0
     try:
         pending = list(_outcomes(game.begin))
         while pending and complete:
@@ -101,8 +113,12 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
             if state in seen:
                 continue
             seen.add(state)
-            complete = len(seen) <= limit
-            pending += _outcomes(partial(game.move, state, full))
+            for after in _outcomes(partial(game.move, state, full)):
+                pending.append(after)
+                work += 1 + after.tokens()
+                complete = len(seen) <= limit and work <= WORK
+                if not complete:
+                    break
     except _TooManyError:
         complete = False
     found = (game.stalls, game.clashes, game.too_few, game.fired)
@@ -188,6 +204,7 @@ class _Board:
         self.rounds = list(state.rounds)
         self.agenda: list[Token] = []
         """Tokens under way on an edge, at its end."""
+        self.lacked = 0
 
     def send(self, edges: Iterable[EdgeId], marks: Marks) -> State:
         """Send a token along each edge, do what follows, and return the position."""
@@ -371,7 +388,8 @@ class _Board:
         handlers = self.net.nodes[place].too_few
         if handlers is None:
             self.game.too_few.add(place)
-        if not handlers:
+        self.lacked += 1
+        if not handlers or self.lacked > HOT:
             raise _EndedError
         move = self.choose(handlers)
         self.agenda += [Token(edge, marks) for edge in _taken(move, self.choose)]
