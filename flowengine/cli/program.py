@@ -143,11 +143,7 @@ def _run(words: list[str]) -> int:
             return 0 if {"-h", "--help"} & set(rest) else UsageError.exit_code
         name = f"{name} {rest.pop(further)}"
     if name not in COMMANDS:
-        first = name.partition(" ")[0]
-        close = _closest(name, [words for words in COMMANDS if (" " in words) == (" " in name)])
-        place = f"flowengine {first}" if first in FAMILIES else "flowengine"
-        hint = f"did you mean 'flowengine {close}'?" if close else f"see: {place} --help"
-        raise UsageError(f"there is no command '{name}'", hint=hint)
+        raise _unknown(name)
     command = load(name)
     parser = parser_of(name, command)
     add_common(parser)
@@ -157,6 +153,18 @@ def _run(words: list[str]) -> int:
 
         logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
     return command.run(arguments)
+
+
+def _unknown(name: str) -> UsageError:
+    """Return the error about words that are no command, with the one that was probably meant."""
+    first, _, last = name.rpartition(" ")
+    prefix = f"{first} " if first else ""
+    known = [words.removeprefix(prefix) for words in COMMANDS if words.startswith(prefix)]
+    close = _closest(last, known if first else [*known, *FAMILIES])
+    hint = f"see: flowengine {prefix}--help"
+    if close is not None:
+        hint = f"did you mean 'flowengine {prefix}{close}'?"
+    return UsageError(f"there is no command '{name}'", hint=hint)
 
 
 def load(words: str) -> Command:

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,7 +100,7 @@ def flowengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLin
 
 
 @pytest.fixture
-def until() -> Iterator[Callable[[Callable[[], bool]], None]]:
+def until() -> Callable[[Callable[[], bool]], None]:
     """Wait for a condition; for at most ten seconds."""
 
     def wait(condition: Callable[[], bool]) -> None:

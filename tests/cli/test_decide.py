@@ -1,0 +1,276 @@
+"""Approvals from the command line: answering, the first answer stands, hints that work."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import CommandLine, Done, steady
+
+APPROVE = ["--form", "cost_center=4711"]
+
+
+@pytest.fixture
+def wait(flowengine: CommandLine, refund: Path) -> str:
+    """The short id of a waiting approval."""
+    [found] = flowengine("run", refund, "-i", "amount=80", code=4).ids
+    return found
+
+
+@pytest.fixture
+def groups(flowengine: CommandLine) -> Callable[..., None]:
+    """Name the members of groups in the settings of the project."""
+
+    def write(**members: list[str]) -> None:
+        folder = flowengine.folder / ".flowengine"
+        folder.mkdir(exist_ok=True)
+        (folder / "settings.yaml").write_text(json.dumps({"groups": members}))
+
+    return write
+
+
+def hint(done: Done, name: str) -> list[str]:
+    """The words behind `flowengine` of a hint."""
+    [line] = re.findall(rf"^ +{name} +flowengine (.*)$", done.err, re.MULTILINE)
+    return shlex.split(line)
+
+
+def test_an_approval_is_recorded_and_the_execution_goes_on(
+    flowengine: CommandLine, wait: str
+) -> None:
+    done = flowengine("approve", wait, *APPROVE, "--edit", "amount=70", "--as", "ben")
+
+    assert done.out == "paid: 70\n"
+    assert steady(done.err).replace(wait, "WAIT") == (
+        "WAIT approved by user:ben at TIME\n"
+        "execution EXECUTION refund version 3\n"
+        "  ask            succeeded   approved by user:ben\n"
+        "  pay            succeeded   0.0s\n"
+        "succeeded in 0.0s\n"
+    )
+
+
+def test_the_same_decision_again_is_fine_and_another_one_is_refused(
+    flowengine: CommandLine, wait: str
+) -> None:
+    flowengine("approve", wait, *APPROVE, "--as", "user:ben")
+
+    again = flowengine("approve", wait)
+    other = flowengine("reject", wait, "--comment", "too late", code=7)
+
+    assert (again.out, steady(again.err).replace(wait, "WAIT")) == (
+        "",
+        "WAIT was already approved by user:ben at TIME\n",
+    )
+    assert steady(other.err).replace(wait, "WAIT") == (
+        "error: WAIT was already approved by user:ben at TIME\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["show", "approve", "reject", "later"])
+def test_each_hint_works_when_it_is_pasted(
+    flowengine: CommandLine, refund: Path, name: str
+) -> None:
+    waiting = flowengine("run", refund, "-i", "amount=80", code=4)
+
+    words = hint(waiting, name)
+    done = flowengine(*[word.replace("VALUE", "4711") for word in words])
+
+    expected = {"show": "Refund 80 EUR?", "approve": "paid: 80\n"}
+    assert expected.get(name, "paid: 0\n") in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["approve"], 3, "error: the form needs 'cost_center'\n  add --form cost_center=VALUE\n"),
+        (["approve", "--form", "cost_center=x"], 3, "cost_center"),
+        (["approve", "--form", "cost_centre=1"], 3, "error: the form has no field 'cost_centre'"),
+        (["approve", *APPROVE, "--edit", "amount=much"], 3, "'amount' must be a number, not 'much"),
+        (["approve", *APPROVE, "--edit", "account=x"], 3, "'account' may not be edited"),
+        (["approve", *APPROVE, "--form", "cost_center=1"], 2, "'cost_center' is given twice"),
+        (["reject"], 3, "error: 'reject' needs a comment\n  add --comment TEXT\n"),
+        (["approve", *APPROVE, "--attach", "none.png"], 3, "attachment none.png: there is no"),
+        (["approve", *APPROVE, "--attach", "fake.png"], 3, "fake.png is not what its name says"),
+    ],
+)
+def test_an_answer_that_does_not_fit_names_the_field_and_leaves_the_question_open(
+    flowengine: CommandLine, wait: str, words: list[str], code: int, said: str
+) -> None:
+    flowengine.write("fake.png", "no picture")
+
+    done = flowengine(words[0], wait, *words[1:], code=code)
+
+    assert said in done.err
+    assert len(flowengine("--json", "approvals", "list").json()) == 1
+
+
+def test_files_that_come_with_a_decision_are_kept_and_shown(
+    flowengine: CommandLine, wait: str
+) -> None:
+    flowengine.write("note.txt", "as agreed")
+
+    flowengine("reject", wait, "--comment", "see the note", "--attach", "note.txt")
+
+    shown = flowengine("approvals", "show", wait).out
+    assert "status      rejected by user:ana at" in shown
+    assert re.search(r"file +note\.txt  9 bytes  sha256 [0-9a-f]{64}\n", shown)
+
+
+def test_only_assignees_decide_and_those_of_a_group_are_named_by_the_settings(
+    flowengine: CommandLine, refund: Path, groups: Callable[..., None]
+) -> None:
+    groups(it=["ben"])
+    assignees = 'assignees=["group:it"]'
+    [wait] = flowengine("run", refund, "-i", "amount=80", "-i", assignees, code=4).ids
+
+    refused = flowengine("approve", wait, *APPROVE, code=8)
+
+    assert "error: user:ana may not decide on 'Refund 80 EUR?': assignees are group:it" in (
+        refused.err
+    )
+    assert flowengine("approvals", "list", "--mine").out == ""
+    assert flowengine("approve", wait, *APPROVE, "--as", "ben").out == "paid: 80\n"
+
+
+def test_recording_only_leaves_going_on_to_resume(flowengine: CommandLine, wait: str) -> None:
+    recorded = flowengine("approvals", "decide", wait, "--choice", "later", "--no-resume")
+
+    assert "decided as 'later' by user:ana" in recorded.err
+    assert flowengine("--json", "list").json()[0]["status"] == "waiting"
+    assert flowengine("resume", flowengine.newest()).out == "paid: 0\n"
+
+
+def test_several_are_decided_first_and_the_execution_goes_on_once(
+    flowengine: CommandLine, trio: Path
+) -> None:
+    ids = flowengine("run", trio, code=4).ids
+
+    done = flowengine("approve", *ids[:2], code=4)
+    last = flowengine("--json", "approve", ids[2]).json()
+
+    assert done.err.count("execution ") == 1
+    assert "waiting for 1 approval\n" in done.err
+    assert [one["choice"] for one in last["decisions"]] == ["approve"]
+    assert [one["status"] for one in last["executions"]] == ["succeeded"]
+
+
+def test_one_of_several_that_cannot_be_decided_gives_the_exit_code(
+    flowengine: CommandLine, trio: Path
+) -> None:
+    ids = flowengine("run", trio, code=4).ids
+    flowengine("reject", ids[0], code=4)
+
+    done = flowengine("approve", *ids, code=7)
+
+    assert f"error: {ids[0]} was already rejected by user:ana" in done.err
+    assert "succeeded in" in done.err
+
+
+def test_all_that_filters_leave_are_decided_after_a_dry_run(
+    flowengine: CommandLine, trio: Path, wait: str
+) -> None:
+    flowengine("run", trio, code=4)
+
+    dry = flowengine("approve", "--all", "--batch", "trio", "--dry-run")
+    flowengine("approve", "--all", "--batch", "trio")
+
+    assert [line.split("  ")[-1] for line in dry.out.splitlines()[1:]] == [
+        "Keep 0?",
+        "Keep 1?",
+        "Keep 2?",
+    ]
+    assert dry.err == "3 would be decided; nothing was\n"
+    [left] = flowengine("--json", "approvals", "list").json()
+    assert left["id"].startswith(wait)
+
+
+@pytest.mark.parametrize("words", [[], ["a7f3", "--all"]])
+def test_ids_or_all_have_to_be_given(flowengine: CommandLine, wait: str, words: list[str]) -> None:
+    done = flowengine("approve", *words, code=2)
+
+    assert done.err == (
+        "error: give the ids of approvals, or --all with filters\n"
+        "  what waits: flowengine approvals list\n"
+    )
+
+
+def test_lists_show_what_is_pending_and_what_was_decided(
+    flowengine: CommandLine, wait: str
+) -> None:
+    pending = flowengine("approvals", "list", "--flow", "refund")
+    flowengine("reject", wait, "--comment", "no")
+    closed = flowengine("approvals", "list", "--status", "closed")
+
+    assert pending.out.splitlines()[0].split() == [
+        "ID", "EXECUTION", "FLOW", "SINCE", "EXPIRES", "TITLE",
+    ]  # fmt: skip
+    assert pending.out.splitlines()[1].endswith("Refund 80 EUR?")
+    assert "rejected by user:ana" in closed.out
+    assert flowengine("approvals", "list").err == "nothing waits for anybody\n"
+
+
+def test_all_about_an_approval_is_shown_with_ways_to_answer(
+    flowengine: CommandLine, wait: str
+) -> None:
+    shown = steady(flowengine("approvals", "show", wait).out).replace(wait, "WAIT")
+
+    assert shown == (
+        "WAIT  Refund 80 EUR?\n"
+        "  execution   refund EXECUTION, step ask\n"
+        "  since       TIME\n"
+        "  amount      80  (may be edited)\n"
+        "  account     travel\n"
+        "  form        cost_center: string, required, Cost centre\n"
+        "  choice      approve: Approve\n"
+        "  choice      reject: Reject  (with a comment)\n"
+        "  choice      later: Not now\n"
+        "  approve     flowengine approve WAIT --form cost_center=VALUE\n"
+        "  reject      flowengine reject WAIT --comment TEXT\n"
+        "  later       flowengine approvals decide WAIT --choice later\n"
+    )
+
+
+def test_titles_cannot_control_the_terminal(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "evil.yaml",
+        "flowengine: 1\nid: evil\ninputs: {t: {type: string}}\n"
+        "steps:\n  - {id: a, approval: '${{ inputs.t }}'}\n",
+    )
+    evil = json.dumps({"t": "\x1b]0;owned\x07\u202eabc\nsecond line"})
+    flowengine.write("evil.json", evil)
+
+    done = flowengine("run", flow, "-i", "@evil.json", code=4)
+    listed = flowengine("approvals", "list")
+
+    for text in (done.err, listed.out):
+        assert not {"\x1b", "\x07", "\u202e"} & set(text)
+        assert "second line" not in text
+
+
+def test_a_question_after_a_crash_is_answered_with_the_result(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "pay.yaml",
+        "flowengine: 1\nid: pay\nsteps:\n  - {id: pay, run: 'sleep 60'}\n"
+        "outputs: {got: '${{ steps.pay.output }}'}\n",
+    )
+    process = flowengine.spawn("--json", "run", str(flow))
+    while not flowengine("--json", "list", "--status", "running").json():
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+    stalled = flowengine("resume", flowengine.newest(), code=5)
+    [question] = stalled.ids
+    done = flowengine("approvals", "decide", question, "--choice", "result", "--value", '{"id": 7}')
+
+    assert "stalled, it needs 1 decision\n" in stalled.err
+    assert f"result     flowengine approvals decide {question} --choice result --value JSON" in (
+        stalled.err
+    )
+    assert done.out == "got: {id: 7}\n"

@@ -1,0 +1,321 @@
+"""Looking at executions and moving them: list, show, why, events, signal, cancel, retry, fork."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import CommandLine, steady
+
+READY = """\
+flowengine: 1
+id: ready
+version: "2"
+state: {level: {type: integer, default: 1}}
+inputs: {flag: {type: string}}
+steps:
+  - id: first
+    output: ${{ state.level }}
+  - id: second
+    run: {argv: [test, -e, "${{ inputs.flag }}"]}
+    effect: idempotent
+outputs:
+  level: ${{ state.level }}
+"""
+ORDER = """\
+flowengine: 1
+id: order
+inputs: {order: {type: string}}
+signals:
+  paid:
+    key: ${{ inputs.order }}
+    data: {type: object, properties: {amount: {type: number}}, required: [amount]}
+steps:
+  - id: hold
+    wait: {first: [{id: paid, signal: paid}, {id: late, for: 3d}]}
+    next: {outcome: {paid: end, late: end}}
+outputs:
+  amount: ${{ steps.hold.output.data.amount }}
+"""
+
+
+@pytest.fixture
+def failed(flowengine: CommandLine, tmp_path: Path) -> str:
+    """The id of an execution that fails until a file is there."""
+    flow = flowengine.write("ready.yaml", READY)
+    flowengine("run", flow, "-i", f"flag={tmp_path / 'flag'}", "--label", "team=it", code=1)
+    return flowengine.newest()
+
+
+@pytest.fixture
+def order(flowengine: CommandLine) -> str:
+    """The id of an execution that waits for a signal."""
+    flowengine("run", flowengine.write("order.yaml", ORDER), "-i", "order=B7", code=4)
+    return flowengine.newest()
+
+
+def test_executions_are_listed_newest_first_and_filtered(
+    flowengine: CommandLine, failed: str, hello: Path
+) -> None:
+    flowengine("run", hello)
+
+    listed = flowengine("list").out.splitlines()
+    labelled = flowengine("--json", "list", "--label", "team=it", "--since", "1h").json()
+
+    assert listed[0].split() == ["ID", "FLOW", "STATUS", "STARTED", "ENDED", "LABELS"]
+    assert [line.split()[1] for line in listed[1:]] == ["hello", "ready"]
+    assert listed[2].endswith("team=it")
+    assert [one["execution"] for one in labelled] == [failed]
+    assert flowengine("list", "-n", "1").err == "there are more: -n 2\n"
+    assert flowengine("list", "--status", "stalled").err == "there are none\n"
+
+
+def test_nothing_is_made_in_a_folder_where_nothing_was_run(
+    flowengine: CommandLine, tmp_path: Path
+) -> None:
+    listed = flowengine("list")
+    shown = flowengine("show", "01k8", code=9)
+
+    assert (listed.out, listed.err) == ("", "there is no store at .flowengine\n")
+    assert shown.err == (
+        "error: there is no store at .flowengine\n"
+        "  it is made by the first run; --store PATH names another one\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_about_an_execution_is_shown(flowengine: CommandLine, failed: str) -> None:
+    flag = json.loads(flowengine("--json", "show", failed).out)["inputs"]["flag"]
+
+    shown = steady(flowengine("show", failed[:8]).out).replace(flag, "FLAG")
+
+    assert shown == (
+        "execution   EXECUTION\n"
+        "flow        ready version 2\n"
+        "status      failed\n"
+        "started     TIME by user:ana\n"
+        "ended       TIME, after 0.0s\n"
+        "durability  power\n"
+        "labels      team=it\n"
+        "host steps  second\n"
+        "inputs\n"
+        "  flag: FLAG\n"
+        "steps\n"
+        "  first          succeeded   0.0s     1\n"
+        "  second         failed      0.0s     ExitCode: exit code 1\n"
+        "error       ExitCode at second: exit code 1\n"
+    )
+
+
+def test_one_step_is_shown_with_input_and_attempts(flowengine: CommandLine, failed: str) -> None:
+    shown = steady(flowengine("show", failed, "--step", "second").out)
+
+    assert shown.startswith("step        second (run)\nstatus      failed\n")
+    assert "input       {argv: [test, " in shown
+    assert "attempt 1   failed      TIME to TIME  ExitCode: exit code 1\n" in shown
+    assert "has no step 'third'" in flowengine("show", failed, "--step", "third", code=9).err
+
+
+@pytest.mark.parametrize("level", ["power", "process", "none"])
+def test_the_durability_in_force_is_shown(flowengine: CommandLine, hello: Path, level: str) -> None:
+    flowengine("--durability", level, "run", hello)
+
+    assert (
+        f"durability  {level}\n"
+        in flowengine("--durability", level, "show", flowengine.newest()).out
+    )
+
+
+def test_the_journal_is_shown_as_lines(flowengine: CommandLine, failed: str) -> None:
+    lines = flowengine("events", failed).out.splitlines()
+    entries = [json.loads(line) for line in flowengine("--json", "events", failed).out.splitlines()]
+
+    assert lines[0].split()[:3] == ["0", entries[0]["at"], "started"]
+    assert "failed     second  error=" in lines[-1]
+    assert [entry["seq"] for entry in entries] == list(range(len(entries)))
+    last = flowengine("--json", "events", failed, "--since", str(len(entries) - 1)).out
+    assert json.loads(last) == entries[-1]
+
+
+def test_a_journal_is_followed_to_its_end(flowengine: CommandLine, order: str) -> None:
+    process = flowengine.spawn("--json", "events", order, "--follow")
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    flowengine("signal", order, "paid", "--data", '{"amount": 5}')
+    rest, _ = process.communicate(timeout=30)
+
+    assert json.loads(first)["type"] == "started"
+    assert [json.loads(line)["type"] for line in rest.splitlines()] == ["message"]
+    assert process.returncode == 0
+
+
+def test_why_names_what_is_waited_for_and_a_command_that_works(
+    flowengine: CommandLine, order: str
+) -> None:
+    said = flowengine("why", order).out
+
+    assert said.startswith("hold: it waits for a message 'paid' with key 'B7'\n  since    ")
+    assert "  command  flowengine signal --key B7 paid" in said
+    [reason] = flowengine("--json", "why", order).json()
+    assert (reason["address"], "wait" in reason) == ("hold", True)
+
+
+def test_a_signal_moves_the_execution_that_has_its_key(flowengine: CommandLine, order: str) -> None:
+    wrong = flowengine("signal", "--key", "B7", "paid", "--data", '{"amount": "x"}', code=3)
+    nobody = flowengine("signal", "--key", "B8", "paid", "--data", '{"amount": 5}', code=9)
+    flowengine.write("paid.json", '{"amount": 5}')
+    done = flowengine("signal", "--key", "B7", "paid", "--data", "@paid.json")
+
+    assert "signal 'paid': 'amount' must be a number" in wrong.err
+    assert "B8" in nobody.err
+    assert done.out == "amount: 5\n"
+    assert steady(done.err).startswith("paid sent to EXECUTION\nexecution EXECUTION order\n")
+
+
+def test_a_signal_with_an_id_counts_once_and_may_only_be_recorded(
+    flowengine: CommandLine, order: str
+) -> None:
+    for _ in range(2):
+        words = ["signal", order, "paid", "--data", '{"amount": 5}', "--id", "msg-1"]
+        flowengine(*words, "--no-resume")
+
+    assert flowengine("resume", order).out == "amount: 5\n"
+    assert flowengine("events", order).out.count("message") == 1
+
+
+@pytest.mark.parametrize("words", [["paid"], ["01k8", "paid", "--key", "B7"]])
+def test_a_signal_needs_one_place_to_go_to(flowengine: CommandLine, words: list[str]) -> None:
+    done = flowengine("signal", *words, code=2)
+
+    assert done.err.startswith("error: a signal goes to an execution or to a key: give one")
+
+
+def test_executions_are_cancelled_and_those_that_have_ended_are_not(
+    flowengine: CommandLine, order: str, failed: str
+) -> None:
+    done = flowengine("cancel", order, failed, "--reason", "ordered twice", code=7)
+    shown = flowengine("--json", "show", order).json()
+
+    assert "cancelled\n" in done.err
+    assert "error: " in done.err
+    assert shown["status"] == "cancelled"
+    assert shown["error"]["message"] == "ordered twice"
+
+
+def test_retry_starts_from_what_failed_and_keeps_the_rest(
+    flowengine: CommandLine, failed: str, tmp_path: Path
+) -> None:
+    flowengine("retry", failed, code=1)
+    (tmp_path / "flag").touch()
+    done = flowengine("retry", failed)
+
+    assert done.out == "level: 1\n"
+    assert "first" not in done.err
+    assert "only a failed one can be tried again" in flowengine("retry", failed, code=7).err
+
+
+def test_fork_begins_at_a_step_with_other_state_and_says_where_it_came_from(
+    flowengine: CommandLine, failed: str, tmp_path: Path
+) -> None:
+    (tmp_path / "flag").touch()
+
+    done = flowengine("fork", failed, "--at", "second", "--set", "level=7", "--id", "other")
+
+    assert done.out == "level: 7\n"
+    assert f"forked from {failed} at second\n" in done.err
+    assert flowengine("--json", "show", failed).json()["status"] == "failed"
+    wrong = flowengine("fork", failed, "--at", "second", "--set", "level=x", code=3)
+    assert wrong.err == "error: state 'level' must be a whole number, not 'x'\n"
+    assert "nowhere" in flowengine("fork", failed, "--at", "nowhere", code=9).err
+
+
+def test_old_executions_are_deleted(flowengine: CommandLine, failed: str, order: str) -> None:
+    kept = flowengine("prune")
+    gone = flowengine("prune", "--older", "0s")
+
+    assert kept.out == "deleted 0 executions and 0 files (0.0 MiB)\n"
+    assert gone.out == "deleted 1 executions and 0 files (0.0 MiB)\n"
+    assert [one["execution"] for one in flowengine("--json", "list").json()] == [order]
+
+
+def test_an_execution_held_by_another_process_is_left_to_it(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "slow.yaml", "flowengine: 1\nid: slow\nsteps: [{id: a, run: sleep 60}]\n"
+    )
+    process = flowengine.spawn("run", str(flow))
+    while not flowengine("--json", "list", "--status", "running").json():
+        assert process.poll() is None
+    execution = flowengine.newest()
+
+    held = flowengine("resume", execution, code=7)
+    flowengine("cancel", execution)
+    _, err = process.communicate(timeout=30)
+
+    assert str(process.pid) in held.err
+    assert process.returncode == 6, err
+
+
+def test_interrupting_saves_and_says_how_to_go_on(
+    flowengine: CommandLine, until: Callable[[Callable[[], bool]], None]
+) -> None:
+    flow = flowengine.write(
+        "slow.yaml",
+        "flowengine: 1\nid: slow\nsteps: [{id: a, run: sleep 60, effect: idempotent}]\n",
+    )
+    process = flowengine.spawn("run", str(flow), start_new_session=True)
+    until(lambda: bool(flowengine("--json", "list", "--status", "running").json()))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    assert steady(err).endswith(
+        "interrupted; saved as EXECUTION; to go on: flowengine resume EXECUTION\n"
+    )
+    assert "was running when its process ended" in flowengine("why", flowengine.newest()).out
+
+
+def test_a_reader_that_goes_away_is_no_error(flowengine: CommandLine, failed: str) -> None:
+    process = flowengine.spawn("list")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    err = process.stderr.read()
+    process.stderr.close()
+
+    assert process.wait(30) == 141
+    assert err == ""
+
+
+def test_a_store_that_cannot_be_used_has_its_own_code(flowengine: CommandLine, hello: Path) -> None:
+    flowengine.write("file", "no folder")
+
+    assert flowengine("--store", "file", "run", hello, code=10).err.startswith("error: the store ")
+
+
+def test_a_text_from_another_alphabet_is_shown_on_a_poor_terminal(
+    flowengine: CommandLine, hello: Path
+) -> None:
+    env = {"PYTHONIOENCODING": "latin-1", "PATH": "", "LOGNAME": "ana"}
+    process = flowengine.spawn("--json", "run", str(hello), "-i", "name=漢字", env=env)
+    out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 0, err
+    assert json.loads(out)["outputs"] == {"message": "Hello, 漢字!"}
+
+
+def test_python_m_is_the_same_program(flowengine: CommandLine) -> None:
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "flowengine", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == flowengine("--version").out

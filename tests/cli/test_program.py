@@ -1,0 +1,196 @@
+"""The program around the commands: help, completions, wrong words, and what starting costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowengine.cli.completing import whole_parser
+from flowengine.cli.program import COMMANDS, add_common, load, parser_of
+from flowengine.cli.reference import MARK, reference
+from tests.cli.conftest import PROGRAM, CommandLine
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {
+    "asyncio", "pydantic", "yaml", "rich", "networkx", "importlib.metadata", "dataclasses",
+    "inspect", "logging", "subprocess", "ssl", "jsonschema_rs", "cel_expr_python", "argcomplete",
+    "litellm", "docker", "playwright", "starlette", "temporalio",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_has_help_with_examples_of_itself(
+    flowengine: CommandLine, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        flowengine(*words.split(), "--help")
+    out = capsys.readouterr().out
+
+    examples = out.partition("examples:\n")[2].splitlines()
+    assert ended.value.code == 0
+    assert out.startswith(f"usage: flowengine {words} ")
+    short = words.removeprefix("approvals ") if "approve" in words or "reject" in words else words
+    assert any(f"flowengine {short}" in line or f"--json {short}" in line for line in examples)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_example_can_be_parsed(words: str) -> None:
+    parser = parser_of(words, load(words))
+    add_common(parser)
+
+    for line in load(words).EXAMPLE.splitlines():
+        command = re.sub(r"^.*flowengine |( [|>] |\)\").*$", "", line.replace("$(", ""))
+        given = [word for word in shlex.split(command) if word not in words.split()]
+        parser.parse_args(given)
+
+
+def test_help_lists_every_command(flowengine: CommandLine) -> None:
+    out = flowengine("--help").out
+
+    assert all(f"\n  {words} " in out for words in COMMANDS)
+    assert flowengine(code=2).out == out
+
+
+def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+
+    assert MARK + page.partition(MARK)[2] == reference(), (
+        "make it again: python -m flowengine.cli.reference docs/cli.md"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rnu"], "error: there is no command 'rnu'\n  did you mean 'flowengine run'?\n"),
+        (["chat"], "error: there is no command 'chat'\n"),
+        (["approvals", "lst"], "did you mean 'flowengine approvals list'?\n"),
+        (["approvals", "frobnicate"], "see: flowengine approvals --help\n"),
+        (["run", "a.yaml", "--inptu", "a=b"], "did you mean --input?\n"),
+        (["run"], "error: the following arguments are required: FILE\n  see: flowengine run --hel"),
+        (["--colour"], "error: unknown argument --colour\n"),
+        (["run", "a", "--engine", "temporal"], "invalid choice: 'temporal'"),
+        (["list", "--since", "soon"], "'soon' is no time; write how long ago, such as 1d"),
+        (["list", "-n", "0"], "'0' is no whole number of 1 or more"),
+    ],
+)
+def test_wrong_words_are_named_with_what_was_probably_meant(
+    flowengine: CommandLine, words: list[str], said: str
+) -> None:
+    done = flowengine(*words, code=2)
+
+    assert said in done.err
+    assert done.out == ""
+
+
+def test_errors_are_json_too(flowengine: CommandLine) -> None:
+    [error] = flowengine("--json", "run", "none.yaml", code=9).json()["errors"]
+
+    assert error["code"] == "NotFound"
+    assert "none.yaml" in error["message"]
+
+
+def test_options_of_the_program_may_stand_before_and_behind_the_command(
+    flowengine: CommandLine, hello: Path
+) -> None:
+    before = flowengine("--json", "--durability", "none", "run", hello).json()
+    behind = flowengine("run", hello, "--durability", "none", "--json").json()
+
+    assert before["outputs"] == behind["outputs"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_are_printed_for_each_shell(flowengine: CommandLine, shell: str) -> None:
+    out = flowengine("completion", shell).out
+
+    assert "_ARGCOMPLETE" in out
+    assert "flowengine" in out
+
+
+def complete(folder: Path, line: str) -> set[str]:
+    """What a shell offers at the end of a line."""
+    read, write = os.pipe()
+    env = {
+        "PATH": os.environ["PATH"],
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "offered"),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    os.close(read)
+    os.close(write)
+    subprocess.run([PROGRAM], cwd=folder, env=env, check=False, capture_output=True)
+    return set((folder / "offered").read_text().split("\n"))
+
+
+def test_commands_options_and_ids_complete(
+    flowengine: CommandLine, refund: Path, tmp_path: Path
+) -> None:
+    [wait] = flowengine("run", refund, "-i", "amount=80", code=4).ids
+
+    assert {"run", "resume", "retry", "reject"} == {
+        word.strip() for word in complete(tmp_path, "flowengine r")
+    } - {""}
+    assert "--stay" in {word.strip() for word in complete(tmp_path, "flowengine run --st")}
+    assert {word.strip() for word in complete(tmp_path, "flowengine approve ")} >= {wait}
+    assert any(
+        flowengine.newest().startswith(word.strip())
+        for word in complete(tmp_path, "flowengine show ")
+        if word.strip()
+    )
+
+
+def test_the_parser_for_completions_knows_every_command() -> None:
+    text = whole_parser().format_help()
+
+    assert all(words.split()[0] in text for words in COMMANDS)
+
+
+def modules(folder: Path, *words: str) -> set[str]:
+    """The modules that a command line has loaded at its end."""
+    program = (
+        "import sys; before = set(sys.modules); from flowengine.cli import main;"
+        f"code = main({list(words)!r});"
+        "import json; json.dump(sorted(set(sys.modules) - before), open('modules.json', 'w'));"
+        "sys.exit(code)"
+    )
+    env = {name: os.environ[name] for name in ("PATH", "COLUMNS", "XDG_CONFIG_HOME")}
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=env | {"LOGNAME": "ana"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    found: list[str] = json.loads((folder / "modules.json").read_text())
+    return set(found)
+
+
+def test_a_second_run_an_approval_and_a_resume_load_nothing_heavy(
+    flowengine: CommandLine, hello: Path, refund: Path, tmp_path: Path
+) -> None:
+    flowengine("run", hello)
+    run = modules(tmp_path, "run", hello.name)
+    [wait] = flowengine("run", refund, "-i", "amount=80", code=4).ids
+    resume = modules(tmp_path, "resume", flowengine.newest())
+    approve = modules(tmp_path, "approve", wait, "--form", "cost_center=4711")
+
+    assert run & HEAVY == set()
+    assert resume & HEAVY == set()
+    assert approve & HEAVY - {"jsonschema_rs"} == set()  # which checks the pattern of the form
+
+
+def test_the_version_loads_no_engine(flowengine: CommandLine, tmp_path: Path) -> None:
+    loaded = modules(tmp_path, "--version")
+
+    assert not {"sqlite3", "msgpack", "flowengine.engines", "asyncio"} & loaded

@@ -1,0 +1,243 @@
+"""On a terminal - a real one, by a pseudo-terminal - progress is live and questions are asked."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import PROGRAM, CommandLine, steady
+
+TAKE = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
+"""Makes the pseudo-terminal the controlling one, so that Ctrl-C in it is a signal."""
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+ASK = """\
+flowengine: 1
+id: ask
+steps:
+  - {id: name, call: std.ask, with: {question: What is your name?}}
+outputs:
+  name: ${{ steps.name.output }}
+"""
+SLOW = """\
+flowengine: 1
+id: slow
+steps:
+  - id: both
+    parallel:
+      - {id: fine, run: sleep 0.7}
+      - {id: bad, run: sleep 1; exit 3}
+"""
+
+
+class Terminal:
+    """A terminal with a program in it."""
+
+    def __init__(self, folder: Path, *words: str, **more: str) -> None:
+        self.master, slave = pty.openpty()
+        env = {"PATH": os.environ["PATH"], "LOGNAME": "ana", "TERM": "xterm", "HOME": str(folder)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TAKE, PROGRAM, *words],
+            cwd=folder,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=env | {"COLUMNS": "100", "LINES": "40"} | more,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.seen = ""
+        self._read = 0
+
+    def expect(self, text: str) -> None:
+        """Wait until a text comes after what was expected before."""
+        end = time.monotonic() + 30
+        while text not in self.seen[self._read :]:
+            assert time.monotonic() < end, self.seen
+            assert self._more(), self.seen
+        self._read = self.seen.index(text, self._read) + len(text)
+
+    def answer(self, prompt: str, text: str) -> None:
+        """Wait for a prompt and type something."""
+        self.expect(prompt)
+        os.write(self.master, text.encode())
+
+    def end(self, code: int) -> str:
+        """Wait for the program's end, and return all that was shown, without colours."""
+        while self._more():
+            pass
+        assert self.process.wait(30) == code, self.seen
+        return CONTROL.sub("", self.seen).replace("\r", "")
+
+    def _more(self) -> bool:
+        if not select.select([self.master], [], [], 30)[0]:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:  # the other side is closed
+            return False
+        self.seen += data.decode()
+        return bool(data)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.master)
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def refund_at_terminal(tmp_path: Path, refund: Path, terminals: list[Terminal]) -> Terminal:
+    terminals.append(Terminal(tmp_path, "run", refund.name, "-i", "amount=80"))
+    return terminals[0]
+
+
+def test_an_approval_is_asked_with_choice_edit_form_and_comment(
+    refund_at_terminal: Terminal, flowengine: CommandLine
+) -> None:
+    terminal = refund_at_terminal
+    terminal.expect("Refund 80 EUR?")
+    terminal.answer("approve, reject, later? (Enter leaves it open) ", "maybe\n")
+    terminal.answer("approve, reject, later? (Enter leaves it open) ", "a\n")
+    terminal.answer("edit amount? (Enter: no more) ", "amount\n")
+    terminal.answer("amount: ", "70\n")
+    terminal.answer("edit amount? (Enter: no more) ", "\n")
+    terminal.answer("cost_center (Cost centre): ", "\n")
+    terminal.answer("cost_center (Cost centre): ", "4711\n")
+    terminal.answer("comment (Enter: none): ", "as agreed\n")
+    shown = terminal.end(0)
+
+    assert "one of approve, reject, later, or their first letters" in shown
+    assert "cost_center is required" in shown
+    assert "  ask            succeeded   approved by user:ana\n" in shown
+    assert shown.endswith("paid: 70\n")
+    [step, _] = flowengine("--json", "show", flowengine.newest()).json()["steps"]
+    assert step["decision"]["comment"] == "as agreed"
+    assert step["output"]["original"]["amount"] == 80
+
+
+def test_an_answer_that_does_not_fit_is_asked_again(refund_at_terminal: Terminal) -> None:
+    terminal = refund_at_terminal
+    terminal.answer("leaves it open) ", "approve\n")
+    terminal.answer("no more) ", "\n")
+    terminal.answer("(Cost centre): ", "x\n")
+    terminal.answer("none): ", "\n")
+    terminal.expect("cost_center")
+    terminal.answer("leaves it open) ", "r\n")
+    terminal.answer("comment: ", "\n")
+    terminal.answer("comment: ", "no\n")
+
+    assert terminal.end(0).endswith("paid: 0\n")
+
+
+@pytest.mark.parametrize("key", ["\n", "\x04"])
+def test_a_question_can_be_left_open(refund_at_terminal: Terminal, key: str) -> None:
+    refund_at_terminal.answer("leaves it open) ", key)
+
+    shown = steady(refund_at_terminal.end(4))
+
+    assert "saved as EXECUTION; nothing runs until then\n" in shown
+
+
+def test_interrupting_a_question_leaves_it_open(refund_at_terminal: Terminal) -> None:
+    refund_at_terminal.answer("leaves it open) ", "\x03")
+
+    shown = steady(refund_at_terminal.end(130))
+
+    assert "interrupted; saved as EXECUTION; to go on: flowengine resume EXECUTION\n" in shown
+
+
+@pytest.mark.parametrize("words", [["--no-interactive"], ["-i", 'assignees=["user:ben"]']])
+def test_who_may_not_answer_or_says_so_is_not_asked(
+    tmp_path: Path, refund: Path, terminals: list[Terminal], words: list[str]
+) -> None:
+    terminals.append(Terminal(tmp_path, "run", refund.name, "-i", "amount=80", *words))
+
+    assert "leaves it open" not in terminals[0].end(4)
+
+
+def test_a_question_of_a_step_is_asked(
+    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
+) -> None:
+    flowengine.write("ask.yaml", ASK)
+    terminals.append(Terminal(tmp_path, "run", "ask.yaml"))
+    terminals[0].answer("answer: ", "Ada\n")
+
+    assert terminals[0].end(0).endswith("name: Ada\n")
+
+
+def test_what_a_crash_left_uncertain_is_asked_on_resume(
+    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
+) -> None:
+    flowengine.write(
+        "pay.yaml",
+        "flowengine: 1\nid: pay\nsteps: [{id: pay, run: sleep 60}]\n"
+        "outputs: {got: '${{ steps.pay.output }}'}\n",
+    )
+    process = flowengine.spawn("run", "pay.yaml")
+    while not flowengine("--json", "list", "--status", "running").json():
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+    terminals.append(Terminal(tmp_path, "resume", flowengine.newest()))
+    terminals[0].answer("retry, result, fail?", "res\n")
+    terminals[0].answer("output of the step (JSON or text): ", '{"id": 7}\n')
+    terminals[0].answer("comment (Enter: none): ", "\n")
+
+    assert terminals[0].end(0).endswith("got: {id: 7}\n")
+
+
+def test_what_runs_is_shown_live_with_its_time_and_then_taken_away(
+    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
+) -> None:
+    flowengine.write("slow.yaml", SLOW)
+    terminals.append(Terminal(tmp_path, "run", "slow.yaml"))
+    terminals[0].expect("\x1b[36mrunning")
+    shown = terminals[0].end(1)
+
+    assert re.search(r". both/bad       running +0s\n", shown)
+    assert "  both/fine      succeeded   " in shown
+    assert "  both/bad       failed      ExitCode: exit code 3" in shown
+    assert "\x1b[32msucceeded" in terminals[0].seen
+
+
+@pytest.mark.parametrize("words", [["--no-color"], []])
+def test_colours_can_be_turned_off(
+    tmp_path: Path, hello: Path, terminals: list[Terminal], words: list[str]
+) -> None:
+    more = {} if words else {"NO_COLOR": "1"}
+    terminals.append(Terminal(tmp_path, "run", hello.name, *words, **more))
+    terminals[0].end(0)
+
+    assert "\x1b[" not in terminals[0].seen
+
+
+def test_a_run_into_a_pipe_has_no_control_codes(flowengine: CommandLine) -> None:
+    flow = flowengine.write("slow.yaml", SLOW)
+
+    process = flowengine.spawn("run", str(flow))
+    out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert "failed      ExitCode: exit code 3" in err
+    assert [c for c in out + err if ord(c) < 32 and c != "\n"] == []
