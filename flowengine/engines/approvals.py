@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     by: str
     """`user:NAME`."""
     via: str
-    form: Mapping[str, Any] | None = None
+    form: Any = None
     edits: Mapping[str, Any] | None = None
     comment: str | None = None
     attach: Sequence[str | os.PathLike[str]] = ()
@@ -275,15 +275,22 @@ def _comment(choice: Mapping[str, Any], comment: str | None) -> str | None:
     return comment or None
 
 
-def _form(
-    wait: Mapping[str, Any], choice: Mapping[str, Any], given: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
-    """Return the form as filled in; it is required for choices that count as approving."""
+def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any:
+    """Return the form as filled in; it is required for choices that count as approving.
+
+    The form of a question may be a schema of anything; then what is given is the answer itself.
+
+    Raises:
+        InputError: What is given does not fit.
+    """
     schema = wait.get("form")
     if schema is None:
         if given:
             raise InputError("nothing is to be filled in here", field=next(iter(given)))
         return None
+    if schema.get("type", "object") != "object":
+        validate(schema, given, "answer")
+        return given
     if given is None and choice.get("counts_as") != "approve" and wait["kind"] != "ask":
         return None
     fields = schema.get("properties", {})

@@ -102,6 +102,9 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
     store = host.store
     graph = host.programs.by_hash(store.execution(execution).hash).graph
     journal = read(store, execution)
+    while follow and not journal:  # it is recorded and has not begun
+        time.sleep(FOLLOW_SECONDS)
+        journal = read(store, execution)
     ended = False
     for moment in walk(graph, journal):
         if moment.number >= since:
@@ -124,7 +127,7 @@ def _fold(graph: Graph, steps: dict[str, StepInfo], seen: Observation) -> None:
         step = steps[seen.address] = {
             "address": seen.address,
             "step": node.id,
-            "kind": graph.flow["steps"][seen.step].get("kind", node.action),
+            "kind": node.kind,
             "status": seen.status,
             "outcome": None,
             "attempts": 0,

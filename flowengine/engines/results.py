@@ -170,8 +170,8 @@ class WaitPage(NamedTuple):
 class Answering(TypedDict, total=False):
     """What may come with a decision."""
 
-    form: Mapping[str, Any]
-    """What was filled in."""
+    form: Any
+    """What was filled in: a map of the form's fields; the answer itself, if the form is no map."""
     edits: Mapping[str, Any]
     """Field of `subject`, or dotted path into it → new value."""
     comment: str

@@ -214,7 +214,7 @@ def _decided(m: Machine, event: Decided) -> None:
     wait = m.state["waits"].get(event["wait"])
     if wait is None:
         return
-    if wait["kind"] == "approval":
+    if wait["kind"] in ("approval", "ask"):
         approvals.decide(m, wait, event)
     elif wait["kind"] == "question":
         _answered(m, event, wait.get("cut", 0), wait["unit"])

@@ -38,7 +38,7 @@ def open_approval(m: Machine, unit: Unit) -> None:
     node = m.node(act)
     assert node.input is not None
     asked = evaluate(Names(m, act, unit), node.input)
-    wait = new_wait(m, unit, "approval")
+    wait = new_wait(m, unit, node.kind)
     record = wait["record"]
     record.update({key: asked[key] for key in SHOWN if asked.get(key) is not None})
     record.setdefault("batch", node.id)
@@ -52,6 +52,7 @@ def open_approval(m: Machine, unit: Unit) -> None:
         delay = duration_of(step["after"], "after")
         wait["timers"].append(m.set_timer(delay, "escalate", wait["id"], index))
     wait["escalate"] = asked.get("escalate") or []
+    wait["field"] = asked.get("field")
     show(m, wait)
     _notify(m, wait, "opened")
 
@@ -117,6 +118,11 @@ def counting(record: dict[str, Plain], choice: str) -> str:
 
 
 def _close(m: Machine, wait: Wait, decision: dict[str, Plain], how: str, outcome: str) -> None:
+    if wait["kind"] == "ask":
+        form: Plain = decision.get("form")
+        field = wait["field"]
+        end_wait(m, wait, how, form if field is None else form[field], "ok")
+        return
     output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
     end_wait(m, wait, how, output, outcome)
 

@@ -34,7 +34,7 @@ class Stop(NamedTuple):
 class OpenWait(NamedTuple):
     """A wait is open (or has changed: same id again). `record` is plain data for lists and pages.
 
-    Keys: `id` (number in this execution), `kind` (`approval`, `signal`, `timer`, `state`,
+    Keys: `id` (number in this execution), `kind` (`approval`, `ask`, `signal`, `timer`, `state`,
     `question`), `address`, `step`, `since` (ms), and where they apply `title`, `body`, `subject`,
     `edit`, `form`, `choices` (list of `{id, label, counts_as, comment}`), `assignees`, `exclude`,
     `need`, `votes`, `batch`, `attachments`, `due` (ms), `on_expire`, `signals` (list of

@@ -189,7 +189,8 @@ class StepSpec(TypedDict, total=False):
     """Line and column in the file; not part of the structural hash."""
     action: Literal["none", "task", "group", "wait", "approval", "fail", "cancel"]
     kind: str
-    """`python`, `http`, `run`, `shell`, `std`, ...: for a task the step kind that runs it."""
+    """`python`, `http`, `run`, `shell`, `std`, ...: for a task the step kind that runs it. Of an
+    approval `ask`, if it is a question whose answer is the output."""
     task: dict[str, Plain]
     """Constant part of a task, opaque to the kernel; handed to the runner."""
     args: Value

@@ -41,7 +41,7 @@ class Node:
 
     __slots__ = (
         "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "effect",
-        "id", "index", "input", "join", "key", "loop", "map", "named", "on_crash",
+        "id", "index", "input", "join", "key", "kind", "loop", "map", "named", "on_crash",
         "on_error", "output", "plain", "raises", "retry", "secret", "set", "sources", "split",
         "timeout", "wait", "when",
     )  # fmt: skip
@@ -51,6 +51,7 @@ class Node:
         self.id = spec["id"]
         self.body: int = spec.get("body", -1)
         self.action: str = spec.get("action", "none")
+        self.kind: str = spec.get("kind", self.action)
         self.args: Value | None = spec.get("args")
         self.input: Value | None = spec.get("input")
         self.secret = self.input is not None and holds_secret(self.input)

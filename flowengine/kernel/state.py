@@ -223,7 +223,7 @@ class Wait(TypedDict, total=False):
     id: int
     unit: int
     kind: str
-    """`approval`, `signal`, `timer`, `state`, `question`."""
+    """`approval`, `ask`, `signal`, `timer`, `state`, `question`."""
     since: int
     event: int
     """Which event opened it."""
@@ -237,6 +237,8 @@ class Wait(TypedDict, total=False):
     escalate: list[Plain]
     remind: int
     """Milliseconds between reminders."""
+    field: str | None
+    """Of an `ask` whose form is not the flow's own: the field of it that is the answer."""
     cut: int
     """Of a question asked before a scope compensates: the attempt it is about."""
 

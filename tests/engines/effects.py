@@ -68,3 +68,8 @@ async def fail_until(context: StepContext, attempt: int = 2) -> int:
 
 async def refuse(message: str = "no") -> int:
     raise StepError(message, type="OutOfStock", retryable=False)
+
+
+async def block_loop() -> None:
+    """Block the event loop, as a step may that is not as asynchronous as it says."""
+    time.sleep(1.5)  # noqa: ASYNC251 - that is what is tested

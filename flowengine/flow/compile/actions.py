@@ -300,6 +300,8 @@ class Actions:
             "choices": constant([choice]),
             "form": constant(ANSWER) if form is None else form,
         }
+        if form is None:
+            parts["field"] = constant("answer")
         info.spec["input"] = together(parts).value
         if form is None:
             return TEXT

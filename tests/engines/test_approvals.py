@@ -1,0 +1,276 @@
+"""Decisions: who may, what fits, what stands (F4, F40-F44, F99)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.engines.results import WaitInfo
+from flowengine.errors import Conflict, InputError, NotAllowed, NotFound
+from tests.engines import world
+
+EXPENSE = """
+inputs:
+  amount: {type: integer, default: 900}
+steps:
+  - id: sign
+    approval:
+      title: Expense of ${{ inputs.amount }}
+      subject: {amount: "${{ inputs.amount }}", account: travel, place: {city: Oslo}}
+      edit: [amount, place]
+      form:
+        properties:
+          cost_center: {type: string, minLength: 4}
+          urgent: {type: boolean, default: false}
+        required: [cost_center]
+      choices: [approve, {id: reject, comment: required}, {id: later, comment: none}]
+      assignees: ["group:finance", "user:cfo"]
+      exclude: ["user:ana"]
+    next: {outcome: {approve: done, reject: refused, later: end}}
+  - id: refused
+    output: ${{ steps.sign.output.comment }}
+    next: end
+  - id: done
+    output: ${{ steps.sign.output.subject.amount }}
+outputs:
+  decision: ${{ steps.sign.output }}
+"""
+FORM = {"cost_center": "4711"}
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / ".flowengine").mkdir()
+    settings = 'groups: {finance: [ben, "group:board"], board: [cleo, ana]}\n'
+    (tmp_path / ".flowengine" / "settings.yaml").write_text(settings)
+    with Engine(None, user="user:ben") as engine:
+        yield engine
+
+
+def ask(engine: Engine, tmp_path: Path, text: str = EXPENSE) -> WaitInfo:
+    """Run a flow up to its approval and return that."""
+    result = engine.run(world.make(tmp_path, text))
+    assert result.status == "waiting"
+    (wait,) = result.waits
+    return wait
+
+
+def test_approval_with_edit_and_form_goes_on_with_what_was_decided(
+    engine: Engine, tmp_path: Path
+) -> None:
+    wait = ask(engine, tmp_path)
+    decision = engine.approve(
+        wait["id"], form=FORM, edits={"amount": 700, "place.city": "Rome"}, comment="less"
+    )
+    assert decision.first
+    assert decision.result is not None
+    assert decision.result.outputs is not None
+    output = decision.result.outputs["decision"]
+    assert output["subject"] == {"amount": 700, "account": "travel", "place": {"city": "Rome"}}
+    assert output["original"] == wait["subject"]
+    assert output["edited"]
+    assert output["form"] == {"cost_center": "4711", "urgent": False}
+    assert (output["by"], output["via"], output["comment"]) == ("user:ben", "python", "less")
+
+
+def test_same_decision_again_is_fine_and_another_is_told_what_stands(
+    engine: Engine, tmp_path: Path
+) -> None:
+    wait = ask(engine, tmp_path)["id"]
+    first = engine.approve(wait, form=FORM)
+    again = engine.approve(wait, by="user:cleo")
+    assert not again.first
+    assert (again.by, again.at) == ("user:ben", first.at)
+    for choice, more in (
+        ("reject", {"comment": "no"}),
+        ("approve", {"form": {"cost_center": "9"}}),
+    ):
+        with pytest.raises(Conflict, match="was already approved by user:ben at 20") as caught:
+            engine.decide(wait, choice, **more)
+        assert caught.value.standing["choice"] == "approve"
+        assert caught.value.exit_code == 7
+
+
+@pytest.mark.parametrize("user", ["user:ana", "user:eve"])
+def test_only_assignees_decide_and_exclusion_wins_over_a_group(
+    engine: Engine, tmp_path: Path, user: str
+) -> None:
+    wait = ask(engine, tmp_path)["id"]
+    with pytest.raises(NotAllowed, match=user):
+        engine.approve(wait, form=FORM, by=user)
+    assert engine.wait(wait)["status"] == "pending"
+    assert engine.approve(wait, form=FORM, by="user:cleo").first
+
+
+@pytest.mark.parametrize(
+    ("choice", "answer", "field"),
+    [
+        ("approve", {}, "cost_center"),
+        ("approve", {"form": {"cost_center": "47"}}, "cost_center"),
+        ("approve", {"form": {"cost_center": "4711", "colour": "red"}}, "colour"),
+        ("approve", {"form": FORM, "edits": {"account": "sport"}}, "account"),
+        ("approve", {"form": FORM, "edits": {"amount": "900"}}, "amount"),
+        ("approve", {"form": FORM, "edits": {"amount": True}}, "amount"),
+        ("approve", {"form": FORM, "edits": {"place": {"town": "Rome"}}}, "place.city"),
+        ("reject", {}, "comment"),
+        ("reject", {"comment": "  "}, "comment"),
+        ("later", {"comment": "x"}, "comment"),
+        ("maybe", {}, "choice"),
+    ],
+)
+def test_answer_that_does_not_fit_is_refused_and_names_the_field(
+    engine: Engine, tmp_path: Path, choice: str, answer: dict[str, Any], field: str
+) -> None:
+    wait = ask(engine, tmp_path)["id"]
+    with pytest.raises(InputError) as caught:
+        engine.decide(wait, choice, **answer)
+    assert caught.value.field.endswith(field)
+    assert engine.wait(wait)["status"] == "pending"
+
+
+def test_rejection_is_routed_with_its_comment(engine: Engine, tmp_path: Path) -> None:
+    decision = engine.reject(ask(engine, tmp_path)["id"], comment="too much")
+    assert decision.result is not None
+    steps = engine.show(decision.execution)["steps"]
+    assert steps[-1]["output"] == "too much"
+
+
+def test_every_decision_is_in_the_history_with_who_how_and_why(
+    engine: Engine, tmp_path: Path
+) -> None:
+    wait = ask(engine, tmp_path)
+    engine.approve(wait["id"], form=FORM, edits={"amount": 1}, comment="ok", by="user:cleo")
+    (entry,) = [e for e in engine.events(wait["execution"]) if e["type"] == "decided"]
+    assert (entry["by"], entry["via"]) == ("user:cleo", "python, entered by user:ben")
+    assert (entry["address"], entry["comment"]) == ("sign", "ok")
+    step = engine.show(wait["execution"])["steps"][0]
+    assert step["decision"]["edits"] == {"amount": 1}
+    closed = engine.waits(status="closed").items
+    assert closed[0]["decision"]["by"] == "user:cleo"
+
+
+def test_quorum_takes_one_vote_of_each_and_the_first_rejection_closes(
+    engine: Engine, tmp_path: Path
+) -> None:
+    text = "steps:\n  - id: sign\n    approval: {title: Sure?, need: 2}\n"
+    wait = ask(engine, tmp_path, text)["id"]
+    first = engine.approve(wait, by="user:a")
+    assert first.result is not None
+    assert first.result.status == "waiting"
+    assert not engine.approve(wait, by="user:a").first
+    with pytest.raises(Conflict, match="already approved by user:a"):
+        engine.reject(wait, by="user:a")
+    last = engine.approve(wait, by="user:b")
+    assert last.result is not None
+    assert last.result.status == "succeeded"
+    votes = [vote["by"] for vote in engine.show(last.execution)["steps"][0]["output"]["votes"]]
+    assert votes == ["user:a", "user:b"]
+
+
+def test_attachments_are_kept_and_shown(engine: Engine, tmp_path: Path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("see page 3")
+    wait = ask(engine, tmp_path)
+    result = engine.approve(wait["id"], form=FORM, attach=[note]).result
+    assert result is not None
+    assert result.outputs is not None
+    (file,) = result.outputs["decision"]["attachments"]
+    assert (file["name"], file["size"]) == ("note.txt", 10)
+    assert Path(file["path"]).read_text() == "see page 3"
+    (entry,) = [e for e in engine.events(wait["execution"]) if e["type"] == "decided"]
+    assert entry["attachments"] == [file]
+    assert not engine.approve(wait["id"], attach=[note]).first
+
+
+def test_attachment_of_wrong_type_or_size_leaves_the_question_open(
+    engine: Engine, tmp_path: Path
+) -> None:
+    wait = ask(engine, tmp_path)["id"]
+    image, large = tmp_path / "photo.png", tmp_path / "large.bin"
+    image.write_text("no image")
+    with large.open("wb") as file:
+        file.truncate(21 * 1024 * 1024)
+    for path, message in ((image, "not what its name"), (large, "20 MiB"), (tmp_path, "no such")):
+        with pytest.raises(InputError, match=message):
+            engine.approve(wait, form=FORM, attach=[path])
+    with pytest.raises(InputError, match="at most 10"):
+        engine.approve(wait, form=FORM, attach=[image] * 11)
+    assert engine.wait(wait)["status"] == "pending"
+
+
+def test_expiry_is_told_apart_from_a_rejection_and_stands_against_a_late_decision(
+    engine: Engine, tmp_path: Path
+) -> None:
+    text = """
+steps:
+  - id: sign
+    approval: {title: Sure?, expires: 10ms}
+    next: {outcome: {approve: yes_, reject: no_, expired: late}}
+  - {id: yes_, output: yes, next: end}
+  - {id: no_, output: no, next: end}
+  - {id: late, output: late}
+outputs: {how: "${{ steps.late.output }}", choice: "${{ steps.sign.output.choice }}"}
+"""
+    result = engine.run(world.make(tmp_path, text))
+    assert result.outputs == {"how": "late", "choice": None}
+    (wait,) = engine.waits(status="closed").items
+    assert wait["decision"]["via"] == "expiry"
+    with pytest.raises(Conflict, match="has expired at"):
+        engine.approve(wait["id"])
+
+
+def test_unknown_and_other_waits_cannot_be_decided(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        engine.approve("ffff")
+    result = engine.run(world.make(tmp_path, "steps:\n  - {id: pause, wait: 1h}\n"))
+    with pytest.raises(Conflict, match="waits for a timer"):
+        engine.decide(result.waits[0]["id"], "approve")
+
+
+def test_list_shows_a_user_what_the_user_may_decide(engine: Engine, tmp_path: Path) -> None:
+    wait = ask(engine, tmp_path)["id"]
+    for user, sees in (
+        ("ben", True),
+        ("cleo", True),
+        ("cfo", True),
+        ("ana", False),
+        ("eve", False),
+    ):
+        found = [w["id"] for w in engine.waits(assignee=f"user:{user}").items]
+        assert found == ([wait] if sees else []), user
+
+
+FORM_OF_QUESTION = "form: {properties: {name: {type: string}}, required: [name]}"
+
+
+@pytest.mark.parametrize(
+    ("form", "answer", "output"),
+    [
+        ("", {"answer": "Ada"}, "Ada"),
+        (f", {FORM_OF_QUESTION}", {"name": "Ada"}, {"name": "Ada"}),
+        (", form: {type: string}", "Ada", "Ada"),
+    ],
+)
+def test_output_of_a_question_is_the_answer(
+    engine: Engine, tmp_path: Path, form: str, answer: Any, output: Any
+) -> None:
+    text = f"""
+steps:
+  - id: name
+    call: std.ask
+    with: {{question: "Who?"{form}}}
+outputs: {{name: "${{{{ steps.name.output }}}}"}}
+"""
+    wait = ask(engine, tmp_path, text)
+    assert wait["kind"] == "ask"
+    with pytest.raises(InputError):
+        engine.decide(wait["id"], "answer")
+    result = engine.decide(wait["id"], "answer", form=answer).result
+    assert result is not None
+    assert result.outputs == {"name": output}

@@ -1,0 +1,115 @@
+"""One owner at a time: processes that meet at one execution (F32)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.engines.results import Reason
+from flowengine.errors import Conflict, LeaseLost, NotFound
+from tests.engines import child, world
+
+SLOW = """
+steps:
+  - id: nap
+    python: effects:nap
+    effect: idempotent
+    with: {seconds: 1.5}
+  - id: after
+    python: effects:act
+    effect: idempotent
+"""
+
+
+def drive(file: Path, id: str, ttl: float) -> None:
+    """Drive an execution; write down how that went."""
+    try:
+        with Engine(file.parent / "store", ttl=ttl) as engine:
+            said = str(engine.run(file, id=id).status)
+    except Conflict as error:
+        said = f"{type(error).__name__}: {error.message}"
+    (file.parent / f"said-{os.getpid()}").write_text(said)
+
+
+def until_at_work(file: Path, id: str) -> None:
+    """Wait until a process holds an execution."""
+    with Engine(file.parent / "store") as engine:
+        while not any("runs in process" in reason["what"] for reason in reasons(engine, id)):
+            time.sleep(0.01)
+
+
+def reasons(engine: Engine, id: str) -> list[Reason]:
+    """Return why an execution stands; nothing if it is not there yet."""
+    try:
+        return engine.why(id)
+    except NotFound:
+        return []
+
+
+def test_second_process_is_told_who_holds_the_execution(tmp_path: Path) -> None:
+    file = world.make(tmp_path, SLOW)
+    first = child.start(drive, file, "it", 15.0)
+    until_at_work(file, "it")
+    held = pytest.raises(Conflict, match=f"held by process {first.pid}")
+    with Engine(tmp_path / "store") as engine, held:
+        engine.resume("it")
+    first.join()
+    assert (tmp_path / f"said-{first.pid}").read_text() == "succeeded"
+    assert len(world.effects(tmp_path)) == 2
+
+
+def test_killed_owner_is_followed_at_once(tmp_path: Path) -> None:
+    file = world.make(tmp_path, SLOW)
+    first = child.start(drive, file, "it", 60.0)
+    until_at_work(file, "it")
+    assert child.kill(first)
+    began = time.monotonic()
+    with Engine(tmp_path / "store") as engine:
+        assert engine.resume("it").status == "succeeded"
+    assert time.monotonic() - began < 30
+    assert world.check_effects(tmp_path) == {"nap", "after"}
+
+
+def test_frozen_owner_that_wakes_can_write_nothing_and_says_so(tmp_path: Path) -> None:
+    file = world.make(tmp_path, SLOW)
+    first = child.start(drive, file, "it", 0.5)
+    until_at_work(file, "it")
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        with Engine(tmp_path / "store", ttl=0.5) as engine:
+            while True:
+                try:
+                    result = engine.resume("it")
+                    break
+                except Conflict:
+                    time.sleep(0.05)
+            before = list(engine.events("it"))
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    first.join()
+    assert result.status == "succeeded"
+    said = (tmp_path / f"said-{first.pid}").read_text()
+    assert said.startswith(LeaseLost.__name__)
+    assert "no longer owns" in said
+    with Engine(tmp_path / "store") as engine:
+        assert list(engine.events("it")) == before
+
+
+def test_lease_holds_while_a_step_blocks_the_loop(tmp_path: Path) -> None:
+    text = "steps:\n  - {id: block, python: effects:block_loop, effect: idempotent}\n"
+    file = world.make(tmp_path, text)
+    first = child.start(drive, file, "it", 0.3)
+    until_at_work(file, "it")
+    with Engine(tmp_path / "store") as engine:
+        for _ in range(8):
+            time.sleep(0.1)
+            with pytest.raises(Conflict):
+                engine.resume("it")
+    first.join()
+    assert (tmp_path / f"said-{first.pid}").read_text() == "succeeded"
