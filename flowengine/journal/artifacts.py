@@ -25,6 +25,7 @@ from os import PathLike
 from pathlib import Path
 
 from flowengine.errors import InputError, NotFound, StoreError
+from flowengine.journal.folders import make_folder, sync_folder
 from flowengine.journal.store import Artifact
 
 _CHUNK = 1 << 20
@@ -66,7 +67,7 @@ class Artifacts:
         temporary = new / os.urandom(8).hex()
         try:
             try:
-                new.mkdir(parents=True, exist_ok=True)
+                make_folder(os.fspath(new), synced=self._synced)
                 size, digest = self._write(temporary, content)
             except OSError as error:
                 raise StoreError(
@@ -155,11 +156,10 @@ class Artifacts:
         """Move a file to its name."""
         path = self._path(digest)
         try:
-            path.parent.mkdir(exist_ok=True)
+            make_folder(os.fspath(path.parent), synced=self._synced)
             temporary.replace(path)
             if self._synced:
-                for folder in (path.parent, self._folder):
-                    _sync_folder(folder)
+                sync_folder(os.fspath(path.parent))
         except OSError as error:
             raise StoreError(
                 f"an artifact could not be moved to {path}: {error.strerror}",
@@ -204,9 +204,3 @@ def _chunks(content: bytes | PathLike[str]) -> Iterator[bytes]:
     with file:
         while chunk := file.read(_CHUNK):
             yield chunk
-
-
-def _sync_folder(path: Path) -> None:
-    from flowengine.journal.database import sync_folder
-
-    sync_folder(os.fspath(path))

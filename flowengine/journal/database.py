@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal import schema
+from flowengine.journal.folders import make_folder
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -121,7 +122,8 @@ class Database:
     def _prepare(self) -> None:
         """Make the file if it is absent, look whether it is sound, and bring it up to date."""
         try:
-            self._make_folder()
+            folder = os.path.dirname(os.path.abspath(self.path))
+            make_folder(folder, synced=self._level == _LEVELS["power"])
             check_header(self.path)
         except OSError as error:
             raise StoreError(
@@ -145,14 +147,6 @@ class Database:
         except StoreError:
             self.close()
             raise
-
-    def _make_folder(self) -> None:
-        folder = os.path.dirname(os.path.abspath(self.path))
-        if os.path.isdir(folder):
-            return
-        os.makedirs(folder, exist_ok=True)
-        if self._level == _LEVELS["power"]:
-            sync_folder(os.path.dirname(folder))
 
     def _open(self, level: int) -> sqlite3.Connection:
         """Open a connection with a level of `synchronous`."""
@@ -256,19 +250,6 @@ class Transaction:
         """Undo it; some errors of SQLite have done so already."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
-
-
-def sync_folder(path: str) -> None:
-    """Make sure that the names in a folder are on disk.
-
-    Args:
-        path: The folder.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _settled(connection: sqlite3.Connection) -> sqlite3.Connection:

@@ -98,6 +98,48 @@ def test_what_cannot_be_put_leaves_no_file(store: SqliteStore) -> None:
     assert files(store) == []
 
 
+def test_what_must_survive_a_power_cut_is_synced_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes before the name, the name before anybody is told; at other levels nothing."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(handle: int) -> None:
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), tmp_path))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    store = SqliteStore(tmp_path / "new" / "store" / "s.db", "power")
+    assert synced == [".", "new"]
+    begin(store, "e1")
+    synced.clear()
+
+    digest = store.put_artifact("e1", b"content", "a").sha256
+
+    made, above, content, shelf, named = synced
+    assert (made, above) == ("new/store", "new/store/artifacts")
+    assert content.startswith("new/store/artifacts/new/")
+    assert (shelf, named) == ("new/store/artifacts", f"new/store/artifacts/{digest[:2]}")
+    synced.clear()
+    weaker = SqliteStore(tmp_path / "weaker" / "s.db", "process")
+    begin(weaker, "e1")
+    weaker.put_artifact("e1", b"content", "a")
+    assert synced == []
+    store.close()
+    weaker.close()
+
+
+def test_large_files_are_copied_in_parts(store: SqliteStore, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 10_000
+    (tmp_path / "large").write_bytes(content)
+
+    artifact = store.put_artifact("e1", tmp_path / "large", "large")
+
+    assert artifact.size == len(content)
+    assert store.artifact(artifact.sha256).read_bytes() == content
+
+
 def test_a_folder_in_the_way_is_told(store: SqliteStore) -> None:
     folder = Path(store.location).parent
     (folder / "artifacts").write_text("a file where the folder should be")

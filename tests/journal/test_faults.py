@@ -188,6 +188,12 @@ def test_a_store_where_a_folder_is_expected_to_be_is_refused(tmp_path: Path) -> 
         SqliteStore(tmp_path)
 
 
+def test_a_place_without_write_ahead_log_is_refused() -> None:
+    """As on a file system that cannot share memory between processes."""
+    with pytest.raises(StoreError, match=r"cannot have a write-ahead log\n.*local disk"):
+        SqliteStore(":memory:")
+
+
 # -- a damaged file
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from flowengine.errors import FlowEngineError
+from flowengine.journal.leases import this_process
 from flowengine.journal.memory import MemoryStore
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import (
@@ -142,7 +143,7 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(owner=owners, more=st.sampled_from([0, 1, 2, 50]))
     def renew(self, owner: str, more: int) -> None:
-        known = Owner(owner, 1, 1, "here", "boot")
+        known = this_process()._replace(id=owner)
         self.both(lambda store: store.renew(known, self.now + more))
 
     @rule(id=ids, owner=owners)
@@ -239,6 +240,9 @@ class StoresAgree(RuleBasedStateMachine):
 
 
 StoresAgree.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, phases=[Phase.explicit, Phase.generate]
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 TestStoresAgree = StoresAgree.TestCase
