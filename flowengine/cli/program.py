@@ -116,17 +116,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _run(words)
+        code = _ended(words)
         sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the results has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return code
+
+
+def _ended(words: list[str]) -> int:
+    """Run a command line, say what went wrong, and return the exit code."""
+    try:
+        return _run(words)
     except FlowEngineError as error:
         return _report(error, as_json="--json" in words)
     except KeyboardInterrupt as error:
         err(f"interrupted; {error}" if str(error) else "interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read the results has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
-    return code
 
 
 def _run(words: list[str]) -> int:
@@ -309,7 +315,6 @@ def _report(error: FlowEngineError, *, as_json: bool) -> int:
     """Say what went wrong, and return the exit code."""
     if as_json:
         out_json({"errors": _as_dicts(error)})
-        sys.stdout.flush()
     if isinstance(error, FlowFileError):
         err(error.message)
     else:

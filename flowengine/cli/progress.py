@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Observation
 
 ADDRESS_WIDTH = 14
+WIDEST_ADDRESS = 48
+"""The column of addresses grows up to this as longer ones come."""
 STATUS_WIDTH = 11
 TOLD = frozenset({"succeeded", "failed", "skipped", "cancelled", "retrying"})
 """What is said of a step by itself; that it waits is said with what it waits for."""
@@ -35,6 +37,7 @@ class Progress:
         self.moved = 0
         self._quiet = session.arguments.quiet
         self._verbose = session.arguments.verbose
+        self._width = ADDRESS_WIDTH
         self._events = getattr(session.arguments, "events", False)
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}
@@ -148,7 +151,8 @@ class Progress:
 
     def _line(self, address: str, status: str, detail: str) -> None:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))
-        self.line(f"  {clean(address):{ADDRESS_WIDTH}} {shown} {detail}".rstrip())
+        self._width = max(self._width, min(len(address), WIDEST_ADDRESS))
+        self.line(f"  {clean(address):{self._width}} {shown} {detail}".rstrip())
 
 
 def what_for(session: Session, wait: WaitInfo) -> str:
