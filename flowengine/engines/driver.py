@@ -49,9 +49,8 @@ class Driver:
         self.left: list[tuple[Execution, Run]] = []
 
     def add(self, execution: Execution) -> None:
-        """Drive an execution from now on; it has a lease and perhaps events in its queue."""
+        """Drive an execution from now on; it has a lease."""
         self.executions[execution.id] = execution
-        self.look(execution)
 
     def post(self, execution: Execution, event: Event) -> None:
         """Let something have happened to an execution."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -119,6 +119,16 @@ class Engine:
             self._closed = True
             self._host.keeper.close()
             self._host.store.close()
+
+    def leave(self) -> None:
+        """Give back all leases, and leave the store open for a process that ends at once.
+
+        Closing it would copy the store's log into its database, which costs two syncs and is done
+        by whoever fills the log.
+        """
+        if not self._closed:
+            self._closed = True
+            self._host.keeper.close()
 
     @property
     def store(self) -> Store:
@@ -554,7 +564,7 @@ class Engine:
         subscribers.append(callback)
         return lambda: subscribers.remove(callback) if callback in subscribers else None
 
-    async def updates(self, execution: str | None = None) -> AsyncIterator[Update]:
+    async def updates(self, execution: str | None = None) -> AsyncGenerator[Update, None]:
         """Iterate over updates as they come.
 
         Args:
@@ -633,6 +643,7 @@ class Engine:
         _refuse_on_loop()
         driver = Driver(self._host)
         driver.add(execution)
+        driver.look(execution)
         until = self._host.clock.now() + int(SYNC_SECONDS * 1000)
         try:
             while driver.ready and not driver.left and self._host.clock.now() <= until:

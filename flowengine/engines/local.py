@@ -69,6 +69,9 @@ class Local(Driver):
             self.add(execution)
             for run in left or ():
                 self.start(execution, run)
+            if left is None or execution.queue:
+                self.look(execution)
+            self._set_alarm(execution)
         self._awaited[id] = self._awaited.get(id, 0) + 1
         try:
             await asyncio.shield(self._rests[id])

@@ -73,3 +73,7 @@ async def refuse(message: str = "no") -> int:
 async def block_loop() -> None:
     """Block the event loop, as a step may that is not as asynchronous as it says."""
     time.sleep(1.5)  # noqa: ASYNC251 - that is what is tested
+
+
+async def odd() -> object:
+    return {1: object()}

@@ -1,0 +1,140 @@
+"""Many people answer at once, from several processes (F22, F41)."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+from flowengine.engines.engine import Engine
+from flowengine.errors import Conflict, NotFound
+from flowengine.kernel.times import parse_time
+from tests.engines import child, world
+
+FIFTY = """
+steps:
+  - id: each
+    map: {over: 50, concurrency: 4}
+    group:
+      - id: sign
+        approval: {title: "Item ${{ index }}"}
+        next: {outcome: {approve: took, reject: left}}
+      - {id: took, output: "${{ index }}", next: end}
+      - {id: left, output: -1}
+    output: ${{ steps.took.output }}
+outputs:
+  taken: ${{ steps.each.output.filter(n, n != null) }}
+"""
+PROCESSES = 4
+
+
+def answer_some(folder: Path, share: int) -> None:
+    """Answer every fourth wait, in an order of our own; each answer goes on if it can."""
+    with Engine(folder / "store", durability="process", user=f"user:{share}") as engine:
+        waits = engine.waits(limit=100).items
+        mine = [w for w in waits if int(w["title"].split()[1]) % PROCESSES == share]
+        random.Random(share).shuffle(mine)
+        for wait in mine:
+            choice = "approve" if int(wait["title"].split()[1]) % 3 else "reject"
+            engine.decide(wait["id"], choice)
+
+
+def test_fifty_items_answered_in_any_order_by_several_processes(tmp_path: Path) -> None:
+    with Engine(tmp_path / "store", durability="process") as engine:
+        result = engine.run(world.make(tmp_path, FIFTY), id="it")
+        assert len(result.waits) == 50  # waiting items hold no place of `concurrency`
+        one = result.waits[17]
+        moved = engine.approve(one["id"]).result
+        assert moved is not None
+        assert {w["id"] for w in moved.waits} == {w["id"] for w in result.waits} - {one["id"]}
+    children = [child.start(answer_some, tmp_path, share) for share in range(PROCESSES)]
+    for process in children:
+        process.join()
+        assert process.exitcode == 0
+    with Engine(tmp_path / "store", durability="process") as engine:
+        result = engine.resume("it")
+        assert result.status == "succeeded"
+        assert result.outputs == {"taken": [n for n in range(50) if n % 3 or n == 17]}
+
+
+def decide_all(folder: Path, me: str) -> None:
+    """Decide on every wait, in the order of the list; write down what stands."""
+    lines = []
+    with Engine(folder / "store", durability="none", user=f"user:{me}") as engine:
+        page = engine.waits(status="all", limit=1000)
+        for wait in page.items:
+            choice = "approve" if me == "a" else "reject"
+            try:
+                decision = engine.decide(wait["id"], choice, resume=False)
+                lines.append(f"{wait['id']} {decision.by} {decision.first}")
+            except Conflict as error:
+                lines.append(f"{wait['id']} {error.standing['by']} lost")
+    (folder / f"said-{me}").write_text("\n".join(lines))
+
+
+def test_of_two_answers_at_once_one_stands_a_thousand_times(tmp_path: Path) -> None:
+    text = "steps:\n  - {id: each, map: 1000, approval: Sure?, on_error: continue}\n"
+    with Engine(tmp_path / "store", durability="none") as engine:
+        assert len(engine.run(world.make(tmp_path, text), id="it").waits) == 1000
+    children = [child.start(decide_all, tmp_path, me) for me in "ab"]
+    for process in children:
+        process.join()
+    said: dict[str, list[tuple[str, str, str]]] = {}
+    for me in "ab":
+        for line in (tmp_path / f"said-{me}").read_text().splitlines():
+            wait, stands, how = line.split()
+            said.setdefault(wait, []).append((me, stands, how))
+    assert len(said) == 1000
+    for answers in said.values():
+        (_, by_a, how_a), (_, by_b, how_b) = answers
+        assert by_a == by_b
+        assert sorted([how_a, how_b]) == ["True", "lost"]
+        assert (how_a == "True") == (by_a == "user:a")
+
+
+def test_expiry_and_a_decision_at_the_same_time_agree_on_one(tmp_path: Path) -> None:
+    text = """
+steps:
+  - id: sign
+    approval: {title: Sure?, expires: 100ms}
+    next: {outcome: {approve: good, reject: end, expired: late}}
+  - {id: good, output: good, next: end}
+  - {id: late, output: late}
+outputs: {good: "${{ steps.good.output }}", late: "${{ steps.late.output }}"}
+"""
+    file = world.make(tmp_path, text)
+    stood: set[bool] = set()
+    for number in range(60):
+        if number > 20 and stood == {True, False}:
+            break
+        owner = child.start(run, file, f"it{number}")
+        stands = decide_at_expiry(tmp_path, f"it{number}", number)
+        owner.join()
+        with Engine(tmp_path / "store", durability="process") as engine:
+            outputs = engine.resume(f"it{number}").outputs
+        expected = {"good": "good", "late": None} if stands else {"good": None, "late": "late"}
+        assert outputs == expected
+        stood.add(stands)
+    assert stood == {True, False}
+
+
+def run(file: Path, id: str) -> None:
+    with Engine(file.parent / "store", durability="process") as engine:
+        engine.run(file, id=id)
+
+
+def decide_at_expiry(folder: Path, id: str, number: int) -> bool:
+    """Decide about when the wait expires; return whether the decision stands."""
+    with Engine(folder / "store", durability="process") as engine:
+        while True:
+            try:
+                (wait,) = engine.waits(execution=id, status="all").items
+                break
+            except (NotFound, ValueError):
+                time.sleep(0.001)
+        about = parse_time(wait["due"]) / 1000 + (number % 20 - 10) * 0.004
+        time.sleep(max(0, about - time.time()))
+        try:
+            return engine.approve(wait["id"]).first
+        except Conflict:
+            return False

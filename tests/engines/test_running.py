@@ -1,0 +1,346 @@
+"""Running flows in this process: sync and async, timers, cancelling, many at once (F1, F6)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.engines.results import Update
+from flowengine.errors import Conflict, FlowFileError, InputError, NotFound, UsageError
+from flowengine.journal.memory import MemoryStore
+from tests.engines import flows, world
+
+HELLO = """
+inputs:
+  name: {type: string}
+  times: {type: integer, default: 1}
+steps:
+  - {id: greet, output: "Hello, ${{ inputs.name }}!"}
+outputs:
+  message: ${{ steps.greet.output }}
+"""
+NAP = """
+steps:
+  - id: nap
+    python: effects:nap
+    effect: idempotent
+    with: {seconds: 30}
+"""
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with Engine(None, user="user:me") as engine:
+        yield engine
+
+
+class CountingStore(MemoryStore):
+    """A store that remembers how its commits were grouped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[int] = []
+
+    def commit(self, appends: Any) -> Any:
+        self.commits.append(len(appends))
+        return super().commit(appends)
+
+
+async def begun(engine: Engine, id: str) -> None:
+    """Wait until an execution is at work on a step."""
+    async with aclosing(engine.updates(id)) as updates:
+        async for update in updates:
+            if update.step is not None and update.step.status == "running":
+                return
+
+
+def test_flow_runs_to_its_end(engine: Engine, tmp_path: Path) -> None:
+    result = engine.run(world.make(tmp_path, HELLO), {"name": "Ada"})
+    assert result.status == "succeeded"
+    assert result.outputs == {"message": "Hello, Ada!"}
+    assert result.waits == []
+    assert engine.result(result.execution) == result
+
+
+@pytest.mark.parametrize(
+    ("inputs", "field"),
+    [({}, "name"), ({"name": 7}, "name"), ({"name": "x", "age": 1}, "age")],
+)
+def test_inputs_that_do_not_fit_start_nothing(
+    engine: Engine, tmp_path: Path, inputs: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        engine.run(world.make(tmp_path, HELLO), inputs)
+    assert caught.value.field == field
+    assert engine.executions().items == []
+
+
+def test_file_with_errors_runs_nothing(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(FlowFileError):
+        engine.run(world.make(tmp_path, "steps:\n  - {id: a, next: nowhere}\n"))
+
+
+def test_same_id_again_goes_on_with_the_first_execution(engine: Engine, tmp_path: Path) -> None:
+    file = world.make(tmp_path, HELLO)
+    first = engine.run(file, {"name": "Ada"}, id="it", labels={"team": "red"})
+    assert engine.run(file, {"name": "Bob"}, id="it") == first
+    assert [e["labels"] for e in engine.executions().items] == [{"team": "red"}]
+
+
+@pytest.mark.parametrize("id", ["", "a b", "../x", "-x"])
+def test_id_that_cannot_be_one_is_refused(engine: Engine, tmp_path: Path, id: str) -> None:
+    with pytest.raises(UsageError):
+        engine.run(world.make(tmp_path, HELLO), {"name": "Ada"}, id=id)
+
+
+def test_recorded_execution_begins_when_it_is_resumed(engine: Engine, tmp_path: Path) -> None:
+    file = world.make(tmp_path, flows.CHAIN)
+    assert engine.start(file, id="it") == "it"
+    assert engine.start(file, id="it") == "it"
+    assert world.effects(tmp_path) == []
+    assert "has not begun" in engine.why("it")[0]["what"]
+    assert engine.resume("it").outputs == {"sum": 16, "last": 17}
+
+
+def test_waits_for_time_are_stayed_for_if_they_are_short(engine: Engine, tmp_path: Path) -> None:
+    file = world.make(tmp_path / "short", "steps:\n  - {id: pause, wait: 30ms}\n")
+    began = time.monotonic()
+    assert engine.run(file).status == "succeeded"
+    assert time.monotonic() - began > 0.03
+    long = world.make(tmp_path / "long", "steps:\n  - {id: pause, wait: 2h}\n")
+    result = engine.run(long)
+    assert (result.status, result.waits[0]["kind"]) == ("waiting", "timer")
+    assert result.due is not None
+    assert result.due == pytest.approx(time.time() * 1000 + 7_200_000, abs=5_000)
+
+
+def test_pauses_between_attempts_are_stayed_for_however_long(tmp_path: Path) -> None:
+    with Engine(None, stay=0) as engine:
+        assert engine.run(world.make(tmp_path, flows.RETRIES)).status == "succeeded"
+        result = engine.run(world.make(tmp_path, "steps:\n  - {id: pause, wait: 30ms}\n"))
+        assert result.status == "waiting"
+        time.sleep(0.05)
+        assert engine.resume(result.execution).status == "succeeded"
+
+
+def test_timeout_ends_the_attempt_and_its_process(engine: Engine, tmp_path: Path) -> None:
+    text = """
+steps:
+  - id: long
+    run: "echo $$ > pid; cp pid %s; sleep 60"
+    timeout: 700ms
+"""
+    result = engine.run(world.make(tmp_path, text % (tmp_path / "pid")))
+    assert result.error is not None
+    assert result.error["type"] == "Timeout"
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+
+
+def test_async_calls_run_many_at_once_in_shared_commits(tmp_path: Path) -> None:
+    store = CountingStore()
+    file = world.make(tmp_path, flows.CHAIN)
+
+    async def main() -> list[Any]:
+        async with Engine(store) as engine:
+            flow = engine.load(file)
+            runs = [engine.run_async(flow) for _ in range(200)]
+            return list(await asyncio.gather(*runs))
+
+    results = asyncio.run(main())
+    assert {result.status for result in results} == {"succeeded"}
+    assert sum(store.commits) > 3 * len(store.commits)
+    assert store.commits[0] == 200
+
+
+def test_single_execution_commits_once_for_each_step(tmp_path: Path) -> None:
+    store = CountingStore()
+    with Engine(store) as engine:
+        engine.run(world.make(tmp_path, flows.CHAIN))
+    assert store.commits == [1] * 5  # the start and four steps; the lease goes back with the last
+
+
+def test_sync_call_on_an_event_loop_says_what_to_call(tmp_path: Path) -> None:
+    file = world.make(tmp_path, HELLO)
+
+    async def main() -> None:
+        async with Engine(None) as engine:
+            with pytest.raises(UsageError, match="event loop"):
+                engine.run(file, {"name": "Ada"})
+
+    asyncio.run(main())
+
+
+def test_cancelling_the_awaiting_task_saves_the_execution(tmp_path: Path) -> None:
+    file = world.make(tmp_path, NAP)
+
+    async def main() -> None:
+        async with Engine(tmp_path / "store") as engine:
+            task = asyncio.create_task(engine.run_async(file, id="it"))
+            await begun(engine, "it")
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            reason = engine.why("it")[0]
+            assert "was running when its process ended" in reason["what"]
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - began < 10
+    with Engine(tmp_path / "store") as engine:
+        assert engine.cancel("it", reason="enough").status == "cancelled"
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_signal_stops_the_process_not_the_execution(tmp_path: Path, number: str) -> None:
+    file = world.make(tmp_path, NAP)
+    code = f"""
+import flowengine, signal, threading, os, time
+def stop():
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.{number})
+threading.Thread(target=stop).start()
+with flowengine.Engine({str(tmp_path / "store")!r}) as engine:
+    try:
+        engine.run({str(file)!r}, id="it")
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "stopped\n"
+    with Engine(tmp_path / "store") as engine:
+        assert engine.result("it").status == "running"
+        assert "flowengine resume" in engine.why("it")[0]["command"]
+
+
+def test_cancel_from_another_engine_reaches_the_owner(tmp_path: Path) -> None:
+    file = world.make(tmp_path, NAP)
+
+    async def main() -> Any:
+        async with Engine(tmp_path / "store") as owner:
+            task = asyncio.create_task(owner.run_async(file, id="it"))
+            await begun(owner, "it")
+            other = Engine(tmp_path / "store")
+            result = await asyncio.to_thread(other.cancel, "it", reason="no more")
+            assert result.status == "running"
+            other.close()
+            return await task
+
+    result = asyncio.run(main())
+    assert result.status == "cancelled"
+    assert result.error["message"] == "no more"
+
+
+def test_decision_on_an_execution_that_is_driven_here_moves_it(tmp_path: Path) -> None:
+    text = """
+steps:
+  - id: both
+    parallel:
+      - {id: sign, approval: Sure?}
+      - {id: nap, python: "effects:nap", effect: idempotent, with: {seconds: 0.3}}
+"""
+    file = world.make(tmp_path, text)
+
+    async def main() -> Any:
+        async with Engine(None) as engine:
+            task = asyncio.create_task(engine.run_async(file, id="it"))
+            async for update in engine.updates("it"):
+                if update.kind == "wait" and update.data["status"] == "pending":
+                    decision = await engine.approve_async(update.data["id"])
+                    assert decision.result is None  # who drives it takes it
+            return await task
+
+    assert asyncio.run(main()).status == "succeeded"
+
+
+def test_subscribers_are_told_what_is_on_disk(engine: Engine, tmp_path: Path) -> None:
+    told: list[Update] = []
+    journal: list[int] = []
+
+    def tell(update: Update) -> None:
+        told.append(update)
+        if update.kind == "event":
+            journal.append(len(list(engine.events(update.execution))))
+
+    end = engine.subscribe(tell)
+    result = engine.run(world.make(tmp_path, flows.CHAIN))
+    end()
+    engine.run(world.make(tmp_path, HELLO), {"name": "Ada"})
+    assert {update.execution for update in told} == {result.execution}
+    events = [update.data for update in told if update.kind == "event"]
+    assert events == list(engine.events(result.execution))
+    assert journal == [1, 2, 3, 4, 5]
+    ways = [(u.step.address, u.step.status) for u in told if u.step is not None]
+    assert ways[:3] == [("once_a", "running"), ("once_a", "succeeded"), ("b", "running")]
+    assert told[-1].kind == "end"
+    assert told[-1].data.outputs == {"sum": 16, "last": 17}
+
+
+def test_subscriber_that_fails_stops_nothing(engine: Engine, tmp_path: Path) -> None:
+    def fail(_: Update) -> None:
+        raise ValueError
+
+    engine.subscribe(fail)
+    assert engine.run(world.make(tmp_path, HELLO), {"name": "Ada"}).status == "succeeded"
+
+
+def test_printed_text_goes_to_standard_output_or_to_subscribers(
+    engine: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = world.make(tmp_path, 'steps:\n  - {id: say, call: std.print, with: {text: "hi"}}\n')
+    engine.run(file)
+    assert capsys.readouterr().out == "hi\n"
+    told: list[Update] = []
+    engine.subscribe(told.append)
+    engine.run(file)
+    assert capsys.readouterr().out == ""
+    assert [u.data for u in told if u.kind == "text"] == [{"address": "say", "text": "hi"}]
+
+
+def test_result_that_cannot_be_stored_fails_the_step(engine: Engine, tmp_path: Path) -> None:
+    text = "steps:\n  - {id: odd, python: effects:odd, effect: idempotent}\n"
+    result = engine.run(world.make(tmp_path, text))
+    assert result.error is not None
+    assert result.error["type"] == "ValidationError"
+
+
+def test_hello_and_an_approval_with_a_plain_rest_load_no_event_loop(tmp_path: Path) -> None:
+    world.make(tmp_path, HELLO.replace("steps:\n", "steps:\n  - {id: sure, approval: Sure?}\n"))
+    code = f"""
+import sys, flowengine
+with flowengine.Engine({str(tmp_path / "store")!r}) as engine:
+    result = engine.run({str(tmp_path / "flow.yaml")!r}, {{"name": "Ada"}}, id="it")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    heavy = ("asyncio", "yaml", "pydantic", "rich", "jsonschema_rs", "networkx", "dataclasses")
+    approve = f"""
+    (wait,) = engine.waits().items
+    result = engine.approve(wait["id"]).result
+assert result.outputs == {{"message": "Hello, Ada!"}}, result
+loaded = [name for name in {heavy!r} if name in sys.modules]
+assert not loaded, loaded
+"""
+    again = [sys.executable, "-c", code + approve]
+    subprocess.run(again, check=True, timeout=60)
+
+
+def test_unknown_executions_are_told(engine: Engine) -> None:
+    for call in (engine.resume, engine.show, engine.why, engine.result, engine.retry):
+        with pytest.raises(NotFound):
+            call("nowhere")
+
+
+def test_ended_execution_cannot_be_cancelled(engine: Engine, tmp_path: Path) -> None:
+    result = engine.run(world.make(tmp_path, HELLO), {"name": "Ada"})
+    with pytest.raises(Conflict, match="has succeeded"):
+        engine.cancel(result.execution)
