@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    __version__: str
+__version__ = "0.1.0"
 
+if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.flows import Flow, check, load
     from flowengine.engines.results import (
@@ -81,10 +81,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("flowengine")
     if name not in __all__:
         raise AttributeError(f"module 'flowengine' has no attribute {name!r}")
     from importlib import import_module

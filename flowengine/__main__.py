@@ -1,7 +1,5 @@
 """`python -m flowengine`: the command line."""
 
-import sys
+from flowengine.cli import script
 
-from flowengine.cli import main
-
-sys.exit(main())
+script()

@@ -7,7 +7,6 @@ that most inputs and arguments have, with a value that fits.
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Callable
 from functools import lru_cache
@@ -317,7 +316,9 @@ def _shown(value: Any) -> str:
 def _as_json(value: Any) -> Any:
     """Return a copy with bytes as base64 text, as JSON has them."""
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
+        from base64 import b64encode
+
+        return b64encode(value).decode()
     if isinstance(value, list):
         return [_as_json(item) for item in value]
     if isinstance(value, dict):

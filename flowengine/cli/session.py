@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+from flowengine.cli.ending import Ending
 from flowengine.cli.output import as_json, clean, duration, err, is_terminal, out, out_json, paint
 from flowengine.cli.progress import Progress
 from flowengine.engines.engine import Engine
@@ -61,7 +62,10 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.engine.close()
+        if Ending.at_once:
+            self.engine.leave()
+        else:
+            self.engine.close()
 
     def command(self, *words: str) -> str:
         """Return a command line that works when it is pasted here."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flowengine.journal.store import Store
-    from flowengine.kernel import Graph, State
+    from flowengine.kernel import Graph
+    from flowengine.kernel.state import State
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.process_tree import end_marked
 from flowengine.journal.format import unpack
 from flowengine.kernel import running
 
@@ -27,6 +26,8 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
     """
     left = list(running(execution.state))
     if left:
+        from flowengine.engines.process_tree import end_marked
+
         end_marked(execution.id)  # a second attempt must not meet the first
     for unit, attempt in left:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})

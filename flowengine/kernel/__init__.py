@@ -5,7 +5,7 @@ graph and the same events give the same state and the same commands on every mac
 """
 
 from flowengine.kernel.advance import ENDED, advance, pending, running
+from flowengine.kernel.initial import new_state
 from flowengine.kernel.linked import Graph
-from flowengine.kernel.state import State, new_state
 
-__all__ = ["ENDED", "Graph", "State", "advance", "new_state", "pending", "running"]
+__all__ = ["ENDED", "Graph", "advance", "new_state", "pending", "running"]

@@ -8,14 +8,18 @@ wait holds no place. Items not begun are a number, ended ones a short row.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, holds
-from flowengine.kernel.state import Activation, Arrival, Scope, Unit
 from flowengine.kernel.waits import duration_of
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state import Activation, Arrival, Scope, Unit
 
 
 def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import (
     activations,
@@ -37,23 +37,25 @@ from flowengine.kernel import (
 )
 from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.events import (
-    CutOff,
-    Decided,
-    ErrorData,
-    Event,
-    Failed,
-    Message,
-    RetryAsked,
-    StateSet,
-    Succeeded,
-    TimerFired,
-)
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Graph
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.state import Arrival, State, Unit
 from flowengine.kernel.times import format_time
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import (
+        CutOff,
+        Decided,
+        ErrorData,
+        Event,
+        Failed,
+        Message,
+        RetryAsked,
+        StateSet,
+        Succeeded,
+        TimerFired,
+    )
+    from flowengine.kernel.state import Arrival, State, Unit
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that is over."""

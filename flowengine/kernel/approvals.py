@@ -7,17 +7,19 @@ reminders, escalation, expiry. What closed is closed; a later event about it cha
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import Notify
-from flowengine.kernel.events import Decided
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.ids import wait_id
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
-from flowengine.kernel.state import Cut, Unit, Wait
 from flowengine.kernel.times import format_time
 from flowengine.kernel.waits import add_wait, duration_of, end_wait, new_wait, show
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import Decided
+    from flowengine.kernel.state import Cut, Unit, Wait
 
 SHOWN = ("title", "body", "subject", "edit", "form", "choices", "assignees", "exclude", "need",
          "batch", "attachments", "on_expire", "claim", "delegate")  # fmt: skip

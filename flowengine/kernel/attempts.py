@@ -9,6 +9,7 @@ round ─► attempt ─► none, fail, cancel   end inside this event
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from flowengine.kernel.activations import park, unpark
@@ -16,15 +17,17 @@ from flowengine.kernel.approvals import ask, open_approval
 from flowengine.kernel.closing import close_scope, stop_attempt
 from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure, may_retry
-from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, holds, join_secrets, split_secrets
 from flowengine.kernel.scopes import open_scope
-from flowengine.kernel.state import Unit
 from flowengine.kernel.times import parse_duration
 from flowengine.kernel.waits import duration_of, open_wait
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state import Unit
 
 
 def begin_round(m: Machine, unit: Unit) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flowengine.kernel import handlers, tokens, undoing
 from flowengine.kernel.closing import close_units, empty_scope, hand_over
 from flowengine.kernel.errors import StepFailure, as_error, matches
-from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
 from flowengine.kernel.records import record
-from flowengine.kernel.state import Activation, Scope, Unit
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state import Activation, Scope, Unit
 
 
 def cancel(m: Machine, unit: Unit) -> None:

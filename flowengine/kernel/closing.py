@@ -7,13 +7,17 @@ compensates settles it first.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.commands import ReleaseScope, Stop
 from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, local_names
-from flowengine.kernel.state import Activation, Arrival, Cut, Scope, Unit
 from flowengine.kernel.waits import close_wait
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state import Activation, Arrival, Cut, Scope, Unit
 
 
 def close_activation(m: Machine, act: Activation, status: str = "cancelled") -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import Plain
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
 
 
 class Run(NamedTuple):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flowengine.kernel.graph import Plain
+from flowengine.kernel.initial import new_state
 from flowengine.kernel.linked import Graph
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
-from flowengine.kernel.state import new_state
 
 
 def computed_inputs(

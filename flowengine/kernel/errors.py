@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from flowengine.kernel.events import ErrorData
+from typing import TYPE_CHECKING
+
 from flowengine.kernel.graph import EvaluationError, HandlerSpec, Plain
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
 
 RETRYABLE = frozenset(
     {

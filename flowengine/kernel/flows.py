@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import handlers, pasts, tokens, undoing, variables
 from flowengine.kernel.attempts import raised
 from flowengine.kernel.closing import empty_scope, remove_scope, stop_settling
 from flowengine.kernel.commands import End
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.events import ErrorData, Started
 from flowengine.kernel.graph import START, EvaluationError, HandlerSpec, Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate
 from flowengine.kernel.scopes import open_scope
-from flowengine.kernel.state import Arrival, Scope
 from flowengine.kernel.times import parse_duration
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData, Started
+    from flowengine.kernel.state import Arrival, Scope
 
 
 def begin(m: Machine, event: Started) -> None:

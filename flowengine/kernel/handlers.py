@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flowengine.kernel import tokens, undoing, variables
 from flowengine.kernel.attempts import raised
 from flowengine.kernel.closing import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, fits
-from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import EvaluationError, HandlerSpec
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.records import record
-from flowengine.kernel.state import Activation
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state import Activation
 
 
 def find(

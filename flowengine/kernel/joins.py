@@ -19,13 +19,17 @@ an open round: the number of live positions of the scope from which a way leads 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flowengine.kernel import tokens
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.linked import Body, Node
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
-from flowengine.kernel.state import Arrival, JoinState, Scope
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state import Arrival, JoinState, Scope
 
 
 def arrive(m: Machine, arrival: Arrival) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import ClearTimer, Command, Observation, SetTimer
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.linked import Graph, Node
-from flowengine.kernel.state import Activation, Scope, State, Unit
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state import Activation, Scope, State, Unit
 
 
 class Machine:

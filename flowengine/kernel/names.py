@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts
 from flowengine.kernel.graph import Plain, SecretText, Value
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.state import Activation, Unit
 from flowengine.kernel.times import format_time
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state import Activation, Unit
 
 NOT_RUN: dict[str, Plain] = {
     "status": "none",

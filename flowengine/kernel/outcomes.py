@@ -8,20 +8,24 @@ Each arrow is one function here; what belongs to others goes on the agenda.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 from flowengine.kernel import handlers, pasts, tokens, undoing, variables
 from flowengine.kernel.activations import unpark
 from flowengine.kernel.attempts import pause_before_round, retried
 from flowengine.kernel.closing import close_unit, hand_over, stop_attempt
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.records import record
-from flowengine.kernel.state import Activation, Unit
 
-Failure = StepFailure | EvaluationError | ErrorData
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state import Activation, Unit
+
+Failure: TypeAlias = "StepFailure | EvaluationError | ErrorData"
 
 
 def attempt_ended(

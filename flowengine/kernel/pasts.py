@@ -11,9 +11,11 @@ with the fields that expressions name, and `n`: how many activations of the step
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.state import State
+if TYPE_CHECKING:
+    from flowengine.kernel.state import State
+
 
 UP, HEIGHT, REFERENCES, RECORDS = range(4)
 Record = dict[str, Any]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts
-from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.state import Activation
 from flowengine.kernel.times import format_time
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state import Activation
 
 
 def record(

@@ -6,12 +6,16 @@ open ─► tokens ─► none left ─► ended: the group's unit goes on with 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.closing import empty_scope, remove_scope
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
-from flowengine.kernel.state import Scope, Unit
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state import Scope, Unit
 
 
 def open_scope(m: Machine, body: int, unit: Unit | None) -> Scope:

@@ -297,34 +297,3 @@ class State(TypedDict, total=False):
     cancelling: str
     outputs: dict[str, Plain] | None
     error: ErrorData | None
-
-
-def new_state() -> State:
-    """Return the state before the first event."""
-    return {
-        "format": 1,
-        "status": "running",
-        "now": 0,
-        "last": 0,
-        "events": 0,
-        "inputs": {},
-        "execution": {},
-        "vars": {},
-        "scopes": {},
-        "acts": {},
-        "units": {},
-        "waits": {},
-        "timers": {},
-        "undos": {},
-        "cuts": {},
-        "keys": {},
-        "layers": {},
-        "listening": {},
-        "watching": {},
-        "kept": {},
-        "steps": 0,
-        "running": 0,
-        "cancelling": "",
-        "outputs": None,
-        "error": None,
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts
 from flowengine.kernel.errors import StepFailure
@@ -10,7 +10,9 @@ from flowengine.kernel.graph import END, END_ALL, START, Plain, SplitSpec
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, holds
-from flowengine.kernel.state import Activation, Arrival, Scope
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state import Activation, Arrival, Scope
 
 
 def routes(node: Node, outcome: str) -> bool:

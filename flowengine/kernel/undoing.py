@@ -9,7 +9,7 @@ succeeded it is undone like the others. A compensation that fails does not stop 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.activations import begin_unit, new_activation
@@ -17,12 +17,14 @@ from flowengine.kernel.approvals import ask_about
 from flowengine.kernel.closing import forget_cut
 from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import START, EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, join_secrets, local_names
-from flowengine.kernel.state import Activation, Arrival, Cut, Done, Scope, Undo, Unit
 from flowengine.kernel.waits import close_wait
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state import Activation, Arrival, Cut, Done, Scope, Undo, Unit
 
 
 def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int | None) -> None:

@@ -9,14 +9,16 @@ its token, under a negative number; a token may replace what lies behind it, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
-from flowengine.kernel.state import Activation
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state import Activation
 
 KEPT_BACK = frozenset({"append", "union", "merge", "add", "max", "min"})
 """Reducers whose writes by map items are made when the map ends, in the order of the items."""

@@ -8,15 +8,17 @@ in the same event.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import CloseWait, OpenWait
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
-from flowengine.kernel.state import Unit, Wait
 from flowengine.kernel.times import format_time, parse_duration, parse_time
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state import Unit, Wait
 
 
 def open_wait(m: Machine, unit: Unit) -> None:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from flowengine.journal.format import pack, unpack
-from flowengine.kernel import ENDED, Graph, State, advance, new_state, running
+from flowengine.kernel import ENDED, Graph, advance, new_state, running
 from flowengine.kernel.commands import Command, End, Observation, Run, Stop
 from flowengine.kernel.events import ErrorData, Event
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.joins import held_arrivals, number_held
+from flowengine.kernel.state import State
 
 Result = Callable[[Run], Plain]
 """What a task gives: a value, or an `ErrorData` wrapped in `Fails` to fail with."""

@@ -18,7 +18,7 @@ from cel_expr_python.ext import ext_math, ext_strings  # type: ignore[import-unt
 
 from flowengine.flow.expressions.interface import Schema
 from flowengine.flow.expressions.paths import NoValue, TooExpensive, name_of
-from flowengine.flow.expressions.program import TIMES, Run, Scope
+from flowengine.flow.expressions.program import Run, Scope, is_time
 from flowengine.flow.expressions.types import (
     ANY,
     BOOL,
@@ -229,7 +229,7 @@ def _plain(value: Any, depth: int = 0) -> Plain:
         return {key: _plain(value[key], depth + 1) for key in sorted(value)}
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
-    if isinstance(value, TIMES):
+    if is_time(value):
         return value if depth == 0 else _time_text(value)
     raise NoValue("the result is a type, no value")
 

@@ -26,7 +26,6 @@ list being converted, that their cost is counted, and that a map is never iterat
 
 from __future__ import annotations
 
-import datetime
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +37,10 @@ from flowengine.kernel.graph import Names, Plain
 Run = Callable[[Names], Plain]
 Tree = list[Any]
 
-TIMES = (datetime.datetime, datetime.timedelta)
+
+def is_time(value: Plain) -> bool:
+    """Return whether a value is a time or a duration of the CEL library, which loads `datetime`."""
+    return type(value).__module__ == "datetime"
 
 
 def build(node: Tree) -> Run:
@@ -62,7 +64,7 @@ def plain(value: Plain) -> Plain:
     Returns:
         Plain data.
     """
-    if isinstance(value, TIMES):
+    if is_time(value):
         from flowengine.flow.expressions.functions import plain_time
 
         return plain_time(value)

@@ -1,0 +1,44 @@
+"""Durations and times in the notation of the language."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowengine.kernel.times import format_duration, format_time, parse_duration, parse_time
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("250ms", 250), ("90s", 90_000), ("15m", 900_000), ("1h30m", 5_400_000), ("3d", 259_200_000),
+     ("2w", 1_209_600_000), ("1m5ms", 60_005)],
+)  # fmt: skip
+def test_durations(text: str, ms: int) -> None:
+    assert parse_duration(text) == ms
+    assert parse_duration(format_duration(ms)) == ms
+
+
+@pytest.mark.parametrize("text", ["", "5", "1.5s", "1m1h", "s", "-1s", " 1s", "1 s", "1y", "9999w"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match=r"duration|longer"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["", "tomorrow", "2026-11-25", "2026-11-25T09:14:02"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        parse_time(text)
+
+
+@given(st.integers(0, 253_402_300_799_999))
+def test_times_are_those_of_the_calendar(at: int) -> None:
+    assert parse_time(format_time(at)) == at
+    expected = datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S").zfill(19)
+    assert format_time(at)[:19] == expected
+
+
+def test_offsets_count() -> None:
+    assert parse_time("2026-11-25T10:14:02+01:00") == parse_time("2026-11-25T09:14:02Z")
