@@ -1,4 +1,4 @@
-"""What the checker accepts never stalls in the kernel (F24): random flows, schedules and failures."""
+"""What the checker accepts never stalls in the kernel (F24): random flows, orders and failures."""
 
 from __future__ import annotations
 

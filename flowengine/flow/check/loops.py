@@ -25,7 +25,7 @@ def check_loops(plan: Plan) -> Iterator[Finding]:
     written = {key for info in plan.steps for key in _writes(info)}
     for info in plan.steps:
         loop = info.model.loop
-        if loop is None:
+        if loop is None or not (loop.until or loop.while_):
             continue
         word = "until" if loop.until is not None else "while"
         condition = (loop.until if loop.until is not None else loop.while_) or ""

@@ -209,7 +209,8 @@ class Edges:
         self._check_fall(info, following)
 
     def _check_fall(self, info: Info, following: Info) -> None:
-        others = self.named.get(following.number)
+        # A handler of the step itself that leads there is the same edge.
+        others = [one for one in self.named.get(following.number, ()) if one is not info]
         if others:
             first = next((one for one in others if one is not None), None)
             who = "an 'on_error' of the flow" if first is None else repr(first.id)

@@ -28,6 +28,8 @@ from flowengine.kernel.graph import CompiledFlow
 
 FORMAT = 1
 """Version of the compiled form."""
+GRAPH = frozenset("steps group parallel id next on_error join when cancel trigger".split())
+"""Keys of a step without which its edges are not known."""
 
 
 class Compiler:
@@ -186,7 +188,7 @@ class Compiler:
         """Say whether no step, and no way between steps, was left out because it is wrong."""
         if self.edges.broken:
             return False
-        return not any(loc and loc[0] in {"steps", "on_error"} for loc in self.model.unread)
+        return not any(_is_of_graph(loc) for loc in self.model.unread)
 
     def _findings(self, findings: Iterable[Finding]) -> None:
         for one in findings:
@@ -224,6 +226,14 @@ class Compiler:
 
     def _written(self) -> set[str]:
         return {key for info in self.plan.steps for key in info.model.set}
+
+
+def _is_of_graph(loc: Loc) -> bool:
+    """Say whether a place is a step, or says where its tokens go."""
+    rest = list(loc)
+    while len(rest) > 1 and rest[0] in {"steps", "group", "parallel"} and isinstance(rest[1], int):
+        rest = rest[2:]
+    return not rest or rest[0] in GRAPH
 
 
 def _declared(model: FlowModel, section: str) -> frozenset[str]:

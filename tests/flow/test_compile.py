@@ -1,0 +1,593 @@
+"""Compiling: what the words of a flow file become, seen in the compiled form and in the kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.errors import FlowFileError, NotFound
+from flowengine.flow.compile import Compiled, compile_file, compile_text
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.kernel import Graph
+from flowengine.kernel.graph import StepSpec
+from flowengine.testing.simulator import Fails, Simulator
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def compiled(body: str, folder: Path | None = None) -> Compiled:
+    return compile_text("flowengine: 1\nid: test\n" + textwrap.dedent(body), folder=folder)
+
+
+def steps(flow: Compiled) -> dict[str, StepSpec]:
+    return {step["id"]: step for step in flow.flow["steps"] if step["body"] >= 0}
+
+
+def run(
+    flow: Compiled, script: dict[str, Any] | None = None, inputs: dict[str, Any] | None = None
+) -> Simulator:
+    graph = Graph(flow.flow, CelEvaluator(flow.flow["expressions"], "test"))
+    return Simulator(graph, script, order="first").start(inputs).run()
+
+
+def errors(body: str) -> list[str]:
+    """Return the codes and messages of a flow that is refused."""
+    with pytest.raises(FlowFileError) as refused:
+        compiled(body)
+    return [f"{one.code} {one.message}" for one in refused.value.diagnostics]
+
+
+# The whole
+
+
+@pytest.mark.parametrize(
+    "file", sorted(EXAMPLES.glob("**/*.yaml")), ids=lambda path: str(path.stem)
+)
+def test_the_examples_pass_without_a_warning(file: Path) -> None:
+    assert compile_file(file).diagnostics == []
+
+
+def test_a_flow_runs_from_its_inputs_to_its_outputs() -> None:
+    flow = compiled(
+        """
+        inputs: {name: {type: string, default: world}}
+        steps:
+          - {id: greet, output: "Hello, ${{ inputs.name }}!"}
+        outputs: {message: "${{ steps.greet.output }}"}
+        """
+    )
+
+    assert run(flow, inputs={"name": "Ada"}).state["outputs"] == {"message": "Hello, Ada!"}
+
+
+def test_the_files_that_were_read_are_told_with_their_digests(tmp_path: Path) -> None:
+    (tmp_path / "money.py").write_text("def convert(amount: float) -> float: ...\n")
+    file = tmp_path / "flow.yaml"
+    file.write_text(
+        "flowengine: 1\nid: test\nsteps:\n  - {id: a, python: 'money:convert', with: {amount: 1}}\n"
+    )
+
+    sources = compile_file(file).sources
+
+    assert [Path(path).name for path, _ in sources] == ["flow.yaml", "money.py"]
+    for path, digest in sources:
+        assert digest == hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"nowhere\.yaml"):
+        compile_file(tmp_path / "nowhere.yaml")
+
+
+def test_all_errors_of_a_file_are_reported_at_once_in_file_order() -> None:
+    found = errors(
+        """
+        inputs: {amount: {type: number}}
+        steps:
+          - {id: a, next: {all: [b, c]}}
+          - {id: b, output: "${{ inputs.amuont }}", next: d}
+          - {id: c, call: std.pirnt, next: d}
+          - {id: d, output: 1, retry: {attempt: 3}}
+        """
+    )
+
+    assert [one.split()[0] for one in found] == ["E301", "E401", "E202", "E102"]
+
+
+def test_ten_thousand_steps_compile_without_recursion_and_name_one_another() -> None:
+    lines = ["steps:", "  - {id: s0, output: 0}"]
+    lines += [
+        f"  - {{id: s{i}, output: '${{{{ steps.s{i - 1}.output }}}}'}}" for i in range(1, 10_000)
+    ]
+
+    flow = compiled("\n".join(lines))
+
+    assert len(flow.flow["steps"]) == 10_000
+    assert flow.diagnostics == []
+
+
+# Values and names
+
+
+def test_the_defaults_of_inputs_are_computed_in_the_order_of_what_they_need() -> None:
+    flow = compiled(
+        """
+        inputs:
+          third: {type: string, default: "${{ inputs.second }}!"}
+          second: {type: string, default: "${{ inputs.first }} ${{ execution.id }}"}
+          first: {type: string, default: hello}
+        steps: [{id: a, output: "${{ inputs.third }}"}]
+        """
+    )
+
+    assert [name for name, _ in flow.flow["defaults"]] == ["second", "third"]
+
+
+def test_defaults_that_need_one_another_are_refused() -> None:
+    found = errors(
+        """
+        inputs:
+          a: {type: string, default: "${{ inputs.b }}"}
+          b: {type: string, default: "${{ inputs.a }}"}
+        steps: [{id: x, output: 1}]
+        """
+    )
+
+    assert found == ["E103 the defaults of 'a' and 'b' need one another"]
+
+
+def test_only_what_an_expression_names_is_kept_of_a_step() -> None:
+    flow = compiled(
+        """
+        steps:
+          - {id: a, output: 1}
+          - {id: b, output: 2}
+          - {id: c, output: "${{ steps.a.output }}"}
+        outputs: {status: "${{ steps.b.status }}"}
+        """
+    )
+
+    assert {name: step.get("named") for name, step in steps(flow).items()} == {
+        "a": ["output"],
+        "b": ["status"],
+        "c": None,
+    }
+
+
+def test_only_tokens_that_come_where_join_is_named_carry_an_output() -> None:
+    flow = compiled(
+        """
+        inputs: {ok: {type: boolean}}
+        steps:
+          - {id: a, next: {first: [{when: "${{ inputs.ok }}", to: b}, {else: c}]}}
+          - {id: b, output: 1, next: d}
+          - {id: c, output: 2, next: d}
+          - {id: d, output: "${{ join.output }}"}
+        outputs: {x: "${{ steps.d.output }}"}
+        """
+    )
+
+    assert {name for name, step in steps(flow).items() if step.get("carries")} == {"b", "c"}
+    assert run(flow, inputs={"ok": True}).state["outputs"] == {"x": 1}
+    assert run(flow, inputs={"ok": False}).state["outputs"] == {"x": 2}
+
+
+def test_a_path_into_join_output_is_checked_against_every_source() -> None:
+    found = errors(
+        """
+        inputs: {ok: {type: boolean}}
+        steps:
+          - {id: a, next: {first: [{when: "${{ inputs.ok }}", to: b}, {else: c}]}}
+          - {id: b, output: {x: 1}, next: d}
+          - {id: c, output: {y: 2}, next: d}
+          - {id: d, output: "${{ join.output.x }}"}
+        """
+    )
+
+    assert len(found) == 1
+    assert found[0].startswith("E301")
+
+
+def test_items_and_rounds_are_visible_in_the_steps_of_a_group() -> None:
+    flow = compiled(
+        """
+        inputs: {rows: {type: array, items: {type: object, properties: {n: {type: integer}}}}}
+        steps:
+          - id: each
+            map: {over: "${{ inputs.rows }}", as: row}
+            group:
+              - id: again
+                loop: {until: "${{ round.number == row.n }}", max: 5}
+                output: ${{ row_index * 10 + round.number }}
+        outputs: {all: "${{ steps.each.output }}"}
+        """
+    )
+
+    assert run(flow, inputs={"rows": [{"n": 1}, {"n": 3}]}).state["outputs"] == {"all": [1, 13]}
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("next: {first: [{when: '${{ item == 1 }}', to: end}, {else: end}]}", "'item' is not"),
+        ("deadline: '${{ item }}'", "'item' is not"),
+        ("on_error: [{output: '${{ item }}'}]", "'item' is not"),
+    ],
+)
+def test_an_item_is_not_visible_outside_of_the_map(place: str, message: str) -> None:
+    found = errors(
+        f"""
+        steps:
+          - id: a
+            map: 3
+            {place}
+        """
+    )
+
+    assert found[0].startswith(f"E301 {message}")
+
+
+def test_after_a_loop_of_edges_a_step_may_name_itself() -> None:
+    flow = compiled(
+        """
+        steps:
+          - {id: a, output: "${{ default(steps.a.output, 0) }}", next: b}
+          - {id: b, next: {first: [{when: "${{ steps.a.activations < 3 }}", to: a}, {else: end}]}}
+        outputs: {n: "${{ steps.a.activations }}"}
+        """
+    )
+
+    assert run(flow).state["outputs"] == {"n": 3}
+
+
+# Groups
+
+
+def test_a_group_gives_the_output_of_its_one_last_step() -> None:
+    flow = compiled(
+        """
+        inputs: {ok: {type: boolean}}
+        steps:
+          - id: g
+            group:
+              - {id: a, output: 1}
+              - {id: b, next: {first: [{when: "${{ inputs.ok }}", to: c}, {else: d}]}}
+              - {id: c, output: 3, next: end}
+              - {id: d, fail: No}
+        outputs: {x: "${{ steps.g.output }}"}
+        """
+    )
+
+    assert run(flow, inputs={"ok": True}).state["outputs"] == {"x": 3}
+
+
+def test_a_group_with_several_last_steps_gives_null_unless_it_says_an_output() -> None:
+    text = """
+        inputs: {{ok: {{type: boolean}}}}
+        steps:
+          - id: g
+            group:
+              - {{id: b, next: {{first: [{{when: "${{{{ inputs.ok }}}}", to: c}}, {{else: d}}]}}}}
+              - {{id: c, output: 3, next: end}}
+              - {{id: d, output: 4}}
+            {output}
+        outputs: {{x: "${{{{ steps.g.output }}}}"}}
+        """
+    said = 'output: "${{ default(steps.c.output, steps.d.output) }}"'
+
+    def given(output: str) -> Any:
+        return run(compiled(text.format(output=output)), inputs={"ok": True}).state["outputs"]
+
+    assert given("") == {"x": None}
+    assert given(said) == {"x": 3}
+
+
+def test_a_parallel_gives_a_map_of_its_steps() -> None:
+    flow = compiled(
+        """
+        steps:
+          - id: both
+            parallel:
+              - {id: left, output: 1}
+              - {id: right, output: {x: 2}}
+          - {id: after, output: "${{ steps.both.output.right.x + steps.both.output.left }}"}
+        outputs: {n: "${{ steps.after.output }}", all: "${{ steps.both.output }}"}
+        """
+    )
+
+    assert run(flow).state["outputs"] == {"n": 3, "all": {"left": 1, "right": {"x": 2}}}
+
+
+# Calls
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(
+        "def pay(amount: float, account: str, key: str = '') -> dict[str, int]:\n    '''Pay.'''\n"
+    )
+    return tmp_path
+
+
+def test_a_call_of_a_python_tool_carries_its_schema_and_what_the_flow_binds(shop: Path) -> None:
+    flow = compiled(
+        """
+        secrets: {KEY: {env: KEY}}
+        inputs: {account: {type: string}}
+        tools:
+          pay:
+            python: "shop:pay"
+            bind: {key: "${{ secrets.KEY }}", account: "${{ inputs.account }}"}
+            effect: idempotent
+        steps:
+          - {id: a, call: pay, with: {amount: 3}, retry: 5}
+        """,
+        shop,
+    )
+
+    step = steps(flow)["a"]
+    assert (step["action"], step["kind"], step["effect"]) == ("task", "python", "idempotent")
+    assert step["task"]["function"] == "shop:pay"
+    assert set(step["task"]["schema"]["properties"]) == {"amount", "account", "key"}
+    assert step["input"][1]["args"] == ["const", {"amount": 3}]
+    assert step["input"][1]["bind"][1]["key"] == ["secret", [["KEY"]]]
+    assert step["retry"]["attempts"] == 5
+    assert "key" not in step
+
+
+def test_the_type_of_a_result_is_that_of_the_signature(shop: Path) -> None:
+    with pytest.raises(FlowFileError, match="E311"):
+        compiled(
+            """
+            steps:
+              - {id: a, python: "shop:pay", with: {amount: 1, account: x}}
+              - {id: b, output: "${{ steps.a.output.left + 'x' }}"}
+            """,
+            shop,
+        )
+
+
+def test_a_tool_over_http_sees_its_arguments_and_those_that_are_bound() -> None:
+    flow = compiled(
+        """
+        tools:
+          book:
+            args:
+              type: object
+              properties: {n: {type: integer}}
+              required: [n]
+              additionalProperties: false
+            bind: {shop: main}
+            http:
+              method: POST
+              url: "https://example.com/${{ args.shop }}/${{ args.n }}"
+              accept: any
+            idempotency_key: ${{ digest(args.n) }}
+        steps:
+          - {id: a, call: book, with: {n: 3}, retry: 2}
+        """
+    )
+
+    step = steps(flow)["a"]
+    assert step["args"] == ["const", {"n": 3, "shop": "main"}]
+    assert step["task"]["accept"] == "any"
+    assert "key" in step
+    assert run(flow, {"a": {"status": 200, "headers": {}, "body": None}}).status == "succeeded"
+
+
+def test_a_question_gives_the_answer_that_was_typed() -> None:
+    flow = compiled(
+        """
+        steps:
+          - {id: ask, call: std.ask, with: {question: "Who are you?"}}
+        outputs: {who: "${{ steps.ask.output }}"}
+        """
+    )
+    simulator = run(flow)
+
+    assert simulator.waits()[0]["kind"] == "ask"
+    simulator.decide("ask", "answer", form={"answer": "Ada"})
+    assert simulator.state["outputs"] == {"who": "Ada"}
+
+
+def test_a_question_with_a_form_gives_the_form() -> None:
+    flow = compiled(
+        """
+        steps:
+          - id: ask
+            call: std.ask
+            with: {question: How many?, form: {properties: {n: {type: integer}}, required: [n]}}
+            next: {outcome: {ok: after}}
+          - {id: after, output: "${{ steps.ask.output.n + 1 }}"}
+        outputs: {n: "${{ steps.after.output }}"}
+        """
+    )
+    simulator = run(flow)
+
+    simulator.decide("ask", "answer", form={"n": 2})
+
+    assert simulator.state["outputs"] == {"n": 3}
+
+
+def test_defaults_hold_for_actions_that_call_out_where_they_may() -> None:
+    flow = compiled(
+        """
+        defaults: {retry: 5, timeout: 1m, on_crash: fail, map_concurrency: 3}
+        steps:
+          - {id: get, http: https://example.com}
+          - {id: post, http: {method: POST, url: https://example.com}}
+          - {id: pause, wait: 1s}
+          - {id: none, output: 1, map: 2}
+          - {id: own, http: https://example.com, retry: 2, timeout: 3s}
+        """
+    )
+
+    found = steps(flow)
+    assert {name for name, step in found.items() if "retry" in step} == {"get", "own"}
+    assert {name for name, step in found.items() if "timeout" in step} == {"get", "post", "own"}
+    assert found["own"]["retry"]["attempts"] == 2
+    assert found["own"]["timeout"] == ["const", "3s"]
+    assert found["post"]["on_crash"] == "fail"
+    assert found["none"]["map"]["concurrency"] == ["const", 3]
+
+
+@pytest.mark.parametrize(
+    ("step", "effect"),
+    [
+        ("http: https://example.com", "idempotent"),
+        ("http: {method: DELETE, url: https://example.com}", "idempotent"),
+        ("http: {method: POST, url: https://example.com}", "once"),
+        ("call: std.print, with: {text: x}", "idempotent"),
+        ("run: make", "once"),
+        ("run: make, effect: pure", "pure"),
+    ],
+)
+def test_the_effect_is_by_what_the_action_is_unless_it_is_said(step: str, effect: str) -> None:
+    flow = compiled(f"steps:\n  - {{id: a, {step}}}\n")
+
+    assert steps(flow)["a"]["effect"] == effect
+
+
+def test_run_is_a_script_or_a_command_on_the_host() -> None:
+    flow = compiled(
+        """
+        inputs: {file: {type: string}}
+        secrets: {KEY: {env: KEY}}
+        steps:
+          - id: script
+            run:
+              script: wc -l $FILE
+              env: {FILE: "${{ inputs.file }}", KEY: "${{ secrets.KEY }}"}
+          - id: command
+            run: {argv: [wc, "${{ inputs.file }}"], accept: any, files: {out: "*.txt"}}
+        """
+    )
+
+    script, command = steps(flow).values()
+    assert script["task"] == {"script": "wc -l $FILE", "in": "host"}
+    assert script["input"][1]["env"][1]["KEY"] == ["secret", [["KEY"]]]
+    assert command["task"] == {"accept": "any", "files": {"out": "*.txt"}, "in": "host"}
+
+
+# Waits, approvals, errors
+
+
+def test_an_approval_is_normalised_and_its_rejection_raises() -> None:
+    flow = compiled(
+        """
+        steps:
+          - id: ask
+            approval:
+              title: Go on?
+              choices: [approve, {id: reject, comment: required}, {id: send_back, counts_as: other}]
+              expires: 1d
+        """
+    )
+
+    step = steps(flow)["ask"]
+    assert step["raises"] == {"reject": "Rejected", "expired": "Expired"}
+    shown = step["input"][1]
+    assert [choice["label"] for choice in shown["choices"]] == ["Approve", "Reject", "Send back"]
+    assert [choice["counts_as"] for choice in shown["choices"]] == ["approve", "reject", "other"]
+
+
+def test_a_wait_for_one_thing_ends_ok_and_of_several_by_their_ids() -> None:
+    flow = compiled(
+        """
+        signals: {paid: {data: {type: object, properties: {amount: {type: number}}}}}
+        steps:
+          - {id: pause, wait: 1h}
+          - id: race
+            wait:
+              first:
+                - {id: money, signal: paid, match: "${{ signal.data.amount > 1.0 }}"}
+                - {id: late, for: 3d}
+            next: {outcome: {money: end, late: end}}
+        """
+    )
+
+    pause, race = steps(flow).values()
+    assert [one["id"] for one in pause["wait"]["alternatives"]] == ["ok"]
+    assert [one["id"] for one in race["wait"]["alternatives"]] == ["money", "late"]
+
+
+def test_handlers_route_replace_and_raise() -> None:
+    flow = compiled(
+        """
+        steps:
+          - id: a
+            http: https://example.com
+            on_error:
+              - {type: HttpError, when: "${{ error.data == 404 }}", output: none}
+              - {type: HttpError, next: repair}
+              - {fail: {type: Broken, message: "${{ error.message }}"}}
+            next: done
+          - {id: repair, output: repaired, next: end}
+          - {id: done, output: 1}
+        outputs: {a: "${{ steps.a.output }}", r: "${{ steps.repair.output }}"}
+        """
+    )
+
+    def failing(type: str, data: Any = None) -> Simulator:
+        def script(_run: Any) -> Any:
+            raise Fails(type, "bad", retryable=False, data=data)
+
+        return run(flow, {"a": script})
+
+    assert failing("HttpError", 404).state["outputs"] == {"a": "none", "r": None}
+    assert failing("HttpError").state["outputs"] == {"a": None, "r": "repaired"}
+    error = failing("Odd").state["error"]
+    assert error is not None
+    assert (error["type"], error["message"]) == ("Broken", "bad")
+
+
+def test_a_compensation_is_a_step_that_only_the_engine_reaches() -> None:
+    flow = compiled(
+        """
+        steps:
+          - id: g
+            group:
+              - id: book
+                http: {method: PUT, url: https://example.com}
+                compensate: {http: {method: DELETE, url: "https://example.com/${{ output.body }}"}}
+              - {id: stop, fail: Too late}
+            on_error: [{compensate: true, next: after}]
+          - {id: after, output: undone}
+        outputs: {x: "${{ steps.after.output }}"}
+        """
+    )
+    number = steps(flow)["book"]["compensate"]
+
+    assert flow.flow["steps"][number]["body"] == -1
+    simulator = run(flow, {"book": {"status": 200, "headers": {}, "body": 7}})
+    assert simulator.state["outputs"] == {"x": "undone"}
+    assert len(simulator.started) == 2
+
+
+def test_a_handler_of_the_flow_may_lead_to_a_step_that_nothing_else_leads_to() -> None:
+    flow = compiled(
+        """
+        steps:
+          - {id: a, http: https://example.com, next: end}
+          - {id: tell, output: sorry}
+        on_error: [{type: HttpError, next: tell}]
+        outputs: {x: "${{ default(steps.tell.output, 'fine') }}"}
+        """
+    )
+
+    assert flow.diagnostics == []
+    assert run(flow, {"a": {"status": 200}}).state["outputs"] == {"x": "fine"}
+
+
+def test_a_message_quotes_what_the_file_says() -> None:
+    with pytest.raises(FlowFileError) as refused:
+        compiled("steps:\n  - {id: a, when: '${{ inputs.x }}'}\n")
+
+    assert re.search(
+        r"flow.yaml:4:\d+: error\[E301\]: 'inputs.x' is not declared", str(refused.value)
+    )
