@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from os import PathLike, fspath
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from flowengine.engines.approvals import Answer, decide
@@ -644,9 +645,9 @@ class Engine:
         driver = Driver(self._host)
         driver.add(execution)
         driver.look(execution)
-        until = self._host.clock.now() + int(SYNC_SECONDS * 1000)
+        until = monotonic() + SYNC_SECONDS
         try:
-            while driver.ready and not driver.left and self._host.clock.now() <= until:
+            while driver.ready and not driver.left and monotonic() <= until:
                 driver.turn()
         except BaseException:
             driver.release(execution)

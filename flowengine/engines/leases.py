@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from flowengine.errors import StoreError
@@ -65,7 +66,8 @@ class Keeper:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-            self._store.retire(self.owner.id)
+            with suppress(StoreError):  # then they end with this process
+                self._store.retire(self.owner.id)
 
     def _run(self) -> None:
         while not self._closed.wait(self._ttl / 3000):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,7 @@ class Local(Driver):
 
     async def close(self) -> None:
         """Stop driving; all executions are saved."""
+        self.host.keeper.on_late = None
         for execution in list(self.executions.values()):
             await self._leave(execution)
 
@@ -247,7 +249,8 @@ class Local(Driver):
 
     def _suspect(self) -> None:
         """From the keeper's thread: leases may be lost."""
-        self._loop.call_soon_threadsafe(self._check_leases)
+        with suppress(RuntimeError):  # the loop is closed: nothing is driven here
+            self._loop.call_soon_threadsafe(self._check_leases)
 
     def _check_leases(self) -> None:
         """Commit for every execution, which tells those that are not ours any more."""

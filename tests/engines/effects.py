@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from hashlib import sha256
 from pathlib import Path
 
 from flowengine.sdk import StepContext, StepError, quick
@@ -77,3 +78,9 @@ async def block_loop() -> None:
 
 async def odd() -> object:
     return {1: object()}
+
+
+@quick
+def kilobyte(number: int) -> str:
+    """Return a thousand characters that cannot be deflated much."""
+    return "".join(sha256(f"{number} {part}".encode()).hexdigest() for part in range(16))[:1000]

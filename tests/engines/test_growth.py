@@ -1,0 +1,70 @@
+"""What is written and read grows with what the steps produce, and no faster (F34)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flowengine.engines.engine import Engine
+from flowengine.errors import Conflict
+from flowengine.journal.memory import MemoryStore
+from flowengine.journal.store import Append
+from tests.engines import world
+
+GROWING = """
+inputs:
+  rounds: {type: integer}
+state:
+  log: {type: array, items: {type: string}, default: [], reducer: append}
+steps:
+  - id: grow
+    loop: {until: "${{ round.number >= inputs.rounds }}", max: 100000}
+    python: effects:kilobyte
+    effect: pure
+    with: {number: "${{ round.number }}"}
+    set: {log: "${{ output }}"}
+  - {id: sure, approval: Sure?}
+outputs: {size: "${{ size(state.log) }}"}
+"""
+
+
+class WeighingStore(MemoryStore):
+    """A store that weighs what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.journaled = self.snapshots = 0
+
+    def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
+        for append in appends:
+            self.journaled += sum(len(packed) for _, packed in append.events)
+            if append.snapshot is not None:
+                self.snapshots += len(append.snapshot[1])
+        return super().commit(appends)
+
+
+def grow(rounds: int, tmp_path: Path) -> tuple[float, float]:
+    """Return the bytes written per byte of data, and the events read to resume, per round."""
+    store = WeighingStore()
+    with Engine(store) as engine:
+        wait = engine.run(world.make(tmp_path, GROWING), {"rounds": rounds}).waits[0]
+        written = (store.journaled + store.snapshots) / (1000 * rounds)
+        loaded = store.load(wait["execution"])
+        result = engine.approve(wait["id"]).result
+        assert result is not None
+        assert result.outputs == {"size": rounds}
+    return written, len(loaded.tail) / rounds
+
+
+def test_growing_list_is_written_in_proportion_and_resumed_from_a_snapshot(tmp_path: Path) -> None:
+    for rounds in (250, 500, 1000, 2000):
+        written, read = grow(rounds, tmp_path)
+        assert written < 3
+        assert read < 0.7
+
+
+def test_short_execution_takes_no_snapshot(tmp_path: Path) -> None:
+    store = WeighingStore()
+    with Engine(store) as engine:
+        engine.run(world.make(tmp_path, GROWING), {"rounds": 10})
+    assert store.snapshots == 0

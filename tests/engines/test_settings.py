@@ -1,0 +1,93 @@
+"""Settings of the host: durability and groups, the stricter wins (F80)."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.errors import UsageError
+from flowengine.settings import current_user, load_settings
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Return the user's folder of settings and the project's."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    user, project = tmp_path / "config" / "flowengine", tmp_path / ".flowengine"
+    user.mkdir(parents=True)
+    project.mkdir()
+    return user, project
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "settings.yaml").write_text(text)
+
+
+def test_without_files_nothing_is_set(folders: tuple[Path, Path]) -> None:
+    settings = load_settings(str(folders[1]))
+    assert (settings.durability, settings.groups) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("user", "project", "in_force"),
+    [("process", "none", "process"), ("none", "power", "power"), ("process", None, "process")],
+)
+def test_greater_durability_wins(
+    folders: tuple[Path, Path], user: str, project: str | None, in_force: str
+) -> None:
+    write(folders[0], f"durability: {user}\n")
+    if project:
+        write(folders[1], f"durability: {project}\n")
+    with Engine() as engine:
+        assert engine.store.durability == in_force
+    with Engine(durability="none") as engine:
+        assert engine.store.durability == "none"
+
+
+def test_durability_shown_is_that_of_the_open_database(folders: tuple[Path, Path]) -> None:
+    with Engine() as engine:
+        assert engine.store.durability == "power"
+        assert sqlite3.connect(engine.store.location).execute("PRAGMA journal_mode").fetchone() == (
+            "wal",
+        )
+
+
+def test_members_are_those_that_both_files_name(folders: tuple[Path, Path]) -> None:
+    write(folders[0], 'groups: {finance: [ben, ana, "group:board"], board: ["user:cleo"]}\n')
+    write(folders[1], "groups: {finance: [ben, cleo, eve], ops: [eve]}\n")
+    settings = load_settings(str(folders[1]))
+    assert settings.groups == {
+        "finance": {"user:ben", "user:cleo"},
+        "board": {"user:cleo"},
+        "ops": {"user:eve"},
+    }
+    assert settings.groups_of("user:cleo") == ["group:board", "group:finance"]
+    assert settings.is_one_of("user:eve", ["user:ben", "group:ops"])
+    assert not settings.is_one_of("user:eve", ["group:finance", "group:unknown"])
+
+
+def test_circle_of_groups_ends(folders: tuple[Path, Path]) -> None:
+    write(folders[0], 'groups: {a: ["group:b", x], b: ["group:a", y]}\n')
+    assert load_settings("nowhere").groups["a"] == {"user:x", "user:y"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["durability: strong", "groups: [a]", "groups: {a: b}", "colour: red", "a: [", "- a"],
+)
+def test_file_that_is_wrong_is_told_with_its_name(folders: tuple[Path, Path], text: str) -> None:
+    write(folders[1], text)
+    with pytest.raises(UsageError, match=r"settings\.yaml"):
+        load_settings(str(folders[1]))
+
+
+def test_user_is_the_login_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ada")
+    assert current_user() == "user:ada"
+    monkeypatch.delenv("LOGNAME")
+    monkeypatch.delenv("USER", raising=False)
+    assert current_user().startswith("user:")

@@ -1,0 +1,141 @@
+"""Messages from outside: addressed, keyed, checked, stored before the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.errors import Conflict, InputError, NotFound, UsageError
+from tests.engines import world
+
+ORDER = """
+inputs:
+  order: {type: string, default: "7"}
+signals:
+  paid:
+    key: ${{ inputs.order }}
+    data: {type: object, properties: {n: {type: integer}}, required: [n]}
+  stop: {}
+steps:
+  - id: pay
+    wait: {first: [{id: paid, signal: paid}, {id: stopped, signal: stop}]}
+    next: {outcome: {paid: done, stopped: end}}
+  - {id: done, output: "${{ steps.pay.output.data.n }}"}
+outputs: {n: "${{ steps.done.output }}"}
+"""
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with Engine(None, user="user:me") as engine:
+        yield engine
+
+
+def test_message_to_an_execution_moves_it(engine: Engine, tmp_path: Path) -> None:
+    result = engine.run(world.make(tmp_path, ORDER))
+    assert result.waits[0]["signals"] == [
+        {"signal": "paid", "key": "7"},
+        {"signal": "stop", "key": None},
+    ]
+    sent = engine.signal("paid", {"n": 5}, execution=result.execution)
+    assert sent.result is not None
+    assert sent.result.outputs == {"n": 5}
+    (entry,) = [e for e in engine.events(result.execution) if e["type"] == "message"]
+    assert (entry["signal"], entry["by"], entry["data"]) == ("paid", "user:me", {"n": 5})
+
+
+def test_message_by_key_finds_the_open_execution(engine: Engine, tmp_path: Path) -> None:
+    flow = engine.load(world.make(tmp_path, ORDER))
+    ids = {order: engine.run(flow, {"order": order}).execution for order in ("1", "2")}
+    assert engine.signal("paid", {"n": 1}, key="2").execution == ids["2"]
+    with pytest.raises(NotFound):
+        engine.signal("paid", {"n": 1}, key="2")
+    assert engine.result(ids["1"]).status == "waiting"
+
+
+def test_message_that_comes_before_its_wait_is_kept(engine: Engine, tmp_path: Path) -> None:
+    text = ORDER.replace("steps:\n", "steps:\n  - {id: first, approval: Sure?}\n")
+    result = engine.run(world.make(tmp_path, text))
+    engine.signal("paid", {"n": 9}, key="7")
+    decision = engine.approve(result.waits[0]["id"])
+    assert decision.result is not None
+    assert decision.result.outputs == {"n": 9}
+
+
+def test_second_message_of_the_same_id_is_not_stored(engine: Engine, tmp_path: Path) -> None:
+    result = engine.run(world.make(tmp_path, ORDER))
+    for n in (1, 2):
+        engine.signal("paid", {"n": n}, execution=result.execution, id="m1", resume=False)
+    assert engine.resume(result.execution).outputs == {"n": 1}
+
+
+def test_message_that_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
+    id = engine.run(world.make(tmp_path, ORDER)).execution
+    with pytest.raises(InputError, match="no signal 'payed'"):
+        engine.signal("payed", execution=id)
+    with pytest.raises(InputError):
+        engine.signal("paid", {"n": "x"}, execution=id)
+    with pytest.raises(InputError):
+        engine.signal("paid", {}, key="7")
+    with pytest.raises(UsageError):
+        engine.signal("paid", {"n": 1})
+    with pytest.raises(UsageError):
+        engine.signal("paid", {"n": 1}, execution=id, key="7")
+    assert engine.result(id).status == "waiting"
+
+
+def test_message_to_an_ended_execution_is_refused(engine: Engine, tmp_path: Path) -> None:
+    id = engine.run(world.make(tmp_path, ORDER)).execution
+    engine.signal("stop", execution=id)
+    with pytest.raises(Conflict, match="has succeeded"):
+        engine.signal("stop", execution=id)
+
+
+def test_messages_and_timers_of_a_downtime_are_taken_in_order_of_time(tmp_path: Path) -> None:
+    text = """
+signals: {paid: {}}
+steps:
+  - id: pay
+    wait: {first: [{id: paid, signal: paid}, {id: late, for: 100ms}]}
+    next: {outcome: {paid: good, late: bad}}
+  - {id: good, output: good, next: end}
+  - {id: bad, output: bad}
+outputs: {good: "${{ steps.good.output }}", bad: "${{ steps.bad.output }}"}
+"""
+    clock = Clock()
+    with Engine(tmp_path / "store", clock=clock, stay=0) as engine:
+        flow = engine.load(world.make(tmp_path, text))
+        for sent, outputs in (
+            (50, {"good": "good", "bad": None}),
+            (150, {"good": None, "bad": "bad"}),
+        ):
+            clock.time = 1_000_000
+            id = engine.run(flow).execution
+            clock.time += sent
+            engine.signal("paid", execution=id, resume=False)
+            clock.time += 1000
+            assert engine.resume(id).outputs == outputs
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.time = 0
+
+    def now(self) -> int:
+        return self.time
+
+
+def test_clock_that_jumps_back_does_not_turn_history_round(tmp_path: Path) -> None:
+    clock = Clock()
+    with Engine(tmp_path / "store", clock=clock) as engine:
+        clock.time = 1_000_000
+        id = engine.run(world.make(tmp_path, ORDER)).execution
+        clock.time = 500_000
+        assert engine.signal("paid", {"n": 1}, execution=id).result is not None
+        times = [entry["at"] for entry in engine.events(id)]
+    assert times == sorted(times)
