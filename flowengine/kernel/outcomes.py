@@ -265,10 +265,8 @@ def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
     """
     act = m.act_of(unit)
     if isinstance(failure, dict):
-        error = failure
-        error.setdefault("step", m.address(unit))
-        error.setdefault("attempt", unit["tries"])
-        error.setdefault("cause", None)
+        whose: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": None}
+        error: ErrorData = {**whose, **failure}
     else:
         error = as_error(failure, m.address(unit), unit["tries"])
     stop_attempt(m, unit)

@@ -1,0 +1,10 @@
+"""Functions that the recorded flows name; nothing runs them, results are scripted."""
+
+
+def work(n: int = 0) -> dict[str, object]:
+    """Do something."""
+    return {"n": n, "text": ""}
+
+
+def undo(n: int = 0) -> None:
+    """Undo it."""

@@ -1,0 +1,106 @@
+"""Journals recorded once give the same state for ever, in every process.
+
+`journals/NAME.json` holds a compiled flow, the events of one execution of it, and the digest of the
+state after each tenth event and the last. With `UPDATE_GOLDEN=1` those that are missing are
+recorded; one that no longer replays means that open executions of users would not either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.flow.compile import compile_file
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.journal.format import pack
+from flowengine.kernel import Graph, advance, new_state
+from flowengine.testing.simulator import Fails, Simulator
+
+HERE = Path(__file__).parent / "journals"
+FLOWS = sorted(HERE.glob("*.yaml"))
+SEEDS = range(6)
+
+
+def digests(recorded: dict[str, Any]) -> list[str]:
+    """Return the digests of the states that the events of a record give."""
+    flow = recorded["flow"]
+    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+    state = new_state()
+    found = []
+    for number, event in enumerate(recorded["events"], 1):
+        advance(graph, state, event)
+        if number % 10 == 0 or number == len(recorded["events"]):
+            found.append(sha256(pack(state)).hexdigest())
+    return found
+
+
+def record(path: Path, seed: int) -> dict[str, Any]:
+    """Play a flow once, in an order drawn from a seed, and return what happened."""
+    flow = compile_file(path).flow
+    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+
+    def task(run: Any) -> Any:
+        if played.random.random() < 0.2:
+            raise Fails("Flaky", retryable=played.random.random() < 0.7)
+        return {"n": len(played.journal), "text": run.address}
+
+    script = {step["id"]: task for step in flow["steps"]}
+    played = Simulator(graph, script, seed=seed).start({"n": 9, "who": "Ada"})
+    for _ in range(500):
+        asked = [w for w in played.waits() if w["kind"] in ("approval", "question")]
+        if played.random.random() < 0.1:
+            played.send("go", {"n": played.random.randrange(9)}, id=str(len(played.journal)))
+        elif asked and played.random.random() < 0.5:
+            wait = played.random.choice(asked)
+            played.decide(wait["address"], played.random.choice(wait["choices"])["id"])
+        elif not played.step() and not asked:
+            break
+    events = json.loads(json.dumps(played.journal))
+    return {"flow": json.loads(json.dumps(flow)), "events": events}
+
+
+def journals() -> list[Path]:
+    return [HERE / f"{path.stem}-{seed}.json" for path in FLOWS for seed in SEEDS]
+
+
+@pytest.mark.parametrize("path", journals(), ids=lambda path: path.stem)
+def test_recorded_journal_gives_the_recorded_states(path: Path) -> None:
+    if os.environ.get("UPDATE_GOLDEN") and not path.exists():
+        name, _, seed = path.stem.rpartition("-")
+        recorded = record(HERE / f"{name}.yaml", int(seed))
+        recorded["states"] = digests(recorded)
+        path.write_text(json.dumps(recorded, separators=(",", ":")) + "\n")
+    recorded = json.loads(path.read_text())
+
+    assert digests(recorded) == recorded["states"]
+
+
+def test_journals_are_long_enough_to_mean_something() -> None:
+    events = [len(json.loads(path.read_text())["events"]) for path in journals()]
+
+    assert sum(events) > 250
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1", "4711"])
+def test_replay_does_not_depend_on_the_hash_seed(hash_seed: str) -> None:
+    """A process with another order of hashing gives the same bytes."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import json, test_recorded_journals as t;"
+        "bad = [p.stem for p in t.journals() for r in [json.loads(p.read_text())]"
+        " if t.digests(r) != r['states']]; sys.exit(', '.join(bad) or 0)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(Path(__file__).parent)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
