@@ -546,6 +546,37 @@ def test_handlers_route_replace_and_raise() -> None:
     assert (error["type"], error["message"]) == ("Broken", "bad")
 
 
+def test_what_a_handler_gives_instead_may_have_another_shape() -> None:
+    flow = compiled(
+        """
+        steps:
+          - id: a
+            http: https://example.com
+            on_error: [{type: HttpError, output: {found: false}}]
+        outputs: {found: "${{ default(steps.a.output.found, true) }}"}
+        """
+    )
+
+    assert run(flow, {"a": {"status": 200}}).state["outputs"] == {"found": True}
+
+
+def test_an_approval_lets_only_fields_be_edited_that_it_shows() -> None:
+    found = errors(
+        """
+        steps:
+          - {id: a, approval: {title: Go on?, subject: {amount: 3}, edit: [amuont]}}
+        """
+    )
+
+    assert found == ["E103 'subject' has no field 'amuont'"]
+
+
+def test_a_map_cannot_need_more_items_than_it_has() -> None:
+    found = errors("steps:\n  - {id: a, output: 1, map: {over: [1, 2], join: {need: 3}}}\n")
+
+    assert found == ["E103 'need' is 3, and the map has 2 items"]
+
+
 def test_a_compensation_is_a_step_that_only_the_engine_reaches() -> None:
     flow = compiled(
         """

@@ -235,6 +235,7 @@ class Actions:
             parts["form"] = constant(form)
         info.spec["input"] = together(parts).value
         subject = parts["subject"].schema if "subject" in parts else NOTHING
+        self._check_edit(given, subject)
         choices = [one.id for one in given.choices]
         expires = given.expires is not None and given.on_expire is None
         return decision_schema(subject, form or UNKNOWN, choices, expires)
@@ -270,6 +271,18 @@ class Actions:
                     ]
                 ),
             )
+
+    def _check_edit(self, given: Approval, subject: Schema) -> None:
+        """Refuse to let fields be edited that the subject does not have."""
+        fields = subject.get("properties")
+        if not isinstance(given.edit, list) or fields is None:
+            return
+        for index, name in enumerate(given.edit):
+            if name.partition(".")[0] not in fields and "${{" not in name:
+                message = f"'subject' has no field {name!r}"
+                self.report.at(
+                    "E103", message, (*given.loc, "edit", index), did_you_mean(name, fields)
+                )
 
     def _choice(self, given: Any, view: View) -> Typed:
         label = given.label if given.label is not None else given.id.replace("_", " ").capitalize()

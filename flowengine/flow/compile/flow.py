@@ -28,7 +28,9 @@ from flowengine.kernel.graph import CompiledFlow
 
 FORMAT = 1
 """Version of the compiled form."""
-GRAPH = frozenset("steps group parallel id next on_error join when cancel trigger".split())
+GRAPH = frozenset(
+    {"steps", "group", "parallel", "id", "next", "on_error", "join", "when", "cancel", "trigger"}
+)
 """Keys of a step without which its edges are not known."""
 
 
@@ -109,7 +111,7 @@ class Compiler:
             computed[name] = typed.value
         ordered: list[list[Any]] = []
         while computed:
-            ready = [name for name in computed if not needs[name] & computed.keys()]
+            ready = sorted(name for name in computed if not needs[name] & computed.keys())
             if not ready:
                 names = " and ".join(repr(name) for name in computed)
                 message = f"the defaults of {names} need one another"

@@ -17,6 +17,7 @@ from flowengine.flow.compile.types import (
     TEXT,
     UNKNOWN,
     Schema,
+    common,
     differs,
     list_of,
     words,
@@ -107,8 +108,12 @@ class Steps:
             entry["when"] = self.expressions.condition(str(condition.when), loc, leaving)
         if isinstance(model.on_error, list):
             view = outer.having({"error": ERROR})
-            for one, handler in zip(spec["on_error"], model.on_error, strict=True):
+            handled = [
                 self._handler(one, handler, view)
+                for one, handler in zip(spec["on_error"], model.on_error, strict=True)
+            ]
+            given = [schema for schema in handled if schema is not None]
+            self.scopes.outputs[info.number] = common([whole, *given])
 
     # Coming in
 
@@ -168,6 +173,19 @@ class Steps:
             loc = (*given.join.loc, "need")
             spec["need"] = self._of(given.join.need, loc, view, INTEGER)
             spec["late"] = given.join.late
+            self._check_need(given.join.need, spec["over"], loc)
+
+    def _check_need(self, need: object, over: Value, loc: Loc) -> None:
+        """Refuse a map that needs more items than it has."""
+        if over[0] == "list" or (over[0] == "const" and isinstance(over[1], list)):
+            items = len(over[1])
+        elif over[0] == "const" and isinstance(over[1], int):
+            items = over[1]
+        else:
+            return
+        if isinstance(need, int) and need > items:
+            message = f"'need' is {need}, and the map has {items} items"
+            self.report.at("E103", message, loc, "lower 'need'")
 
     def _loop_start(self, info: Info, view: View) -> View:
         """Write what of `loop` comes before a round; return what a round sees."""
@@ -285,17 +303,20 @@ class Steps:
         info.spec["compensate"] = len(self.plan.flow["steps"])
         self.plan.flow["steps"].append(spec)
 
-    def _handler(self, spec: HandlerSpec, model: Handler, view: View) -> None:
+    def _handler(self, spec: HandlerSpec, model: Handler, view: View) -> Schema | None:
+        """Write a handler; return the type of its output, if it has one."""
         if model.when is not None:
             spec["when"] = self.expressions.condition(model.when, (*model.loc, "when"), view)
         pairs = self.sets(model.set, (*model.loc, "set"), view)
         if pairs:
             spec["set"] = pairs
-        if model.has("output"):
-            loc = (*model.loc, "output")
-            spec["output"] = self.expressions.value(model.output, loc, view).value
         if model.fail is not None:
             spec["fail"] = self.actions.fail(model.fail, view)
+        if not model.has("output"):
+            return None
+        typed = self.expressions.value(model.output, (*model.loc, "output"), view)
+        spec["output"] = typed.value
+        return typed.schema
 
     def _of(self, data: object, loc: Loc, view: View, wanted: Schema) -> Value:
         """Compile a value that has to be of a type."""
