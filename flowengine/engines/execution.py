@@ -63,7 +63,7 @@ class Execution:
         commands: What follows from events that are on disk, to be carried out in order.
         work: Unit → what runs its attempt.
         waits: Number → record of each open wait.
-        timers: Number → (due, stay) of each timer.
+        timers: Number → when it is due (ms).
         told: What happened since the last commit, for subscribers; None if nobody listens.
         error: Why it cannot go on in this process.
     """
@@ -110,7 +110,7 @@ class Execution:
         self.commands: list[Command] = []
         self.work: dict[int, Any] = {}
         self.waits: dict[int, dict[str, Any]] = {}
-        self.timers: dict[int, tuple[int, bool]] = {}
+        self.timers: dict[int, int] = {}
         self.told: Told | None = None
         self.error: Exception | None = None
         self._heap: list[tuple[int, int]] = []
@@ -284,8 +284,15 @@ class Execution:
         return found
 
     def stays(self, until: int) -> bool:
-        """Return whether a timer is worth staying for: due by `until`, or a pause."""
-        return any(due <= until or stay for due, stay in self.timers.values())
+        """Return whether a timer is worth staying for: due by `until`, or a pause.
+
+        Reminders and escalations are not: they move nothing, and come again and again.
+        """
+        state = self.state["timers"]
+        return any(
+            stay or (due <= until and state[timer]["why"] not in ("remind", "escalate"))
+            for timer, (due, stay) in self.timers.items()
+        )
 
     @property
     def ended(self) -> bool:
@@ -298,10 +305,13 @@ class Execution:
         if kind is Run:
             self.commands.append(command)
         elif isinstance(command, SetTimer):
-            self.timers[command.timer] = (command.due, command.stay)
+            self.timers[command.timer] = command.due
+            if command.stay:
+                self._pauses.add(command.timer)
             heappush(self._heap, (command.due, command.timer))
         elif isinstance(command, ClearTimer):
             self.timers.pop(command.timer, None)
+            self._pauses.discard(command.timer)
         elif isinstance(command, OpenWait):
             number: int = command.record["id"]
             self.waits[number] = self._opened[number] = command.record
