@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,3 +152,40 @@ def test_lease_times_do_not_follow_the_date(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("time.time", lambda: 0.0)
 
     assert 0 <= steady_now() - before < 60_000
+
+
+def test_nothing_is_written_after_the_lease_has_gone_to_another(tmp_path: Path) -> None:
+    """Two owners take the lease from each other while the one that has it writes all the time.
+
+    From the moment an acquisition returns, the journal grows by the new owner's events only.
+    """
+    store = SqliteStore(tmp_path / "s.db", "none", patience=60)
+    store.put_flow("f", b"compiled")
+    new = NewExecution("orders", None, "f", 0)
+    assert store.commit([Append("e1", 0, 0, [(0, b"start")], new=new)]) == [None]
+    handovers: list[tuple[int, int, bytes]] = []
+
+    def own(name: str, rounds: int) -> None:
+        mine = SqliteStore(tmp_path / "s.db", "none", patience=60)
+        for round in range(rounds):
+            epoch = mine.acquire("e1", name, 0)  # nobody renews, so every lease is overdue
+            seq = len(mine.events("e1"))
+            author = f"{name} {round}".encode()
+            handovers.append((epoch, seq, author))
+            while mine.commit([Append("e1", epoch, seq, [(0, author)])]) == [None]:
+                seq += 1
+                if round == rounds - 1:
+                    break
+        mine.close()
+
+    threads = [threading.Thread(target=own, args=[name, 40]) for name in ("ana", "ben")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    written = [entry.payload for entry in store.events("e1")]
+    for (_, begin, author), (_, end, _) in itertools.pairwise(sorted(handovers)):
+        assert set(written[begin:end]) <= {author}
+    assert len({epoch for epoch, _, _ in handovers}) == 80
+    store.close()
