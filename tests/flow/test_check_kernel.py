@@ -137,16 +137,16 @@ def play(compiled: Compiled, seed: int) -> Simulator:
     return Simulator(graph, script, seed=seed).start({"flag": bool(seed % 2)}).run()
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", range(4))
 def test_no_accepted_flow_stalls(block: int) -> None:
     """Of random flows those that pass the checker end, whatever the order and the failures."""
     played = 0
-    for seed in range(block * 1000, block * 1000 + 150):
+    for seed in range(block * 1000, block * 1000 + 100):
         compiled = accepted(random.Random(seed))
         if compiled is None:
             continue
         played += 1
-        for schedule in range(4):
+        for schedule in range(3):
             simulator = play(compiled, schedule)
             assert simulator.status in {"succeeded", "failed"}, (seed, schedule, simulator.status)
-    assert played >= 10
+    assert played >= 5
