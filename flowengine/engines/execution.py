@@ -78,6 +78,7 @@ class Execution:
         "_messages",
         "_new",
         "_opened",
+        "_pauses",
         "_rewritten",
         "_snapshot",
         "_tail",
@@ -114,6 +115,7 @@ class Execution:
         self.told: Told | None = None
         self.error: Exception | None = None
         self._heap: list[tuple[int, int]] = []
+        self._pauses: set[int] = set()
         self._batch: list[Event] = []
         self._left: list[Command] = []
         self._events: list[tuple[int, bytes]] = []
@@ -182,6 +184,7 @@ class Execution:
         self.waits.clear()
         self.timers.clear()
         self._heap.clear()
+        self._pauses.clear()
         self._opened.clear()
         self._closed.clear()
         for command in pending(self.state):
@@ -224,8 +227,10 @@ class Execution:
         self._batch, self.queue = self.queue, []
         self._left = list(self.commands)
         for event in self._batch:
-            if event["type"] == "timer" and self.timers.pop(event["timer"], None) is None:
-                continue  # an event before it has cleared it
+            if event["type"] == "timer":
+                self._pauses.discard(event["timer"])
+                if self.timers.pop(event["timer"], None) is None:
+                    continue  # an event before it has cleared it
             self.apply(event)
 
     def take(self, *, release: bool) -> Append:
@@ -288,10 +293,13 @@ class Execution:
 
         Reminders and escalations are not: they move nothing, and come again and again.
         """
-        state = self.state["timers"]
+        first = self.due()
+        if self._pauses or first is None or first > until:
+            return bool(self._pauses)
+        timers = self.state["timers"]
         return any(
-            stay or (due <= until and state[timer]["why"] not in ("remind", "escalate"))
-            for timer, (due, stay) in self.timers.items()
+            due <= until and timers[timer]["why"] not in ("remind", "escalate")
+            for timer, due in self.timers.items()
         )
 
     @property

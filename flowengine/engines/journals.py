@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from flowengine.journal.store import Store
     from flowengine.kernel import Graph
-    from flowengine.kernel.state import State
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
+    from flowengine.kernel.state import State
 
 
 class Moment(NamedTuple):

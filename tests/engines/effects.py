@@ -84,3 +84,12 @@ async def odd() -> object:
 def kilobyte(number: int) -> str:
     """Return a thousand characters that cannot be deflated much."""
     return "".join(sha256(f"{number} {part}".encode()).hexdigest() for part in range(16))[:1000]
+
+
+async def interrupt(name: str) -> None:
+    """Send a signal to this process, as somebody does who wants it to stop."""
+    import asyncio
+    import signal
+
+    os.kill(os.getpid(), signal.Signals[name])
+    await asyncio.sleep(60)

@@ -201,13 +201,10 @@ def test_cancelling_the_awaiting_task_saves_the_execution(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
 def test_signal_stops_the_process_not_the_execution(tmp_path: Path, number: str) -> None:
-    file = world.make(tmp_path, NAP)
+    text = f"steps:\n  - {{id: stop, python: effects:interrupt, with: {{name: {number}}}}}\n"
+    file = world.make(tmp_path, text)
     code = f"""
-import flowengine, signal, threading, os, time
-def stop():
-    time.sleep(0.5)
-    os.kill(os.getpid(), signal.{number})
-threading.Thread(target=stop).start()
+import flowengine
 with flowengine.Engine({str(tmp_path / "store")!r}) as engine:
     try:
         engine.run({str(file)!r}, id="it")
