@@ -1,0 +1,96 @@
+"""The structural hash: any change in meaning changes it, and nothing else does (F16)."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_file, compile_text
+from flowengine.flow.source import read
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted(EXAMPLES.glob("**/*.yaml"))
+FOR_PEOPLE = {"description"}
+"""Keys whose text no execution ever sees."""
+Path_ = tuple[str | int, ...]
+
+
+def shuffled(data: Any, draw: random.Random) -> Any:
+    """Return the same data with the keys of all maps in another order."""
+    if isinstance(data, list):
+        return [shuffled(item, draw) for item in data]
+    if isinstance(data, dict):
+        keys = list(data)
+        draw.shuffle(keys)
+        return {key: shuffled(data[key], draw) for key in keys}
+    return data
+
+
+def leaves(data: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """Yield the places of all scalars that mean something."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key not in FOR_PEOPLE:
+                yield from leaves(value, (*path, key))
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from leaves(item, (*path, index))
+    else:
+        yield path
+
+
+def changed(data: Any, path: Path_) -> Any:
+    """Return the data with one scalar changed."""
+    if path:
+        copy: Any = dict(data) if isinstance(data, dict) else list(data)
+        copy[path[0]] = changed(data[path[0]], path[1:])
+        return copy
+    if isinstance(data, bool) or data is None:
+        return not data
+    if isinstance(data, int | float):
+        return data + 1
+    return data[:-1] + "x" if data.endswith("y") else data + "y"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.stem))
+def test_comments_blanks_and_the_place_of_the_file_do_not_matter(
+    file: Path, tmp_path: Path
+) -> None:
+    moved = shutil.copytree(file.parent, tmp_path / "elsewhere") / "renamed.yaml"
+    text = file.read_text(encoding="utf-8")
+    moved.write_text("# a comment\n" + text.replace("\nsteps:", "\n\n# here\nsteps:  # they are"))
+
+    assert compile_file(moved).hash == compile_file(file).hash
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.stem))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers())
+def test_the_order_of_keys_and_the_way_of_quoting_do_not_matter(file: Path, seed: int) -> None:
+    text = json.dumps(shuffled(read(file).data, random.Random(seed)))
+
+    assert compile_text(text, folder=file.parent).hash == compile_file(file).hash
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.stem))
+def test_any_change_in_meaning_changes_it(file: Path) -> None:
+    data, hash = read(file).data, compile_file(file).hash
+    kept = []
+    for path in leaves(data):
+        try:
+            other = compile_text(json.dumps(changed(data, path)), folder=file.parent).hash
+        except FlowFileError:
+            continue
+        if other == hash:
+            kept.append(path)
+
+    assert kept == []
