@@ -256,3 +256,19 @@ def test_chains_diamonds_and_wide_splits_cost_in_proportion_to_their_size(size: 
     assert codes(diamonds) == []
     assert codes(wide) == []
     assert time.process_time() - begun < 60
+
+
+def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine() -> None:
+    """Two long ways full of branches have more pairs of positions than are looked at."""
+    drawn: dict[str, Any] = {"s": (("all", ["l0", "r0"]), None)}
+    for side in "lr":
+        for number in range(700):
+            after = f"{side}{number + 1}" if number < 699 else "z"
+            drawn[f"{side}{number}"] = (("first", [f"{side}x{number}?", f"{after}:"]), None)
+            drawn[f"{side}x{number}"] = (after, None)
+    drawn["z"] = ("end", ALL)
+
+    found = list(check_graph(flow_of(drawn)))
+
+    assert [one.code for one in found] == ["E202"]
+    assert "too many to be checked" in found[0].message
