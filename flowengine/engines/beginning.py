@@ -45,7 +45,7 @@ def begin(
     Returns:
         The execution, with `started` in its queue.
     """
-    host.keeper.start()
+    host.keeper.renew()
     program = host.programs.of(flow.compiled, flow.hash)
     started = _started(host, program, inputs, id, labels, user)
     data = started["execution"]

@@ -124,10 +124,14 @@ def _compiler() -> str:
 
 
 def _digest(path: str) -> str | None:
-    from hashlib import sha256
-
+    """Return the SHA-256 of a file, or None if it cannot be read."""
+    try:  # `hashlib` loads OpenSSL, which takes longer than all files of a flow
+        from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        from hashlib import sha256
     try:
         with open(path, "rb") as file:
-            return sha256(file.read()).hexdigest()
+            digest: str = sha256(file.read()).hexdigest()
     except OSError:
         return None
+    return digest

@@ -58,7 +58,7 @@ def fork(
         _check_same_past(before.graph, program.graph, past, at)
     _check_state(program, values)
 
-    host.keeper.start()
+    host.keeper.renew()
     now = host.clock.now()
     data = execution_data(host, program.compiled, now, id, labels or record.labels, user)
     past[0] = {**past[0], "execution": data}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,14 @@ from flowengine.errors import StoreError
 from flowengine.journal.leases import steady_now, this_process
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from flowengine.journal.store import Owner, Store
 
 
 class Keeper:
-    """Says again and again, from a thread of its own, that this engine lives.
+    """Says again and again that this engine lives, from a thread where executions take their time.
 
     Args:
         store: Where leases are.
@@ -35,13 +35,23 @@ class Keeper:
         self._ttl = ttl
         self._until = 0
         self._thread: threading.Thread | None = None
-        self._closed = threading.Event()
+        self._closed: threading.Event | None = None
 
-    def start(self) -> None:
-        """Give the first sign of life and go on giving them; nothing happens if it does."""
-        if self._thread is None:
+    def renew(self) -> None:
+        """Give a sign of life, unless the last one is good for a while."""
+        if self._until - steady_now() < self._ttl / 2:
             self._renew()
-            self._thread = threading.Thread(target=self._run, name="flowengine-leases", daemon=True)
+
+    def keep(self) -> None:
+        """Give signs of life from now on, from a thread with a connection of its own."""
+        if self._thread is None:
+            import threading
+
+            self.renew()
+            self._closed = threading.Event()
+            self._thread = threading.Thread(
+                target=self._run, args=(self._closed,), name="flowengine-leases", daemon=True
+            )
             self._thread.start()
 
     def acquire(self, execution: str) -> int:
@@ -53,7 +63,7 @@ class Keeper:
         Returns:
             Its epoch. `Conflict` says who else holds it.
         """
-        self.start()
+        self.renew()
         return self._store.acquire(execution, self.owner.id, steady_now())
 
     def holder(self, execution: str) -> Owner | None:
@@ -62,15 +72,17 @@ class Keeper:
 
     def close(self) -> None:
         """Give back all leases."""
-        self._closed.set()
-        if self._thread is not None:
+        if self._thread is not None and self._closed is not None:
+            self._closed.set()
             self._thread.join()
             self._thread = None
+        if self._until:
+            self._until = 0
             with suppress(StoreError):  # then they end with this process
                 self._store.retire(self.owner.id)
 
-    def _run(self) -> None:
-        while not self._closed.wait(self._ttl / 3000):
+    def _run(self, closed: threading.Event) -> None:
+        while not closed.wait(self._ttl / 3000):
             late = steady_now() > self._until
             try:
                 self._renew()

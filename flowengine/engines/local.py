@@ -48,6 +48,7 @@ class Local(Driver):
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
+        host.keeper.keep()
 
     # What callers do
 
