@@ -125,12 +125,6 @@ class Actions:
         calls = info.action not in CONTROL and not isinstance(
             info.given, Wait | Approval | Fail | Cancel
         )
-        if model.has("with_") and not calls:
-            message = f"{_noun(info)} takes no 'with'"
-            self.report.at("E103", message, (*info.loc, "with"), "leave it out", key=True)
-        if model.timeout is not None and isinstance(info.given, Approval):
-            message = "an approval takes no 'timeout'"
-            self.report.at("E103", message, (*info.loc, "timeout"), "say 'expires' in it", key=True)
         if model.in_ is not None and info.action not in {"run", "call"}:
             message = f"{_noun(info)} takes no 'in'"
             self.report.at("E103", message, (*info.loc, "in"), "leave it out", key=True)

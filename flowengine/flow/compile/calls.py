@@ -95,7 +95,7 @@ class Calls:
         spec["effect"] = "once"
         if callee is None:
             return UNKNOWN
-        self._check_with(request, callee)
+        self._check_question(request, callee)
         self.tools.check_arguments(callee, given, request.loc, str(name))
         spec["kind"], spec["task"] = callee.kind, callee.task
         self._input(spec, callee, given)
@@ -110,11 +110,7 @@ class Calls:
             for name, data in request.with_.items()
         }
 
-    def _check_with(self, request: Request, callee: Callee) -> None:
-        if request.with_ and request.action not in {"call", "python"}:
-            message = f"{request.action!r} takes no 'with'"
-            hint = f"write the values into {request.action!r} itself"
-            self.report.at("E103", message, (*request.loc, "with"), hint, key=True)
+    def _check_question(self, request: Request, callee: Callee) -> None:
         if callee.kind == "std" and request.given == "std.ask":
             message = "a question cannot stand here"
             self.report.at("E103", message, (*request.loc, request.action), "call another tool")
