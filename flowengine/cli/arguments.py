@@ -162,6 +162,24 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
     return value
 
 
+def by_type_of(original: Any, path: str, text: str) -> Any:
+    """Read the new value of a field by the type that it has.
+
+    Args:
+        original: What the field is in.
+        path: The field, as a dotted path.
+        text: As given.
+
+    Returns:
+        Plain data.
+    """
+    old = original
+    for part in path.split("."):
+        old = old.get(part) if isinstance(old, dict) else None
+    kind = "any" if old is None else _JSON_TYPES.get(type(old), ("any",))[-1]
+    return by_type({} if kind == "any" else {"type": kind}, text, f"'{path}'", path)
+
+
 def assigned(
     schemas: Mapping[str, Any], given: Iterable[tuple[str, str]], noun: str
 ) -> dict[str, Any]:

@@ -2,192 +2,273 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from select import select
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.arguments import by_type
+from flowengine.cli.arguments import by_type, by_type_of
+from flowengine.cli.inbox import KINDS, details
 from flowengine.cli.output import clean, err, paint
 from flowengine.cli.program import show_error
 from flowengine.errors import Conflict, InputError, NotFound
 
 if TYPE_CHECKING:
+    from flowengine.cli.progress import Progress
     from flowengine.cli.session import Session
-    from flowengine.engines.results import Decision, Result, WaitInfo
+    from flowengine.engines.results import Result, WaitInfo
 
-KINDS = ("approval", "ask", "question")
+PATIENCE = 1.0
+"""Seconds that other steps have to go on for before a question interrupts their progress; if they
+end sooner, it is asked then."""
 
 
 class Left(Exception):
     """The user leaves a question open."""
 
 
-def ask_all(session: Session, result: Result) -> Result:
-    """Ask for every open question that the user may answer, and go on after each answer.
+class Over(Exception):
+    """Nobody wants the answer any more."""
+
+
+def drive_and_ask(session: Session, call: Callable[[], Result | None]) -> Result | None:
+    """Drive an execution, and ask what it waits for and the user may answer.
 
     Args:
         session: Of the user.
-        result: How the execution stands.
+        call: Drives it.
 
     Returns:
-        How it stands when all is answered or left open.
+        How it stands when all is answered or left open; None: nobody drives it here.
+
+    Raises:
+        Interrupted: The user has stopped it.
     """
-    left: set[str] = set()
-    while not result.ended:
-        wait = _next(session, result.execution, left)
-        if wait is None:
-            return result
-        left.add(wait["id"])
+    dialogue = Dialogue(session)
+    result, _ = session.follow(call, dialogue.beside)
+    while result is not None and not result.ended:
         try:
-            decision = ask(session, wait)
-        except Left:
-            continue
-        except EOFError:
+            if not dialogue.has_answer(result.execution):
+                break
+        except KeyboardInterrupt:
             err()
-            return result
-        if decision is None:
-            continue
-        gone_on, _ = session.follow(partial(session.engine.resume, decision.execution))
-        assert gone_on is not None
-        result = gone_on
+            raise session.interrupted(result.execution) from None
+        again = partial(session.engine.resume, result.execution)
+        result, _ = session.follow(again, dialogue.beside)
     return result
 
 
-def ask(session: Session, wait: WaitInfo) -> Decision | None:
-    """Ask one question until there is an answer that fits.
+class Dialogue:
+    """The questions of one command: each is asked once, one at a time.
 
     Args:
         session: Of the user.
-        wait: What is asked.
-
-    Returns:
-        What was recorded; None if somebody else was first.
     """
-    from flowengine.cli.inbox import details
 
-    err()
-    for line in details(session, wait):
-        err(line)
-    while True:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._asked: set[str] = set()
+        self._answered = False
+        self._ended = False
+        self._ear: int | None = None
+        """What tells a thread that waits for the user that nobody wants the answer any more."""
+
+    def has_answer(self, execution: str) -> bool:
+        """Return whether something was answered since it was driven; if not, ask now."""
+        return self._answered or self._ask_next(execution)
+
+    @contextmanager
+    def beside(self, progress: Progress) -> Iterator[None]:
+        """Ask in a thread what stays open while other steps go on.
+
+        Args:
+            progress: Of these; it is held back while a question is asked.
+
+        Yields:
+            Once.
+        """
+        self._answered = False
+        over = threading.Event()
+        self._ear, mouth = os.pipe()
+        asker = threading.Thread(target=self._ask_meanwhile, args=(progress, over), daemon=True)
+        asker.start()
+        rests = False
         try:
-            choice = _choice(wait)
-            answer = _filled(wait, choice)
-            return session.engine.decide(wait["id"], choice["id"], **answer, resume=False)
-        except InputError as error:
-            show_error(error)
-        except (Conflict, NotFound) as error:
-            show_error(error)
-            return None
+            yield
+            rests = not self._has_ended(progress.execution)
+            over.set()
+            if rests:  # a question that is being asked may still be answered
+                asker.join()
+        finally:
+            over.set()
+            os.write(mouth, b".")
+            asker.join()
+            os.close(mouth)
+            os.close(self._ear)
+            self._ear = None
 
+    def _ask_meanwhile(self, progress: Progress, over: threading.Event) -> None:
+        while not over.wait(PATIENCE):
+            if progress.execution is not None and self._next(progress.execution) is not None:
+                with progress.held():
+                    self._ask_next(progress.execution)
 
-def _next(session: Session, execution: str, left: set[str]) -> WaitInfo | None:
-    """Return the next question for this user that is not left open."""
-    engine = session.engine
-    after = None
-    while True:
-        page = engine.waits(execution=execution, assignee=engine.user, kinds=KINDS, after=after)
-        for wait in page.items:
-            if wait["id"] not in left:
-                return wait
-        if page.next is None:
-            return None
-        after = page.next
-
-
-def _choice(wait: WaitInfo) -> Mapping[str, Any]:
-    """Ask which choice is taken.
-
-    Returns:
-        The choice.
-
-    Raises:
-        Left: None.
-    """
-    choices: list[dict[str, Any]] = wait.get("choices", [])
-    if len(choices) == 1:
-        return choices[0]
-    names = [str(choice["id"]) for choice in choices]
-    while True:
-        said = _read(f"{', '.join(names)}? (Enter leaves it open) ").strip()
-        if not said:
-            raise Left
-        found = [name for name in names if name == said] or [
-            name for name in names if name.startswith(said)
-        ]
-        if len(found) == 1:
-            return choices[names.index(found[0])]
-        err(f"  one of {', '.join(names)}, or their first letters")
-
-
-def _filled(wait: WaitInfo, choice: Mapping[str, Any]) -> Any:
-    """Ask for what comes with a choice: edits, the form, a comment."""
-    answer: dict[str, Any] = {}
-    if choice.get("counts_as") == "approve" and wait.get("edit"):
-        answer["edits"] = _edits(wait)
-    if "form" in wait and (choice.get("counts_as") == "approve" or wait["kind"] == "ask"):
-        answer["form"] = _form(wait["form"])
-    if wait["kind"] == "question" and choice["id"] == "result":
-        answer["value"] = by_type({}, _read("output of the step (JSON or text): "), "output", "")
-    if wait["kind"] != "ask" and choice.get("comment", "optional") != "none":
-        required = choice.get("comment") == "required"
-        answer["comment"] = _field("comment", "", required=required)
-    return answer
-
-
-def _edits(wait: WaitInfo) -> dict[str, Any]:
-    """Ask which fields of the subject are changed, and to what."""
-    subject = wait.get("subject")
-    allowed = wait["edit"]
-    if allowed is True:
-        allowed = list(subject) if isinstance(subject, dict) else []
-    edits: dict[str, Any] = {}
-    while allowed:
-        name = _read(f"edit {', '.join(map(str, allowed))}? (Enter: no more) ").strip()
-        if not name:
-            break
-        if name.split(".")[0] not in allowed:
-            err(f"  may be edited: {', '.join(map(str, allowed))}")
-            continue
-        edits[name] = edited_value(subject, name, _read(f"{name}: "))
-    return edits
-
-
-def edited_value(subject: Any, path: str, text: str) -> Any:
-    """Read the new value of a field by the type that it has.
-
-    Args:
-        subject: What is decided on.
-        path: The field, as a dotted path.
-        text: As given.
-
-    Returns:
-        Plain data.
-    """
-    old = subject
-    for part in path.split("."):
-        old = old.get(part) if isinstance(old, dict) else None
-    names = {str: "string", bool: "boolean", int: "number", float: "number"}
-    names |= {list: "array", dict: "object"}
-    kind = names.get(type(old))
-    return by_type({"type": kind} if kind else {}, text, f"'{path}'", path)
-
-
-def _form(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask for each field of a form."""
-    form: dict[str, Any] = {}
-    required = schema.get("required", ())
-    for name, field in schema.get("properties", {}).items():
-        while True:
-            said = _field(name, _about(field), required=name in required and "default" not in field)
-            if not said:
-                break
+    def _ask_next(self, execution: str) -> bool:
+        """Ask until something is answered, or nothing is left; return whether it was."""
+        while not self._ended and (wait := self._next(execution)) is not None:
+            self._asked.add(wait["id"])
             try:
-                form[name] = by_type(field, said, f"'{name}'", name)
+                if self._ask(wait):
+                    self._answered = True
+                    return True
+            except Left:
+                continue
+            except Over:
+                err()
+                return False
+            except EOFError:
+                err()
+                self._ended = True
+        return False
+
+    def _next(self, execution: str) -> WaitInfo | None:
+        """Return the next question for this user that was not asked yet."""
+        engine = self._session.engine
+        after = None
+        while not self._ended:
+            page = engine.waits(execution=execution, assignee=engine.user, kinds=KINDS, after=after)
+            for wait in page.items:
+                if wait["id"] not in self._asked:
+                    return wait
+            after = page.next
+            if after is None:
                 break
+        return None
+
+    def _has_ended(self, execution: str | None) -> bool:
+        from flowengine.engines.results import ENDED
+
+        store = self._session.engine.store
+        return execution is None or store.execution(execution).status in ENDED
+
+    # One question
+
+    def _ask(self, wait: WaitInfo) -> bool:
+        """Ask until there is an answer that fits; False if somebody else was first."""
+        err()
+        for line in details(self._session, wait):
+            err(line)
+        while True:
+            try:
+                choice = self._choice(wait)
+                answer: Any = self._filled(wait, choice)
+                self._session.engine.decide(wait["id"], choice["id"], **answer, resume=False)
             except InputError as error:
                 show_error(error)
-    return form
+            except (Conflict, NotFound) as error:
+                show_error(error)
+                return False
+            else:
+                return True
+
+    def _choice(self, wait: WaitInfo) -> Mapping[str, Any]:
+        """Ask which choice is taken.
+
+        Returns:
+            The choice.
+
+        Raises:
+            Left: None.
+        """
+        choices: list[dict[str, Any]] = wait.get("choices", [])
+        if len(choices) == 1:
+            return choices[0]
+        names = [str(choice["id"]) for choice in choices]
+        while True:
+            said = self._read(f"{', '.join(names)}? (Enter leaves it open) ").strip()
+            if not said:
+                raise Left
+            found = [name for name in names if name == said]
+            found = found or [name for name in names if name.startswith(said)]
+            if len(found) == 1:
+                return choices[names.index(found[0])]
+            err(f"  one of {', '.join(names)}, or their first letters")
+
+    def _filled(self, wait: WaitInfo, choice: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for what comes with a choice: edits, the form, a result, a comment."""
+        answer: dict[str, Any] = {}
+        approves = choice.get("counts_as") == "approve"
+        if approves and wait.get("edit"):
+            answer["edits"] = self._edits(wait)
+        if approves and "form" in wait:
+            answer["form"] = self._form(wait["form"])
+        if wait["kind"] == "question" and choice["id"] == "result":
+            said = self._read("output of the step (JSON or text): ")
+            answer["value"] = by_type({}, said, "output", "")
+        comment = choice.get("comment", "optional")
+        if comment != "none":
+            answer["comment"] = self._field("comment", "", required=comment == "required")
+        return answer
+
+    def _edits(self, wait: WaitInfo) -> dict[str, Any]:
+        """Ask which fields of the subject are changed, and to what."""
+        subject, allowed = wait.get("subject"), wait["edit"]
+        if allowed is True:
+            allowed = list(subject) if isinstance(subject, dict) else []
+        edits: dict[str, Any] = {}
+        while allowed:
+            name = self._read(f"edit {', '.join(allowed)}? (Enter: no more) ").strip()
+            if not name:
+                break
+            if name.split(".")[0] in allowed:
+                edits[name] = by_type_of(subject, name, self._read(f"{name}: "))
+            else:
+                err(f"  may be edited: {', '.join(allowed)}")
+        return edits
+
+    def _form(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for each field of a form."""
+        form: dict[str, Any] = {}
+        for name, field in schema.get("properties", {}).items():
+            required = name in schema.get("required", ()) and "default" not in field
+            while said := self._field(name, _about(field), required=required):
+                try:
+                    form[name] = by_type(field, said, f"'{name}'", name)
+                    break
+                except InputError as error:
+                    show_error(error)
+        return form
+
+    def _field(self, name: str, about: str, *, required: bool) -> str:
+        """Ask for the text of one field; what is required is asked until it is given."""
+        note = about or ("" if required else "Enter: none")
+        prompt = f"{clean(name)}{f' ({note})' if note else ''}: "
+        while True:
+            said = self._read(prompt).strip()
+            if said or not required:
+                return said
+            err(f"  {clean(name)} is required; Ctrl-D leaves it open")
+
+    def _read(self, prompt: str) -> str:
+        """Return a line from the terminal.
+
+        Raises:
+            EOFError: The user wants to be asked no more.
+            Over: Nobody wants the answer any more.
+        """
+        sys.stderr.write(paint(prompt, "bold"))
+        sys.stderr.flush()
+        keyboard = sys.stdin.fileno()
+        if self._ear is not None and self._ear in select([keyboard, self._ear], [], [])[0]:
+            raise Over
+        line = os.read(keyboard, 65_536)
+        if not line:
+            raise EOFError
+        return line.decode(errors="replace").rstrip("\n")
 
 
 def _about(field: Any) -> str:
@@ -202,28 +283,3 @@ def _about(field: Any) -> str:
     if "default" in field:
         parts.append(f"Enter: {inline(field['default'])}")
     return clean(", ".join(parts))
-
-
-def _field(name: str, about: str, *, required: bool) -> str:
-    """Ask for the text of one field; what is required is asked until it is given."""
-    note = about or ("" if required else "Enter: none")
-    prompt = f"{clean(name)}{f' ({note})' if note else ''}: "
-    while True:
-        said = _read(prompt).strip()
-        if said or not required:
-            return said
-        err(f"  {clean(name)} is required; Ctrl-D leaves it open")
-
-
-def _read(prompt: str) -> str:
-    """Return a line from the terminal.
-
-    Raises:
-        EOFError: The user has ended the input.
-    """
-    sys.stderr.write(paint(prompt, "bold"))
-    sys.stderr.flush()
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line.rstrip("\n")

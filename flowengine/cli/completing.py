@@ -63,7 +63,7 @@ def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, st
 
 def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     """Return what waits for people: id → title."""
-    from flowengine.cli.asking import KINDS
+    from flowengine.cli.inbox import KINDS
 
     with_session = _session(parsed_args)
     if with_session is None:

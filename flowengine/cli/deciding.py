@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli import arguments as read
-from flowengine.cli.asking import edited_value
 from flowengine.cli.output import clean, err, out, out_json, when
 from flowengine.cli.program import show_error
 from flowengine.cli.session import EXIT_CODES, Session, as_object
@@ -178,7 +177,9 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
         answer["form"] = read.assigned(fields, arguments.form, "field")
     if getattr(arguments, "edit", None):
         subject = wait.get("subject")
-        answer["edits"] = {name: edited_value(subject, name, text) for name, text in arguments.edit}
+        answer["edits"] = {
+            name: read.by_type_of(subject, name, text) for name, text in arguments.edit
+        }
     if getattr(arguments, "value", None) is not None:
         answer["value"] = read.json_argument(arguments.value, "the value")
     for name in ("comment", "attach", "by"):

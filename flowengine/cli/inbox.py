@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from flowengine.cli.session import Session
     from flowengine.engines.results import WaitInfo
 
+KINDS = ("approval", "ask", "question")
+"""Kinds of waits that people answer."""
 WIDTH = 11
 
 

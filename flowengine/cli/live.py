@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
@@ -36,6 +38,7 @@ class LiveProgress(Progress):
         self._running: dict[str, float] = {}
         self._lock = threading.RLock()
         self._live: Live | None = None
+        self._held: list[str] | None = None
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
 
@@ -53,12 +56,32 @@ class LiveProgress(Progress):
     def line(self, text: str) -> None:
         """Show a line above what runs."""
         with self._lock:
+            if self._held is not None:
+                self._held.append(text)
+                return
             if self._live is None:
                 super().line(text)
                 return
             from rich.text import Text
 
             self._live.console.print(Text.from_ansi(text), soft_wrap=True)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the lines back, and take away what is shown as running."""
+        with self._lock:
+            self._held = []
+            if self._live is not None:
+                self._live.stop()
+        try:
+            yield
+        finally:
+            with self._lock:
+                lines, self._held = self._held, None
+                if self._live is not None and not self._over.is_set():
+                    self._live.start()
+                for line in lines:
+                    self.line(line)
 
     def text(self, text: str) -> None:
         """Show what a step prints."""
@@ -85,7 +108,8 @@ class LiveProgress(Progress):
         """Wait until something runs for longer, then show what runs from there on."""
         while not self._over.wait(PATIENCE):
             with self._lock:
-                if any(monotonic() - since > PATIENCE for since in self._running.values()):
+                longest = min(self._running.values(), default=monotonic())
+                if self._held is None and monotonic() - longest > PATIENCE:
                     self._start()
                     return
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.cli.output import STATUS_COLOURS, clean, duration, err, one_line, out, paint, when
@@ -75,6 +77,11 @@ class Progress:
             self.line(clean(text))
         else:
             out(clean(text))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Show nothing while something else has the terminal; what happens is shown then."""
+        yield
 
     def begin(self, address: str, at: int) -> None:
         """Be told that a step runs."""

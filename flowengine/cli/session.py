@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.cli.ending import Ending
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import Flow
     from flowengine.engines.results import Result
 
+Beside = Callable[[Progress], AbstractContextManager[None]]
 EXIT_CODES = {
     "succeeded": 0,
     "failed": 1,
@@ -106,30 +108,23 @@ class Session:
 
         Returns:
             The exit code.
-
-        Raises:
-            Interrupted: The user has stopped it.
         """
-        result, _ = self.follow(call)
-        if result is None:
-            return 0
         if ask and not self.arguments.json and is_terminal(sys.stdin) and is_terminal(sys.stderr):
-            from flowengine.cli.asking import ask_all
+            from flowengine.cli.asking import drive_and_ask
 
-            try:
-                result = ask_all(self, result)
-            except Interrupted:
-                raise
-            except KeyboardInterrupt:
-                err()
-                raise self._interrupted(result.execution) from None
-        return self.finish(result)
+            result = drive_and_ask(self, call)
+        else:
+            result, _ = self.follow(call)
+        return 0 if result is None else self.finish(result)
 
-    def follow(self, call: Callable[[], Result | None]) -> tuple[Result | None, Progress]:
+    def follow(
+        self, call: Callable[[], Result | None], beside: Beside | None = None
+    ) -> tuple[Result | None, Progress]:
         """Drive and show progress.
 
         Args:
             call: Drives.
+            beside: What goes on at the same time.
 
         Returns:
             What the call returned, and what was seen.
@@ -140,18 +135,18 @@ class Session:
         progress = self._progress()
         end = self.engine.subscribe(progress)
         try:
-            with progress:
+            with progress, nullcontext() if beside is None else beside(progress):
                 result = call()
         except KeyboardInterrupt:
             if progress.execution is None:
                 raise Interrupted("nothing was run") from None
-            raise self._interrupted(progress.execution) from None
+            raise self.interrupted(progress.execution) from None
         finally:
             end()
         return result, progress
 
-    def _interrupted(self, execution: str) -> Interrupted:
-        """Return the error that says where an execution is saved."""
+    def interrupted(self, execution: str) -> Interrupted:
+        """Return the error that says that an execution is stopped, and where it is saved."""
         short = self.short(execution)
         return Interrupted(f"saved as {short}; to go on: {self.command('resume', short)}")
 

@@ -185,6 +185,48 @@ def test_a_question_of_a_step_is_asked(
     assert terminals[0].end(0).endswith("name: Ada\n")
 
 
+def test_a_question_is_asked_while_other_steps_go_on_and_holds_back_their_progress(
+    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
+) -> None:
+    flowengine.write(
+        "poll.yaml",
+        "flowengine: 1\nid: poll\nsteps:\n  - id: both\n    parallel:\n"
+        "      - {id: ask, approval: Go?, next: {outcome: {approve: end_all, reject: end}}}\n"
+        "      - {id: poll, loop: {until: '${{ round.number > 999 }}', max: 1000, every: 250ms}}\n",
+    )
+    terminals.append(Terminal(tmp_path, "run", "poll.yaml"))
+    terminals[0].expect("leaves it open) ")
+    time.sleep(0.6)  # rounds go on meanwhile
+    terminals[0].answer("", "a\n")
+    terminals[0].answer("comment (Enter: none): ", "\n")
+    shown = terminals[0].end(0)
+
+    asked, _, after = shown.partition("leaves it open) a\n")
+    assert "comment (Enter: none): \n  both/poll@" in "".join(after)
+    assert asked.rstrip().endswith("approve, reject? (Enter")
+    assert "  both/ask" in after
+
+
+@pytest.mark.parametrize("end", ["it expires", "interrupted"])
+def test_a_question_goes_away_when_nobody_wants_the_answer_any_more(
+    tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal], end: str
+) -> None:
+    flowengine.write(
+        "short.yaml",
+        "flowengine: 1\nid: short\nsteps:\n"
+        "  - id: ask\n    approval: {title: Go?, expires: 3s}\n"
+        "    next: {outcome: {approve: end, reject: end, expired: end}}\n",
+    )
+    terminals.append(Terminal(tmp_path, "run", "short.yaml"))
+    terminals[0].expect("leaves it open) ")
+    if end == "interrupted":
+        os.write(terminals[0].master, b"\x03")
+
+    shown = terminals[0].end(130 if end == "interrupted" else 0)
+
+    assert ("succeeded in 3." in shown) == (end == "it expires")
+
+
 def test_what_a_crash_left_uncertain_is_asked_on_resume(
     tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
 ) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli import arguments as read
-from flowengine.cli.asking import KINDS
 from flowengine.cli.deciding import add_filters
-from flowengine.cli.inbox import rows
+from flowengine.cli.inbox import KINDS, rows
 from flowengine.cli.output import err, out, out_json
 from flowengine.cli.session import NoStore, Session
 
