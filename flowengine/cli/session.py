@@ -195,7 +195,8 @@ class Session:
     def _say_error(self, result: Result) -> None:
         error: Any = result.error
         if result.status == "cancelled":
-            err(f"  reason      {clean(error['message'])}")
+            if error["message"]:
+                err(f"  reason      {clean(error['message'])}")
             return
         place = f" at {error['step']}" if error.get("step") else ""
         err(f"{paint('error:', 'red')} {error['type']}{place}: {clean(error['message'])}")

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,6 +70,12 @@ class CommandLine:
             **options,
         )
 
+    def wait_until_running(self, process: subprocess.Popen[str]) -> None:
+        """Wait until a step runs in a process that was started."""
+        while not self("--json", "list", "--status", "running").json():
+            assert process.poll() is None
+            time.sleep(0.05)
+
 
 def steady(text: str) -> str:
     """Replace what differs from run to run: ids, times, spans."""
@@ -97,19 +102,6 @@ def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def flowengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], bool]], None]:
-    """Wait for a condition; for at most ten seconds."""
-
-    def wait(condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < end
-            time.sleep(0.01)
-
-    return wait
 
 
 HELLO = """\

@@ -260,8 +260,7 @@ def test_a_question_after_a_crash_is_answered_with_the_result(flowengine: Comman
         "outputs: {got: '${{ steps.pay.output }}'}\n",
     )
     process = flowengine.spawn("--json", "run", str(flow))
-    while not flowengine("--json", "list", "--status", "running").json():
-        assert process.poll() is None
+    flowengine.wait_until_running(process)
     process.kill()
     process.communicate()
 

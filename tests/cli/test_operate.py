@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -248,8 +247,7 @@ def test_an_execution_held_by_another_process_is_left_to_it(flowengine: CommandL
         "slow.yaml", "flowengine: 1\nid: slow\nsteps: [{id: a, run: sleep 60}]\n"
     )
     process = flowengine.spawn("run", str(flow))
-    while not flowengine("--json", "list", "--status", "running").json():
-        assert process.poll() is None
+    flowengine.wait_until_running(process)
     execution = flowengine.newest()
 
     held = flowengine("resume", execution, code=7)
@@ -260,15 +258,13 @@ def test_an_execution_held_by_another_process_is_left_to_it(flowengine: CommandL
     assert process.returncode == 6, err
 
 
-def test_interrupting_saves_and_says_how_to_go_on(
-    flowengine: CommandLine, until: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_interrupting_saves_and_says_how_to_go_on(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "slow.yaml",
         "flowengine: 1\nid: slow\nsteps: [{id: a, run: sleep 60, effect: idempotent}]\n",
     )
     process = flowengine.spawn("run", str(flow), start_new_session=True)
-    until(lambda: bool(flowengine("--json", "list", "--status", "running").json()))
+    flowengine.wait_until_running(process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
 
