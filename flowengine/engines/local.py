@@ -6,6 +6,7 @@ import asyncio
 import signal
 import threading
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import Run, Stop
+    from flowengine.kernel.events import Event
 
 POLL_SECONDS = 0.1
 """How often it looks whether another process has sent something."""
@@ -115,9 +117,9 @@ class Local(Driver):
     def start(self, execution: Execution, run: Run) -> None:
         """Begin an attempt in a task."""
         before = execution.work.get(run.unit)
-        execution.work[run.unit] = self._loop.create_task(
-            self._attempt_in_task(execution, run, before), name=f"{execution.id} {run.address}"
-        )
+        task = self._loop.create_task(self._attempt_in_task(execution, run, before))
+        execution.work[run.unit] = task
+        task.add_done_callback(partial(self._attempt_over, execution, run.unit))
 
     def stop(self, execution: Execution, stop: Stop) -> None:
         """Withdraw an attempt: its task is cancelled, and with it its processes."""
@@ -172,27 +174,32 @@ class Local(Driver):
             self._loop.call_soon(self._turns)
 
     async def _attempt_in_task(
-        self, execution: Execution, run: Run, before: asyncio.Task[None] | None
-    ) -> None:
-        """Run an attempt and let its result have happened; one that was withdrawn has none."""
-        event = None
+        self, execution: Execution, run: Run, before: asyncio.Task[Event | None] | None
+    ) -> Event | None:
+        """Run an attempt and return what came of it; of one that was withdrawn nothing does."""
         try:
             if before is not None:  # the attempt before this one is still being ended
                 await asyncio.wait([before])
             value = await execution.program.runner.attempt(execution.context, run)
-            event = succeeded(run, value, self.host.clock.now())
         except AttemptFailed as failure:
-            event = failed(run, failure, self.host.clock.now())
+            return failed(run, failure, self.host.clock.now())
         except asyncio.CancelledError:
-            pass
-        except Exception as error:
-            self.halt(execution, error)
-        finally:
-            if execution.work.get(run.unit) is asyncio.current_task():
-                del execution.work[run.unit]
+            return None
+        return succeeded(run, value, self.host.clock.now())
+
+    def _attempt_over(
+        self, execution: Execution, unit: int, task: asyncio.Task[Event | None]
+    ) -> None:
+        """Let what came of an attempt have happened."""
+        if execution.work.get(unit) is task:
+            del execution.work[unit]
+        error = None if task.cancelled() else task.exception()
+        event = None if task.cancelled() or error else task.result()
         if self.executions.get(execution.id) is not execution:
             return
-        if event is None:
+        if isinstance(error, Exception):  # of the engine or the store, not of the step
+            self.halt(execution, error)
+        elif event is None:
             self.look(execution)
         else:
             self.post(execution, event)

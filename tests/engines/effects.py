@@ -93,3 +93,14 @@ async def interrupt(name: str) -> None:
 
     os.kill(os.getpid(), signal.Signals[name])
     await asyncio.sleep(60)
+
+
+@quick
+def break_at_once() -> int:
+    raise StepError("broken")
+
+
+async def cancel_itself() -> int:
+    import asyncio
+
+    raise asyncio.CancelledError

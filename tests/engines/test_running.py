@@ -145,6 +145,27 @@ steps:
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 
+def test_attempt_that_is_withdrawn_before_it_began_holds_nothing_up(
+    engine: Engine, tmp_path: Path
+) -> None:
+    text = """
+steps:
+  - id: both
+    parallel:
+      - {id: nap, python: "effects:nap", effect: idempotent, with: {seconds: 60}}
+      - {id: broken, python: "effects:break_at_once", effect: pure}
+"""
+    result = engine.run(world.make(tmp_path, text))
+    assert (result.status, world.effects(tmp_path)) == ("failed", [])
+
+
+def test_step_that_cancels_itself_has_failed(engine: Engine, tmp_path: Path) -> None:
+    text = "steps:\n  - {id: odd, python: effects:cancel_itself, effect: idempotent}\n"
+    result = engine.run(world.make(tmp_path, text))
+    assert result.error is not None
+    assert result.error["message"] == "CancelledError"
+
+
 def test_async_calls_run_many_at_once_in_shared_commits(tmp_path: Path) -> None:
     store = CountingStore()
     file = world.make(tmp_path, flows.CHAIN)
