@@ -53,12 +53,14 @@ def _ended(state: State, id: str) -> Reason:
     reason: Reason = {"address": "", "what": f"it has {state['status']}"}
     if state["status"] == "succeeded":
         return {**reason, "wakes": "nothing: it is done"}
+    message = "" if error is None else error["message"]
+    if state["status"] == "cancelled":
+        return {"address": "", "what": f"it was cancelled: {message}", "wakes": "nothing"}
     if error is not None:
         reason["address"] = error.get("step", "")
-        reason["what"] += f" with {error['type']}: {error['message']}"
-    if state["status"] == "failed":
-        reason["wakes"] = "an operator who tries it again"
-        reason["command"] = f"flowengine retry {id}"
+        reason["what"] += f" with {error['type']}: {message}"
+    reason["wakes"] = "an operator who tries it again"
+    reason["command"] = f"flowengine retry {id}"
     return reason
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, NotFound
+from flowengine.journal.memory import MemoryStore
+from flowengine.journal.store import Append
+from flowengine.kernel.ids import wait_id
 from flowengine.kernel.times import parse_time
 from tests.engines import child, world
 
@@ -138,3 +142,42 @@ def decide_at_expiry(folder: Path, id: str, number: int) -> bool:
             return engine.approve(wait["id"]).first
         except Conflict:
             return False
+
+
+class LateStore(MemoryStore):
+    """A store in which somebody decides in the very moment before an expiry is committed."""
+
+    decided = 0
+
+    def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
+        for append in appends:
+            for closed in append.closed:
+                if closed.how == "expired" and not self.decided:
+                    self.decided += 1
+                    with Engine(self, user="user:late") as other:
+                        wait = wait_id(append.execution, closed.number)
+                        other.approve(wait, resume=False)
+        return super().commit(appends)
+
+    def close(self) -> None:
+        """Stay open: several engines use it."""
+
+
+def test_decision_recorded_just_before_an_expiry_is_committed_wins_and_loses_no_result(
+    tmp_path: Path,
+) -> None:
+    text = """
+steps:
+  - id: both
+    parallel:
+      - id: sign
+        approval: {title: Sure?, expires: 40ms}
+      - {id: nap, python: "effects:nap", effect: once, with: {seconds: 0.04}}
+outputs: {by: "${{ steps.both.output.sign.by }}", nap: "${{ steps.both.output.nap }}"}
+"""
+    store = LateStore()
+    with Engine(store) as engine:
+        result = engine.run(world.make(tmp_path, text))
+    assert store.decided == 1
+    assert result.outputs == {"by": "user:late", "nap": "rested"}
+    assert len(world.effects(tmp_path)) == 1
