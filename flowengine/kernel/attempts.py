@@ -58,7 +58,7 @@ def begin_round(m: Machine, unit: Unit) -> None:
             again = holds(Names(m, act, unit, unit.get("seen"), seen), spec["before"])
             unit["round"] -= 1
             if not again:
-                m.agenda.append(("unit_ended", unit["id"], last))
+                m.agenda.append(("unit_ended", unit["id"], of_loop(node, unit, last)))
                 return
         require(
             unit["round"] < unit["max"],
@@ -72,6 +72,12 @@ def begin_round(m: Machine, unit: Unit) -> None:
     unit["round"] += 1
     unit["tries"] = 0
     attempt(m, unit)
+
+
+def of_loop(node: Node, unit: Unit, last: Plain) -> Plain:
+    """Return what a loop gives: the output of its last round, or with `keep` those of all."""
+    assert node.loop is not None
+    return unit.get("outputs", []) if node.loop.get("keep") else last
 
 
 def attempt(m: Machine, unit: Unit) -> None:

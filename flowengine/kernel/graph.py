@@ -96,6 +96,7 @@ class LoopSpec(TypedDict, total=False):
     backoff: float
     max_delay: str
     keep: bool
+    """Gives the outputs of all rounds as a list."""
 
 
 class LockSpec(TypedDict, total=False):

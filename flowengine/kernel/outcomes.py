@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from flowengine.kernel import handlers, pasts, tokens, undoing, variables
 from flowengine.kernel.activations import unpark
-from flowengine.kernel.attempts import pause_before_round, retried
+from flowengine.kernel.attempts import of_loop, pause_before_round, retried
 from flowengine.kernel.closing import close_unit, hand_over, stop_attempt
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import EvaluationError, Plain
@@ -97,6 +97,8 @@ def _round_ended(
     """Test `until` after a round; the next one begins after its pause."""
     assert node.loop is not None
     unit["last"] = output
+    if node.loop.get("keep"):
+        unit.setdefault("outputs", []).append(output)
     if past is not None and "before" in node.loop:
         pasts.drop(m.state, unit.get("seen", 0))
         unit["seen"] = pasts.share(m.state, past)
@@ -109,7 +111,7 @@ def _round_ended(
             unit_failed(m, unit, as_error(failure, m.address(unit)))
             return
         if done:
-            unit_ended(m, unit, output, outcome)
+            unit_ended(m, unit, of_loop(node, unit, output), outcome)
             return
     pause_before_round(m, unit)
 

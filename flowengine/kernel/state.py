@@ -155,6 +155,8 @@ class Unit(TypedDict, total=False):
     round: int
     last: Plain
     """Output of the round before."""
+    outputs: list[Plain]
+    """Under `loop.keep`: those of all rounds so far."""
     seen: int
     """Past of the tokens of the round before, which the `while` of a group sees."""
     max: int

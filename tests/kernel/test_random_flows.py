@@ -65,6 +65,8 @@ class Drawn:
         elif draw() < 0.1:
             test = self.random.choice(["until", "before"])
             keys["loop"] = {test: x(self.condition()), "max": v(self.random.randint(1, 3))}
+            if draw() < 0.5:
+                keys["loop"]["keep"] = True
         if draw() < 0.15:
             keys["retry"] = {"attempts": 2}
         if draw() < 0.1:

@@ -216,6 +216,24 @@ class TestLoop:
         assert play(flow, {"a": given}).started == ["a@1", "a@2", "a@3"]
 
     @pytest.mark.parametrize("kind", ["until", "before"])
+    @pytest.mark.parametrize("rounds", [0, 1, 3])
+    def test_keep_gives_the_outputs_of_all_rounds(self, kind: str, rounds: int) -> None:
+        """Of `while` none, if it does not hold at first; `output` in the condition is the last."""
+        test = {
+            "until": lambda n: n["output"] >= rounds,
+            "before": lambda n: (n["output"] or 0) < rounds,
+        }
+        flow = graph(
+            step("a", loop={kind: x(test[kind]), "max": v(5), "keep": True},
+                 input=v(x(lambda n: n["round"]["number"]))),
+            outputs={"a": v(output_of("a"))},
+        )  # fmt: skip
+
+        least = 1 if kind == "until" else 0
+        expected = list(range(1, max(rounds, least) + 1))
+        assert play(flow, {"a": given}).state["outputs"] == {"a": expected}
+
+    @pytest.mark.parametrize("kind", ["until", "before"])
     def test_limit_carries_the_last_round(self, kind: str) -> None:
         flow = graph(
             step("a", loop={kind: x(lambda _n: kind == "before"), "max": v(2)},

@@ -100,7 +100,9 @@ class Steps:
             spec["set"] = spec_set
         self._loop_end(info, after)
         self._compensate(info, after)
-        whole = list_of(result) if over else result
+        kept = model.loop is not None and model.loop.keep is not None
+        once = list_of(result) if kept else result
+        whole = list_of(once) if over else once
         self.scopes.outputs[info.number] = whole
         leaving = outer.having({"output": whole, "outcome": TEXT})
         for entry, condition in self.edges.conditions.get(info.number, ()):
@@ -193,6 +195,8 @@ class Steps:
         if given is None:
             return view
         spec = LoopSpec(max=self._of(given.max, (*given.loc, "max"), view, INTEGER))
+        if given.keep is not None:
+            spec["keep"] = True
         round_ = self.scopes.round(view)
         if given.every is not None:
             spec["every"] = self._of(given.every.delay, (*given.every.loc, "delay"), round_, TEXT)

@@ -74,7 +74,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Handler", "emit"): EMITTING,
     ("Map", "more"): NotYet("adding items to a running map"),
     ("Map", "join"): NotYet("'join: none' of a map", _is_none, {"not": _NONE}),
-    ("Loop", "keep"): NotYet("keeping the outputs of all rounds"),
     ("Wait", "when"): STATE_WAITS,
     ("Alternative", "when"): STATE_WAITS,
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
