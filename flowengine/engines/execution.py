@@ -6,6 +6,7 @@ collected into one `Append`; the commands that follow wait here until that is on
 
 from __future__ import annotations
 
+import gc
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 SMALLEST_TAIL = 32_768
 """Bytes of events that no snapshot is taken for: replaying them takes a few milliseconds."""
+BYTES_PER_ID = 64
+"""What a number that the kernel gave out counts for: one event may begin ten thousand items, and
+replaying it takes as long as reading as many events."""
 
 
 class Told(NamedTuple):
@@ -74,6 +78,7 @@ class Execution:
         "_events",
         "_head",
         "_heap",
+        "_ids",
         "_left",
         "_messages",
         "_new",
@@ -126,6 +131,7 @@ class Execution:
         self._new: NewExecution | None = None
         self._head: tuple[str, int | None] = ("", None)
         self._tail = 0
+        self._ids = 0
         self._snapshot = 0
         self._rewritten = False
 
@@ -154,8 +160,9 @@ class Execution:
         self._snapshot = self._tail = 0
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
-            self.state = unpack_snapshot(packed)
+            self.state = _unpacked(packed)
             self._snapshot = len(packed)
+        self._ids = self.state["last"]
         graph = self.program.graph
         for entry in loaded.tail:
             advance(graph, self.state, unpack(entry.payload))
@@ -241,9 +248,10 @@ class Execution:
         """
         state = self.state
         snapshot = None
-        if self._rewritten or self._tail > max(SMALLEST_TAIL, 2 * self._snapshot):
+        tail = self._tail + BYTES_PER_ID * (state["last"] - self._ids)
+        if self._rewritten or tail > max(SMALLEST_TAIL, 2 * self._snapshot):
             packed = pack_snapshot(state)
-            self._snapshot, self._tail = len(packed), 0
+            self._snapshot, self._tail, self._ids = len(packed), 0, state["last"]
             snapshot = (self.seq + len(self._events), packed)
         append = Append(
             self.id,
@@ -362,6 +370,18 @@ class Execution:
             None if outputs is None else pack(outputs),
             None if error is None else pack(error),
         )
+
+
+def _unpacked(snapshot: bytes) -> State:
+    """Return the state of a snapshot, without looking for garbage: none of it can be any."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        state: State = unpack_snapshot(snapshot)
+    finally:
+        if collects:
+            gc.enable()
+    return state
 
 
 def _not_storable(event: Event, error: InputError) -> Event:

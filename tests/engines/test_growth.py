@@ -68,3 +68,15 @@ def test_short_execution_takes_no_snapshot(tmp_path: Path) -> None:
     with Engine(store) as engine:
         engine.run(world.make(tmp_path, GROWING), {"rounds": 10})
     assert store.snapshots == 0
+
+
+def test_many_waits_opened_by_one_event_are_loaded_from_a_snapshot(tmp_path: Path) -> None:
+    store = WeighingStore()
+    with Engine(store) as engine:
+        text = "steps:\n  - {id: each, map: 500, approval: Sure?}\n"
+        waits = engine.run(world.make(tmp_path, text), id="it").waits
+        for wait in waits[:20]:
+            engine.approve(wait["id"])
+    loaded = store.load("it")
+    assert loaded.snapshot is not None
+    assert store.snapshots < 2 * len(loaded.snapshot[1])
