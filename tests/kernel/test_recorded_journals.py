@@ -62,8 +62,10 @@ def record(path: Path, seed: int) -> dict[str, Any]:
             played.decide(wait["address"], played.random.choice(wait["choices"])["id"])
         elif not played.step() and not asked:
             break
-    events = json.loads(json.dumps(played.journal))
-    return {"flow": json.loads(json.dumps(flow)), "events": events}
+    kept = json.loads(json.dumps({"flow": flow, "events": played.journal}))
+    for step in kept["flow"]["steps"]:
+        step.pop("task", None)  # the kernel does not look at it, and it names folders of a machine
+    return kept  # type: ignore[no-any-return]
 
 
 def journals() -> list[Path]:
