@@ -261,6 +261,9 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
     m.state["units"][unit["id"]] = unit
     act["units"][unit["id"]] = True
     act["busy"] += 1
+    owner = m.scope_of(act)["unit"]
+    if owner:
+        unpark(m, m.state["units"][owner])
     if m.graph.node(act["step"]).loop is None:
         m.agenda.append(("attempt", unit["id"]))
     else:
@@ -280,6 +283,17 @@ def park(m: Machine, unit: Unit) -> None:
             return
         unit = m.state["units"][scope["unit"]]
         act = m.act_of(unit)
+
+
+def rest(m: Machine, scope: Scope) -> None:
+    """Give back the place of the item around a scope in which nothing works any more.
+
+    Args:
+        m: The advance at work.
+        scope: A scope in which a token has moved; those that are left wait, or are held at joins.
+    """
+    if scope["mapped"] and not _awake(m, scope):
+        park(m, m.state["units"][scope["unit"]])
 
 
 def _awake(m: Machine, scope: Scope) -> bool:

@@ -18,6 +18,7 @@ from flowengine.kernel.waits import close_wait
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Arrival, Cut, Scope, Unit
+from flowengine.kernel.variables import make_fitting
 
 
 def close_activation(m: Machine, act: Activation, status: str = "cancelled") -> None:
@@ -37,9 +38,14 @@ def close_activation(m: Machine, act: Activation, status: str = "cancelled") -> 
 
 
 def close_units(m: Machine, act: Activation) -> None:
-    """Withdraw all units of an activation, and its deadline."""
+    """Withdraw all units of an activation, and its deadline.
+
+    What items of a map have written that succeeded before stays.
+    """
     for number in list(act["units"]):
         close_unit(m, m.state["units"][number])
+    if act.get("writes"):
+        make_fitting(m, act)
     if "deadline" in act:
         m.clear_timer(act["deadline"])
         del act["deadline"]
@@ -53,6 +59,8 @@ def close_unit(m: Machine, unit: Unit) -> None:
     act = m.act_of(unit)
     if act["units"].pop(unit["id"], False):
         act["busy"] -= 1
+    if unit["item"] >= 0:
+        act["results"][unit["item"]] = ["cancelled", None, None]
     pasts.drop(m.state, unit.get("seen", 0))
     del m.state["units"][unit["id"]]
 

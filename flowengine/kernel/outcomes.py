@@ -149,11 +149,15 @@ def _go_early(m: Machine, act: Activation) -> None:
         _cancel_items(m, act)
         m.agenda.append(("map_over", act["id"]))
         return
-    _make_writes(m, act)
     output = [None if r is None else r[1] for r in act["results"]]
-    targets = _record_and_choose(m, act, "succeeded", "ok", output)
-    if targets is None:
+    try:
+        variables.make_writes(m, act)
+        targets = _choose(m, act, "ok", output)
+    except (StepFailure, EvaluationError) as failure:
+        _cancel_items(m, act)
+        activation_failed(m, act, as_error(failure, m.step_address(act)))
         return
+    _remember(m, act, "succeeded", "ok", output)
     scope = m.scope_of(act)
     for number, target in enumerate(targets):
         line = [*act["line"], number] if len(targets) > 1 else act["line"]
@@ -169,18 +173,9 @@ def _cancel_items(m: Machine, act: Activation) -> None:
     """Withdraw the items that still run; those not begun never will."""
     for number in list(act["units"]):
         unit = m.state["units"][number]
-        act["results"][unit["item"]] = ["cancelled", None, None]
         m.note(act, "cancelled", unit=unit)
         close_unit(m, unit)
     act["next"] = len(act["over"])
-
-
-def _make_writes(m: Machine, act: Activation) -> None:
-    """Make the state writes that items have left, in the order of the items."""
-    for item in sorted(act["writes"]):
-        for key, value in act["writes"][item]:
-            variables.reduce(m, key, value, act["id"])
-    act["writes"] = {}
 
 
 def map_over(m: Machine, act: Activation) -> None:
@@ -191,12 +186,13 @@ def map_over(m: Machine, act: Activation) -> None:
         act: The map's activation.
     """
     if act.get("gone"):
+        variables.make_fitting(m, act)
         hand_over(m.scope_of(act), act)
         tokens.forget(m, act)
         pasts.drop(m.state, act["past"])
         return
     try:
-        _make_writes(m, act)
+        variables.make_writes(m, act)
     except StepFailure as failure:
         activation_failed(m, act, as_error(failure, m.step_address(act)))
         return
@@ -302,30 +298,30 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
     if "undo" in act:
         undoing.compensated(m, act, None)
         return
-    targets = _record_and_choose(m, act, status, outcome, output)
-    if targets is None:
+    try:
+        targets = _choose(m, act, outcome, output)
+    except (StepFailure, EvaluationError) as failure:
+        activation_failed(m, act, as_error(failure, m.step_address(act)))
         return
+    _remember(m, act, status, outcome, output)
     m.note(act, status, outcome=outcome, output=output)
     hand_over(m.scope_of(act), act)
     tokens.leave(m, act, targets, output)
 
 
-def _record_and_choose(
-    m: Machine, act: Activation, status: str, outcome: str, output: Plain
-) -> list[int] | None:
-    """Choose where the token goes, and put the step into its past; None if that fails."""
-    node = m.node(act)
+def _choose(m: Machine, act: Activation, outcome: str, output: Plain) -> list[int]:
+    """Return where the token goes; the step is over, and so is its deadline."""
     if "deadline" in act:
         m.clear_timer(act.pop("deadline"))
-    try:
-        names = Names(m, act, extra={"output": output, "outcome": outcome})
-        targets = tokens.choose(node, names, outcome)
-    except (StepFailure, EvaluationError) as failure:
-        activation_failed(m, act, as_error(failure, m.step_address(act)))
-        return None
+    names = Names(m, act, extra={"output": output, "outcome": outcome})
+    return tokens.choose(m.node(act), names, outcome)
+
+
+def _remember(m: Machine, act: Activation, status: str, outcome: str, output: Plain) -> None:
+    """Put the step into the past of its token, if some expression names it."""
+    node = m.node(act)
     if node.named:
         record(m, act, node, status, outcome, output, None)
-    return targets
 
 
 def activation_failed(m: Machine, act: Activation, error: ErrorData) -> None:

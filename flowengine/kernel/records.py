@@ -32,7 +32,7 @@ def record(
         "error": error,
         "rounds": act.get("rounds", 0),
         "attempts": act.get("attempts", 0),
-        "items": _items(act) if "over" in act else None,
+        "items": _items(m, act) if "over" in act else None,
         "agent": None,
         "started_at": format_time(act["at"]),
         "ended_at": format_time(m.now),
@@ -41,12 +41,13 @@ def record(
     act["past"] = pasts.remember(m.state, act["past"], act["step"], kept)
 
 
-def _items(act: Activation) -> list[Plain]:
+def _items(m: Machine, act: Activation) -> list[Plain]:
     """Return `steps.x.items`: how each item ended; those still running say so for good."""
+    at_work = {m.state["units"][number]["item"] for number in act["units"]}
     rows = []
     for index, key in enumerate(act["keys"]):
         status, output, error = act["results"][index] or [
-            "running" if index < act["next"] else "none", None, None,
+            "running" if index in at_work else "none", None, None,
         ]  # fmt: skip
         rows.append(
             {"key": key, "index": index, "status": status, "output": output, "error": error}

@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 
 
 def routes(node: Node, outcome: str) -> bool:
-    """Return whether a step's `next` takes an outcome that otherwise would raise."""
+    """Return whether a step's `next` takes an outcome that otherwise would raise.
+
+    The outcomes of a map's items stay inside; its `next` is about the map.
+    """
     split = node.split
     if split is None or split["kind"] != "outcome":
+        return False
+    if node.map is not None and not node.map.get("each"):
         return False
     return outcome in split["outcomes"] or "otherwise" in split
 

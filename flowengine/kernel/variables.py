@@ -9,6 +9,7 @@ its token, under a negative number; a token may replace what lies behind it, and
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts
@@ -84,6 +85,36 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
         if reducer == "replace":
             act["past"] = pasts.remember(m.state, act["past"], mark(m, key), {"writer": act["id"]})
     return later
+
+
+def make_writes(m: Machine, act: Activation) -> None:
+    """Make the writes that items of a map have left, in the order of the items.
+
+    Args:
+        m: The advance at work.
+        act: The map's activation.
+
+    Raises:
+        StepFailure: A value does not fit.
+    """
+    left, act["writes"] = act["writes"], {}
+    for item in sorted(left):
+        for key, value in left[item]:
+            reduce(m, key, value, act["id"])
+
+
+def make_fitting(m: Machine, act: Activation) -> None:
+    """Make the writes that items have left to a map that is over anyway; what does not fit is lost.
+
+    Args:
+        m: The advance at work.
+        act: The map's activation.
+    """
+    left, act["writes"] = act["writes"], {}
+    for item in sorted(left):
+        for key, value in left[item]:
+            with suppress(StepFailure):
+                reduce(m, key, value, act["id"])
 
 
 def mark(m: Machine, key: str) -> int:

@@ -1,0 +1,354 @@
+"""A stage for flows given as text: played in the kernel under many orders, and run by the engine.
+
+The engine runs on a clock that jumps: where a loop would sleep, time passes at once. What the steps
+`python: "tools:act"` do is a script of the test; without one they return their argument.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import selectors
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from flowengine import Decision, Engine, Flow, Result, Sent, StepContext, StepError, load
+from flowengine.engines import threads
+from flowengine.engines.programs import reducer, why_not
+from flowengine.flow.compile import Compiled, compile_text
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.kernel import Graph
+from flowengine.kernel.commands import Run
+from flowengine.python_modules import import_function
+from flowengine.testing.simulator import Fails, Simulator, unpacked
+
+T = TypeVar("T")
+START = 1_700_000_000_000
+"""When the clock begins (ms)."""
+
+TOOLS = '''
+"""The tools of a test; what they do is its script."""
+
+from typing import Any
+
+from flowengine import StepContext
+
+world: Any = None
+
+
+def use(one: Any) -> None:
+    global world
+    world = one
+
+
+async def act(context: StepContext, value: Any = None) -> Any:
+    return await world.act(context, value)
+
+
+async def count(context: StepContext, value: int) -> int:
+    return await world.act(context, value)
+
+
+async def label(context: StepContext, value: str) -> str:
+    return await world.act(context, value)
+
+
+def longer(old: str, new: str) -> str:
+    return max(old, new, key=len)
+'''
+
+
+class Call(NamedTuple):
+    """One attempt of a step, as a script sees it."""
+
+    address: str
+    attempt: int
+    value: Any
+
+    @property
+    def step(self) -> str:
+        """Id of the step."""
+        return self.address.split("/")[-1].split("[")[0].split("@")[0].split("#")[0]
+
+
+Text = str | dict[str, Any]
+"""What stands in a flow file below its head: as YAML, or as data."""
+Script = Mapping[str, Any]
+"""Step, or its address → what it gives: a value, a `Fails`, or a function of the `Call`."""
+
+
+def perform(script: Script, call: Call) -> Any:
+    """Return what a script says that a call gives; raise `Fails` where it fails."""
+    found = script.get(call.address, script.get(call.step, call.value))
+    if isinstance(found, Exception):
+        raise found
+    return found(call) if callable(found) else found
+
+
+class Outcome(NamedTuple):
+    """How an execution stands, with all that must not depend on the order of things."""
+
+    status: str
+    outputs: Any
+    error: dict[str, Any] | None
+
+    @property
+    def error_type(self) -> str | None:
+        """Type of the error, if it failed."""
+        return None if self.error is None else self.error["type"]
+
+
+def outcome_of(status: str, outputs: Any, error: Any) -> Outcome:
+    """Return an outcome, with of the error what tells a user what went wrong."""
+    told = None
+    if error is not None:
+        told = {key: error.get(key) for key in ("type", "message", "data", "step")}
+    return Outcome(status, outputs, told)
+
+
+class World:
+    """What the steps of one engine do.
+
+    Attributes:
+        script: What they give.
+        order: Addresses that end in this order, each when those before it have ended.
+        held: Addresses that never end by themselves.
+        started: Addresses in the order of their start.
+        ended: Addresses in the order of their end.
+        withdrawn: Addresses of attempts that were cancelled.
+        busy: How many run now.
+        most: How many ran at once.
+    """
+
+    def __init__(self) -> None:
+        self.script: Script = {}
+        self.order: list[str] = []
+        self.held: set[str] = set()
+        self.started: list[str] = []
+        self.ended: list[str] = []
+        self.withdrawn: list[str] = []
+        self.busy = self.most = 0
+        self._moved = asyncio.Condition()
+
+    async def act(self, context: StepContext, value: Any) -> Any:
+        """Do what the script says, when it is its turn."""
+        address = context.address
+        self.started.append(address)
+        self.busy += 1
+        self.most = max(self.most, self.busy)
+        try:
+            await asyncio.sleep(0.001)  # all that starts now has started then
+            async with self._moved:
+                await self._moved.wait_for(lambda: self._may_end(address))
+                self.ended.append(address)
+                self._moved.notify_all()
+            return perform(self.script, Call(address, context.attempt, value))
+        except asyncio.CancelledError:
+            self.withdrawn.append(address)
+            raise
+        except Fails as failure:
+            told = failure.error
+            raise StepError(
+                told["message"],
+                type=told["type"],
+                retryable=told.get("retryable"),
+                data=told.get("data"),
+            ) from None
+        finally:
+            self.busy -= 1
+
+    def _may_end(self, address: str) -> bool:
+        if address in self.held:
+            return False
+        before = self.order[: self.order.index(address)] if address in self.order else []
+        return set(before) <= set(self.ended)
+
+
+class Clock(selectors.DefaultSelector):
+    """Time, for an event loop and an engine: it jumps to when the loop would wake."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0  # since the start: small, so that adding to it loses nothing
+        self.threads = 0
+
+    def now(self) -> int:
+        """Return the time in milliseconds since 1970."""
+        return START + round(self.seconds * 1000)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready; if nothing is, let time pass instead of waiting."""
+        if self.threads:
+            return super().select(timeout)
+        ready = super().select(0)
+        if not ready:
+            assert timeout is not None, "nothing will ever happen"
+            self.seconds += timeout
+        return ready
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop on a clock that jumps."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._test_clock = clock
+
+    def time(self) -> float:
+        """Return the time in seconds."""
+        return self._test_clock.seconds
+
+
+class Stage:
+    """Plays flows; see the module.
+
+    Args:
+        folder: An empty folder, for flow files and tools.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "tools.py").write_text(TOOLS)
+        self.clock = Clock()
+        self.loop = Loop(self.clock)
+        self.world = World()
+        import_function("tools:use", str(folder))(self.world)
+        self.engine = Engine(None, clock=self.clock, workdir=folder, ttl=1e6, user="user:ben")
+        self._on_thread = threads.on_thread
+        threads.on_thread = self._counted
+
+    def close(self) -> None:
+        """Stop what still runs."""
+        self.do(self.engine.__aexit__())
+        self.loop.close()
+        threads.on_thread = self._on_thread
+
+    async def _counted(self, function: Callable[[], T]) -> T:
+        """Let no time pass while a thread is at work."""
+        self.clock.threads += 1
+        try:
+            return await self._on_thread(function)
+        finally:
+            self.clock.threads -= 1
+
+    # Compiling
+
+    def compile(self, text: Text) -> Compiled:
+        """Check and compile a flow."""
+        return compile_text(_file(text), folder=self.folder)
+
+    def flow(self, text: Text) -> Flow:
+        """Load a flow the way a user does."""
+        file = self.folder / "flow.yaml"
+        file.write_text(_file(text))
+        return load(file)
+
+    def warnings(self, text: Text) -> list[str]:
+        """Return the codes of the warnings of a flow."""
+        return [one.code for one in self.compile(text).diagnostics]
+
+    # In the kernel
+
+    def simulator(
+        self,
+        text: Text | Compiled,
+        script: Script | None = None,
+        *,
+        seed: int = 0,
+        order: str = "random",
+    ) -> Simulator:
+        """Return an execution under simulation that has not begun."""
+        flow = (text if isinstance(text, Compiled) else self.compile(text)).flow
+        evaluator = CelEvaluator(flow["expressions"], "flow")
+        by_step = {step["id"]: _scripted(script or {}) for step in flow["steps"]}
+        graph = Graph(flow, evaluator, why_not, reducer)
+        return Simulator(graph, by_step, seed=seed, order=order)
+
+    def simulate(
+        self,
+        text: Text | Compiled,
+        script: Script | None = None,
+        inputs: dict[str, Any] | None = None,
+        *,
+        seed: int = 0,
+        order: str = "random",
+    ) -> Simulator:
+        """Play an execution until nothing happens by itself; its journal gives the same state."""
+        simulator = self.simulator(text, script, seed=seed, order=order)
+        simulator.start(inputs or {}).run()
+        assert unpacked(simulator.replayed()) == unpacked(simulator.state)
+        return simulator
+
+    # In the engine
+
+    def do(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
+        """Run a call of the engine on the loop whose time jumps."""
+        return self.loop.run_until_complete(work)
+
+    def run(
+        self, text: Text | Flow, inputs: dict[str, Any] | None = None, id: str | None = None
+    ) -> Result:
+        """Run a flow until it ends or only waits."""
+        flow = text if isinstance(text, Flow) else self.flow(text)
+        return self.do(self.engine.run_async(flow, inputs, id=id))
+
+    def later(self, execution: str, seconds: float) -> Result:
+        """Go on with an execution some time later."""
+        self.clock.seconds += seconds
+        return self.do(self.engine.resume_async(execution))
+
+    def decide(self, address: str, choice: str, **answer: Any) -> Decision:
+        """Decide on the open approval at an address."""
+        [wait] = [w for w in self.engine.waits().items if w["address"] == address]
+        return self.do(self.engine.decide_async(wait["id"], choice, **answer))
+
+    def signal(self, name: str, data: Any = None, **to: Any) -> Sent:
+        """Send a signal."""
+        return self.do(self.engine.signal_async(name, data, **to))
+
+    def history(self, execution: str) -> list[tuple[str, str, str | None]]:
+        """Return (address, status, outcome) of each activation, in order of beginning."""
+        steps = self.engine.show(execution)["steps"]
+        return [(step["address"], step["status"], step["outcome"]) for step in steps]
+
+    # Both
+
+    def play(
+        self,
+        text: Text,
+        script: Script | None = None,
+        inputs: dict[str, Any] | None = None,
+        *,
+        seeds: int = 12,
+    ) -> Outcome:
+        """Play a flow under many orders and run it in the engine: all must end the same."""
+        compiled = self.compile(text)
+        self.world.script = script or {}
+        result = self.run(text, inputs)
+        found = outcome_of(result.status, result.outputs, result.error)
+        given = self.engine.show(result.execution)["inputs"]
+        for seed in range(seeds):
+            state = self.simulate(compiled, script, given, seed=seed).state
+            other = outcome_of(state["status"], state["outputs"], state["error"])
+            assert other == found, f"seed {seed}"
+        return found
+
+
+def _file(text: Text) -> str:
+    if isinstance(text, str):
+        return f"flowengine: 1\nid: flow\n{text}"
+    return json.dumps({"flowengine": 1, "id": "flow", **text})
+
+
+def _scripted(script: Script) -> Callable[[Run], Any]:
+    def give(run: Run) -> Any:
+        value = run.input.get("args", {}).get("value")
+        return perform(script, Call(run.address, run.attempt, value))
+
+    return give
+
+
+def statuses(simulator: Simulator) -> dict[str, str]:
+    """Return address → how its activation stands."""
+    return {seen.address: seen.status for seen in simulator.observations}
