@@ -6,9 +6,9 @@ Order of work, the same for every event:
 2. *Agenda*: one first-in-first-out list, worked off until it is empty. A step's own work (`output`,
    `set`, `next`) is done in one entry; what it sets off stands behind what was set off before.
 3. *Quiet work*, when the agenda is empty, one piece at a time, each followed by the agenda again:
-   waits whose condition on state holds now; then the scopes in which a token has moved, innermost
-   first: joins that nobody else can reach, the end of a scope without a token; then stuck joins;
-   then places of maps that items gave back when they began to wait.
+   what watches state that has changed, by age; then the scopes in which a token has moved,
+   innermost first: joins that nobody else can reach, the end of a scope without a token; then stuck
+   joins; then places of maps that items gave back when they began to wait.
 4. *End of the event*: the status follows from what is open.
 
 The agenda is empty between events, so it is no part of the state.
@@ -34,6 +34,7 @@ from flowengine.kernel import (
     scopes,
     undoing,
     waits,
+    watching,
 )
 from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
 from flowengine.kernel.errors import StepFailure, as_error
@@ -476,10 +477,10 @@ def _work(m: Machine) -> None:
 
 def _quiet(m: Machine) -> bool:
     """Do one piece of quiet work; whether there was any."""
-    if m.changed and m.state["watching"]:
-        if waits.look_at_state(m):
+    while number := watching.next_watcher(m):
+        wait = m.state["waits"].get(number)
+        if wait is not None and waits.look_at_state(m, wait):
             return True
-        m.changed.clear()
     while m.moved:
         number = -heappop(m.moved)
         m.marked.discard(number)
@@ -489,6 +490,7 @@ def _quiet(m: Machine) -> bool:
                 return True
             if scope["joins"]:
                 m.calm[number] = True
+            activations.rest(m, scope)
     for number in sorted(m.calm, reverse=True):
         del m.calm[number]
         scope = m.state["scopes"].get(number)

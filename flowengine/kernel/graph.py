@@ -162,6 +162,8 @@ class AlternativeSpec(TypedDict, total=False):
     count: Value
     transient: bool
     when: Condition
+    watches: list[str]
+    """State keys that `when` names; absent: it may be any."""
 
 
 class WaitSpec(TypedDict, total=False):

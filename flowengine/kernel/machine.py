@@ -28,12 +28,15 @@ class Machine:
         moved: Heap of the scopes in which a token has moved, innermost (negated) first.
         marked: The scopes that are on the heap.
         calm: Scopes looked at since, in which only a stuck join may still have to act.
-        changed: State keys written since the event began.
+        changed: State keys written since it was last looked who watches them.
+        watchers: Heap of those that are to be looked at because of that, the oldest first.
+        awake: Those that are on that heap.
         places: Map activations in which an item has given back its place.
     """
 
     __slots__ = (
         "agenda",
+        "awake",
         "calm",
         "changed",
         "commands",
@@ -44,6 +47,7 @@ class Machine:
         "observe",
         "places",
         "state",
+        "watchers",
     )  # fmt: skip
 
     def __init__(self, graph: Graph, state: State, observe: list[Observation] | None) -> None:
@@ -57,6 +61,8 @@ class Machine:
         self.marked: set[int] = set()
         self.calm: dict[int, bool] = {}
         self.changed: set[str] = set()
+        self.watchers: list[int] = []
+        self.awake: set[int] = set()
         self.places: dict[int, bool] = {}
 
     def new_id(self) -> int:

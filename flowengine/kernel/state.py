@@ -288,8 +288,8 @@ class State(TypedDict, total=False):
     """See `pasts`."""
     listening: dict[str, dict[int, int]]
     """Signal → waits that listen to it, by age."""
-    watching: dict[int, int]
-    """Waits with a condition on state, by age."""
+    watching: dict[str, dict[int, bool]]
+    """State key → waits whose condition names it."""
     kept: dict[str, list[Plain]]
     """Signal → messages that nobody has taken yet."""
     steps: int

@@ -8,6 +8,7 @@ in the same event.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import CloseWait, OpenWait
@@ -16,6 +17,7 @@ from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.times import format_time, parse_duration, parse_time
+from flowengine.kernel.watching import unwatch, watch
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Unit, Wait
@@ -195,7 +197,13 @@ def _listen(m: Machine, wait: Wait, index: int, alternative: dict[str, Plain]) -
     elif "signal" in spec:
         m.state["listening"].setdefault(spec["signal"], {})[wait["id"]] = wait["unit"]
     else:
-        m.state["watching"][wait["id"]] = wait["unit"]
+        watch(m, wait["id"], _watches(m, spec))
+
+
+def _watches(m: Machine, spec: Any) -> Iterable[str]:
+    """Return the state keys that a condition names; if that is not known, all."""
+    keys: Iterable[str] = spec.get("watches", m.graph.state_keys)
+    return keys
 
 
 def _described(m: Machine, wait: Wait) -> dict[str, Plain]:
@@ -334,33 +342,36 @@ def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
         listening.pop(wait["id"], None)
         if not listening:
             m.state["listening"].pop(alternative["signal"], None)
-    m.state["watching"].pop(wait["id"], None)
     unit = m.state["units"].get(wait["unit"])
+    if wait["alternatives"] and unit is not None:
+        for spec in _specs(m, wait)["alternatives"]:
+            if "when" in spec:
+                unwatch(m, wait["id"], _watches(m, spec))
     if unit is not None and unit.get("wait") == wait["id"]:
         del unit["wait"]
     if wait["shown"]:
         m.commands.append(CloseWait(wait["id"], how, result))
 
 
-def look_at_state(m: Machine) -> bool:
-    """Let the oldest wait occur whose condition on state holds now.
+def look_at_state(m: Machine, wait: Wait) -> bool:
+    """Let the first alternative of a wait occur whose condition on state holds now.
 
     Args:
         m: The advance at work.
+        wait: An open wait.
 
     Returns:
-        Whether one did.
+        Whether there is something to do now.
     """
-    for number in list(m.state["watching"]):
-        wait = m.state["waits"][number]
-        for index, spec in enumerate(_specs(m, wait)["alternatives"]):
-            if "when" not in spec or "result" in wait["alternatives"][index]:
-                continue
-            try:
-                _look(m, wait, index)
-            except EvaluationError as failure:
-                m.agenda.append(("unit_broken", wait["unit"], failure))
-                return True
-            if not is_open(m, wait) or "result" in wait["alternatives"][index]:
-                return True
+    for index, spec in enumerate(_specs(m, wait)["alternatives"]):
+        alternative = wait["alternatives"][index]
+        if "when" not in spec or "result" in alternative:
+            continue
+        try:
+            _look(m, wait, index)
+        except EvaluationError as failure:
+            m.agenda.append(("unit_broken", wait["unit"], failure))
+            return True
+        if not is_open(m, wait):
+            return True
     return False

@@ -123,7 +123,12 @@ class Drawn:
                     one["next"] = self.random.choice(["end", "end", "end_all"])
                     one["join"] = "each"
         elif kind < 0.75:
-            alternatives = [{"id": "a", "signal": "s"}, {"id": "b", "after": v("1m")}]
+            alternatives: list[Described] = [
+                {"id": "a", "signal": "s"},
+                {"id": "b", "after": v("1m")},
+                {"id": "c", "when": x(self.condition())},
+            ]
+            alternatives = self.random.sample(alternatives, self.random.randint(1, 3))
             wait = {"mode": self.random.choice(["first", "all"]), "alternatives": alternatives}
             keys.update(action="wait", wait=wait)
         elif kind < 0.83:

@@ -157,6 +157,71 @@ class TestWait:
 
         assert begin(flow).run().status == "succeeded"
 
+    def test_condition_on_state_sees_what_an_event_leaves_not_what_comes_between(self) -> None:
+        """A value that an event sets and changes back was never there (S17)."""
+        wait = {"mode": "first", "alternatives": [{"id": "ok", "when": x(
+            lambda n: n["state"]["n"] == 1)}]}  # fmt: skip
+        flow = graph(
+            step("s", action="none", next={"all": ["w", "t"]}),
+            step("w", action="wait", wait=wait, next="end"),
+            step("t", next="q"),
+            step("q", action="none", set=[["n", v(1)]], next="r"),
+            step("r", action="none", set=[["n", v(2)]], next="u"),
+            step("u", set=[["n", v(1)]], next="end"),
+            state={"n": {"default": 0}},
+        )
+        played = begin(flow)
+        played.finish("t")
+
+        assert "w" in [wait["address"] for wait in played.waits()]
+        played.finish("u")
+        assert played.status == "succeeded"
+
+    def test_conditions_on_state_are_looked_at_by_age_and_after_what_the_one_before_did(
+        self,
+    ) -> None:
+        """Two wait for the one permit; the older takes it before the younger looks."""
+
+        def waiting(name: str) -> Any:
+            wait = {"mode": "first", "alternatives": [{"id": "ok", "when": x(
+                lambda n: n["state"]["free"] > 0)}]}  # fmt: skip
+            return step(name, action="wait", wait=wait, set=[["free", v(-1)]], next="end")
+
+        flow = graph(
+            step("s", action="none", next={"all": ["b", "a", "t"]}),
+            waiting("a"), waiting("b"),
+            step("t", set=[["free", v(1)]], next="u"), step("u", set=[["free", v(1)]], next="end"),
+            state={"free": {"default": 0, "reducer": "add"}},
+        )  # fmt: skip
+        played = begin(flow)
+        played.finish("t")
+
+        assert [wait["address"] for wait in played.waits()] == ["a"]
+        played.finish("u")
+        assert played.status == "succeeded"
+
+    def test_only_the_conditions_that_name_what_has_changed_are_looked_at(self) -> None:
+        looked: list[str] = []
+
+        def waiting(name: str, key: str) -> Any:
+            def holds(n: Any) -> bool:
+                looked.append(name)
+                return bool(n["state"][key])
+
+            alternative = {"id": "ok", "when": x(holds), "watches": [key]}
+            wait = {"mode": "first", "alternatives": [alternative]}
+            return step(name, action="wait", wait=wait, next="end")
+
+        flow = graph(
+            step("s", action="none", next={"all": ["a", "b", "t"]}),
+            waiting("a", "one"), waiting("b", "two"),
+            step("t", set=[["two", v(True)]], next="u"), step("u", set=[["one", v(True)]]),
+            state={"one": {"default": False}, "two": {"default": False}},
+        )  # fmt: skip
+
+        assert begin(flow).run().status == "succeeded"
+        assert looked == ["a", "b", "b", "a"]
+
     def test_decisive_order_of_messages_is_that_of_their_sending(self) -> None:
         flow = graph(
             step("t"),

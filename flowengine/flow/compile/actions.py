@@ -185,7 +185,18 @@ class Actions:
             spec["until"] = self._of(given.until, (*given.loc, "until"), view, TEXT)
         elif given.signal is not None:
             return spec, self._signal(spec, given, view)
+        elif given.when is not None:
+            self._on_state(spec, given, view)
         return spec, _result(NOTHING)
+
+    def _on_state(self, spec: AlternativeSpec, given: Wait | Alternative, view: View) -> None:
+        loc = (*given.loc, "when")
+        spec["when"], keys = self.expressions.condition_on_state(str(given.when), loc, view)
+        if not keys:
+            message = "this names nothing of 'state', so nothing would ever end the wait"
+            self.report.at("E103", message, loc, "name a state key that some step sets")
+        elif "*" not in keys:
+            spec["watches"] = sorted(keys)
 
     def _signal(self, spec: AlternativeSpec, given: Wait | Alternative, view: View) -> Schema:
         name, loc = str(given.signal), given.loc

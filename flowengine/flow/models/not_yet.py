@@ -42,7 +42,6 @@ SUBFLOWS = NotYet("subflows")
 LOCKS = NotYet("locks")
 EMITTING = NotYet("sending signals from a step")
 FINALLY = NotYet("'finally'")
-STATE_WAITS = NotYet("waiting for a condition on state")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "imports"): NotYet("imports"),
@@ -74,8 +73,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Handler", "emit"): EMITTING,
     ("Map", "more"): NotYet("adding items to a running map"),
     ("Map", "join"): NotYet("'join: none' of a map", _is_none, {"not": _NONE}),
-    ("Wait", "when"): STATE_WAITS,
-    ("Alternative", "when"): STATE_WAITS,
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),

@@ -1,0 +1,45 @@
+"""Watching state: what is looked at again when a state key has changed.
+
+Waits with `when` and maps whose `need` names state say which keys they watch. They are looked at
+after everything else that follows from an event has been done, the oldest first, and each again
+only when a key that it watches was written since: a value that an event sets and changes back is
+never seen. The cost follows those that watch what has changed, not those that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from flowengine.kernel.machine import Machine
+
+
+def watch(m: Machine, number: int, keys: Iterable[str]) -> None:
+    """Have a wait or an activation looked at when one of these state keys has changed."""
+    for key in keys:
+        m.state["watching"].setdefault(key, {})[number] = True
+
+
+def unwatch(m: Machine, number: int, keys: Iterable[str]) -> None:
+    """End what `watch` began."""
+    watching = m.state["watching"]
+    for key in keys:
+        watchers = watching.get(key, {})
+        watchers.pop(number, None)
+        if not watchers:
+            watching.pop(key, None)
+
+
+def next_watcher(m: Machine) -> int:
+    """Return the oldest that watches a key that has changed and was not looked at since, or 0."""
+    for key in m.changed:
+        for number in m.state["watching"].get(key, ()):
+            if number not in m.awake:
+                m.awake.add(number)
+                heappush(m.watchers, number)
+    m.changed.clear()
+    if not m.watchers:
+        return 0
+    number = heappop(m.watchers)
+    m.awake.discard(number)
+    return number
