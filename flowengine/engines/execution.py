@@ -246,33 +246,40 @@ class Execution:
         Args:
             release: Give the lease back with it.
         """
-        state = self.state
-        snapshot = None
-        tail = self._tail + BYTES_PER_ID * (state["last"] - self._ids)
-        if self._rewritten or tail > max(SMALLEST_TAIL, 2 * self._snapshot):
-            packed = pack_snapshot(state)
-            self._snapshot, self._tail, self._ids = len(packed), 0, state["last"]
-            snapshot = (self.seq + len(self._events), packed)
+        events, seq = self._events, self.seq
+        self._events = []
+        self.seq = seq + len(events)
+        head, snapshot = self._changed_head(release), self._due_snapshot()
+        if not (head or snapshot or release or self._opened or self._closed or self._taken):
+            return Append(self.id, self.epoch, seq, events)  # most steps of most flows
+        whole = self._new is not None or self._rewritten
         append = Append(
             self.id,
             self.epoch,
-            self.seq,
-            self._events,
+            seq,
+            events,
             self._new,
-            self._changed_head(release),
-            list(self._opened.values()) if self._opened else (),
+            head,
+            list(self._opened.values()),
             self._closed,
-            list(state["keys"].items()) if self._new is not None or self._rewritten else (),
+            list(self.state["keys"].items()) if whole else (),
             self._taken,
             snapshot,
             release,
         )
-        self.seq += len(self._events)
-        self._events = []
+        self._new, self._opened, self._closed, self._taken = None, {}, [], []
         self._rewritten = False
-        if self._opened or self._closed or self._taken or self._new is not None:
-            self._new, self._opened, self._closed, self._taken = None, {}, [], []
         return append
+
+    def _due_snapshot(self) -> tuple[int, bytes] | None:
+        """Return a snapshot, if what came since the last one has outgrown it."""
+        last = self.state["last"]
+        tail = self._tail + BYTES_PER_ID * (last - self._ids)
+        if not self._rewritten and (tail < SMALLEST_TAIL or tail < 2 * self._snapshot):
+            return None
+        packed = pack_snapshot(self.state)
+        self._snapshot, self._tail, self._ids = len(packed), 0, last
+        return self.seq, packed
 
     def takes(self, message: int) -> bool:
         """Note that the next commit takes a message of the inbox; False if one did before."""
@@ -356,7 +363,12 @@ class Execution:
         """Return what lists show, if that changed; the next due time only when it is let go."""
         state = self.state
         status = state["status"]
-        head = (status, self.due() if release or status != "running" else None)
+        if status == "running":
+            if self._head[0] == "running" and not release:
+                return None
+            head: tuple[str, int | None] = (status, self.due() if release else None)
+        else:
+            head = (status, self.due())
         if head == self._head:
             return None
         self._head = head
