@@ -25,6 +25,7 @@ from flowengine.kernel import (
     approvals,
     attempts,
     cancelling,
+    cleaning,
     closing,
     flows,
     handlers,
@@ -417,7 +418,7 @@ def _scope_failed(m: Machine, number: int, error: ErrorData) -> None:
 def _handled(m: Machine, number: int, index: int, error: ErrorData) -> None:
     act = m.state["acts"].get(number)
     if act is not None:
-        handlers.perform(m, act, m.node(act).on_error[index], error)
+        handlers.handled(m, act, index, error)
 
 
 def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> None:
@@ -429,6 +430,24 @@ def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> N
     elif scope in m.state["scopes"]:
         status = "cancelled" if m.state["cancelling"] else "failed"
         flows.end(m, status, error)
+
+
+def _act_failed(m: Machine, number: int, error: ErrorData) -> None:
+    act = m.state["acts"].get(number)
+    if act is not None:
+        handlers.fail(m, act, error)
+
+
+def _unit_failed(m: Machine, number: int, error: ErrorData) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        outcomes.unit_failed(m, unit, error)
+
+
+def _pause_begins(m: Machine, number: int, error: ErrorData) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        attempts.pause_before_attempt(m, unit, error)
 
 
 AGENDA: dict[str, Callable[..., None]] = {
@@ -454,10 +473,16 @@ AGENDA: dict[str, Callable[..., None]] = {
     "handled": _handled,
     "undo": undoing.go_on,
     "undo_failed": _undo_failed,
+    "clean": cleaning.first_of_scope,
+    "clean_on": cleaning.go_on,
+    "act_failed": _act_failed,
+    "unit_failed": _unit_failed,
+    "pause": _pause_begins,
     "flow_over": lambda m, _scope, past: flows.succeed(m, past),
     "flow_handled": flows.handled,
     "flow_cancelled": cancelling.cancel_flow,
     "flow_end": flows.end,
+    "flow_close": flows.close,
 }
 """What an entry of the agenda does, by its name."""
 

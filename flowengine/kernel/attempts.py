@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from flowengine.kernel import cleaning
 from flowengine.kernel.activations import park, unpark
 from flowengine.kernel.approvals import ask, open_approval
-from flowengine.kernel.closing import close_scope, stop_attempt
+from flowengine.kernel.closing import close_scope, no_longer_wait, stop_attempt
 from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure, may_retry
 from flowengine.kernel.graph import EvaluationError, Plain
@@ -238,12 +239,14 @@ def begin_anew(m: Machine, unit: Unit) -> None:
         close_scope(m, m.state["scopes"][unit["scope"]])
     stop_attempt(m, unit)
     unpark(m, unit)
+    no_longer_wait(m, unit)
     unit["tries"] = 0
-    attempt(m, unit)
+    if not cleaning.first(m, "unit", unit, ("attempt", unit["id"])):
+        attempt(m, unit)
 
 
-def retried(m: Machine, unit: Unit, error: ErrorData) -> bool:
-    """Set the pause before another attempt, if `retry` allows one.
+def tries_again(m: Machine, unit: Unit, error: ErrorData) -> bool:
+    """Say whether `retry` allows another attempt.
 
     Args:
         m: The advance at work.
@@ -265,11 +268,15 @@ def retried(m: Machine, unit: Unit, error: ErrorData) -> bool:
                 return False
         except EvaluationError:
             return False
+    return True
+
+
+def pause_before_attempt(m: Machine, unit: Unit, error: ErrorData) -> None:
+    """Set the pause before another attempt, after one that failed with `error`."""
     pause = max(_pause(m, unit), error.get("retry_after") or 0)
     unit["phase"] = "pause"
     unit["timer"] = m.set_timer(pause, "pause", unit["id"])
-    m.note(act, "retrying", unit=unit, error=error)
-    return True
+    m.note(m.act_of(unit), "retrying", unit=unit, error=error)
 
 
 def _pause(m: Machine, unit: Unit) -> int:

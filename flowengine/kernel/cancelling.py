@@ -76,7 +76,7 @@ def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
     if node.named:
         record(m, act, node, "cancelled", "cancelled", None, error)
     m.note(act, "cancelled", error=error)
-    hand_over(m.scope_of(act), act)
+    hand_over(m, act)
     scope, line, past = m.scope_of(act), act["line"], act["past"]
     tokens.forget(m, act)
     tokens.end_token(m, scope, line, past)
@@ -111,10 +111,10 @@ def cancel_flow(m: Machine, reason: str, at_once: bool) -> None:
     Args:
         m: The advance at work.
         reason: Why, in words.
-        at_once: Skip compensation.
+        at_once: Skip compensation and `finally`, also of a cancelling that is under way.
     """
     scope = next((s for s in m.state["scopes"].values() if not s["unit"]), None)
-    if scope is None or m.state["cancelling"]:
+    if scope is None or (m.state["cancelling"] and not at_once):
         return
     m.state["cancelling"] = reason
     empty_scope(m, scope)
@@ -124,7 +124,9 @@ def cancel_flow(m: Machine, reason: str, at_once: bool) -> None:
     undoes = any(
         spec.get("compensate") and matches("Cancelled", spec.get("types", [])) for spec in specs
     )
-    if undoes and not at_once:
+    if at_once:
+        m.agenda.append(("flow_close", "cancelled", error))
+    elif undoes:
         todo, cut = scope["done"], scope["cut"]
         undoing.begin_in(m, scope, todo, cut, error, ("flow_end", "cancelled", error))
     else:

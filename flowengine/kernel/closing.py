@@ -7,7 +7,7 @@ compensates settles it first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.commands import ReleaseScope, Stop
@@ -17,7 +17,7 @@ from flowengine.kernel.names import Names, local_names
 from flowengine.kernel.waits import close_wait
 
 if TYPE_CHECKING:
-    from flowengine.kernel.state import Activation, Arrival, Cut, Scope, Unit
+    from flowengine.kernel.state import Activation, Arrival, Cut, Final, Scope, Unit
 from flowengine.kernel.variables import make_fitting
 
 
@@ -31,17 +31,18 @@ def close_activation(m: Machine, act: Activation, status: str = "cancelled") -> 
     """
     close_units(m, act)
     scope = m.scope_of(act)
-    hand_over(scope, act)
+    hand_over(m, act)
     m.note(act, status)
     tokens.forget(m, act)
-    pasts.drop(m.state, act["past"])
+    leave_past(m, scope, act["line"], act["past"])
 
 
 def close_units(m: Machine, act: Activation) -> None:
     """Withdraw all units of an activation, and its deadline.
 
-    What items of a map have written that succeeded before stays.
+    What items of a map have written that succeeded before stays; what it cleans up goes on.
     """
+    no_longer_wait(m, act)
     for number in list(act["units"]):
         close_unit(m, m.state["units"][number])
     if act.get("writes"):
@@ -62,6 +63,8 @@ def close_unit(m: Machine, unit: Unit) -> None:
     if unit["item"] >= 0:
         act["results"][unit["item"]] = ["cancelled", None, None]
     pasts.drop(m.state, unit.get("seen", 0))
+    no_longer_wait(m, unit)
+    pass_finals(unit, act)
     del m.state["units"][unit["id"]]
 
 
@@ -73,10 +76,14 @@ def stop_attempt(m: Machine, unit: Unit) -> None:
         cut_off(m, unit)
     if "wait" in unit:
         close_wait(m, m.state["waits"][unit["wait"]], "withdrawn")
-    if "timer" in unit:
-        m.clear_timer(unit["timer"])
-        del unit["timer"]
+    stop_timeout(m, unit)
     unit["phase"] = "ready"
+
+
+def stop_timeout(m: Machine, unit: Unit) -> None:
+    """Withdraw the timer of a unit: that of its timeout, or of a pause."""
+    if "timer" in unit:
+        m.clear_timer(unit.pop("timer"))
 
 
 def cut_off(m: Machine, unit: Unit) -> None:
@@ -127,23 +134,37 @@ def empty_scope(m: Machine, scope: Scope) -> None:
     interrupt(m, scope)
     for number in list(scope["live"]):
         act = m.state["acts"].get(number)
-        if act is not None:
+        if act is not None and "final" not in act:
             close_activation(m, act)
     for held in scope["joins"].values():
         for arrival in held_arrivals(held):
-            pasts.drop(m.state, arrival["past"])
+            leave_past(m, scope, arrival["line"], arrival["past"])
     scope["joins"] = {}
     scope["held"] = 0
     scope["at"] = {}
+    for step in scope["live"].values():
+        tokens.place(m, scope, step, 1)
     withdraw_under_way(m, scope)
 
 
+def leave_past(m: Machine, scope: Scope, line: list[int], past: int) -> None:
+    """Let go of the past of a token that is withdrawn; the `finally` of its scope sees it."""
+    if m.graph.body(scope["body"]).final < 0:
+        pasts.drop(m.state, past)
+    else:
+        tokens.end_token(m, scope, line, past)
+
+
 def remove_scope(m: Machine, scope: Scope) -> None:
-    """Take an empty scope out of the state."""
+    """Take an empty scope out of the state; its `finally` is now due."""
+    owner = m.state["units"].get(scope["unit"])
+    if owner is not None:
+        pass_finals(scope, owner)
+        if m.graph.body(scope["body"]).final >= 0:
+            owner.setdefault("finals", []).append(_final(m, scope, owner))
     for _line, past in scope["ended"]:
         pasts.drop(m.state, past)
     pasts.drop(m.state, scope["past"])
-    owner = m.state["units"].get(scope["unit"])
     if owner is not None:
         act = m.act_of(owner)
         act.setdefault("done", []).extend(scope["done"])
@@ -154,14 +175,62 @@ def remove_scope(m: Machine, scope: Scope) -> None:
     m.commands.append(ReleaseScope(scope["id"]))
 
 
-def hand_over(scope: Scope, act: Activation) -> None:
-    """Let the scope around a group keep what the group leaves to be undone."""
+def _final(m: Machine, scope: Scope, owner: Unit) -> Final:
+    """Return the `finally` of a scope, with all that it will see."""
+    final: Final = {
+        "step": m.graph.body(scope["body"]).final,
+        "address": f"{m.address(owner)}/finally",
+        "local": local_names(Names(m, m.act_of(owner), owner)),
+        "past": tokens.merged_past(m, scope),
+    }
+    if "error" in scope:
+        final["error"] = scope["error"]
+    return final
+
+
+def pass_finals(inner: Any, outer: Any) -> None:
+    """Let what encloses a unit, activation or scope run what is due in it, after its own."""
+    if inner.get("finals"):
+        outer.setdefault("finals", []).extend(inner.pop("finals"))
+
+
+def no_longer_wait(m: Machine, owner: Any) -> None:
+    """Withdraw somebody who waits for a cleanup; that goes on, and who goes on here waits."""
+    if "cleanup" in owner:
+        owner.setdefault("finals", []).insert(0, _given_back(m, owner.pop("cleanup")))
+
+
+def _given_back(m: Machine, number: int) -> Final:
+    cleanup = m.state["cleanups"][number]
+    pasts.drop(m.state, cleanup.pop("past"))
+    for key in ("kind", "of", "then"):
+        del cleanup[key]  # type: ignore[misc]
+    return {"cleanup": number}
+
+
+def hand_over(m: Machine, act: Activation) -> None:
+    """Let the scope around a group keep what the group leaves to be undone and cleaned up."""
+    scope = m.scope_of(act)
     scope["done"].extend(act.get("done", ()))
     scope["cut"].extend(act.get("cut", ()))
+    if act.get("finals"):
+        pass_finals(act, scope)
+        m.agenda.append(("clean", scope["id"]))
+
+
+def forget_undoing(m: Machine, act: Activation) -> None:
+    """Forget what an activation leaves to be undone."""
+    for done in act.pop("done", []):
+        pasts.drop(m.state, done["past"])
+    for number in act.pop("cut", []):
+        pasts.drop(m.state, m.state["cuts"].pop(number)["past"])
 
 
 def interrupt(m: Machine, scope: Scope) -> None:
-    """Give back to a scope that is withdrawn what its compensations have not undone yet."""
+    """Give back to a scope that is withdrawn what it has not undone, and what it cleans up."""
+    for number, cleanup in m.state.get("cleanups", {}).items():
+        if cleanup.get("kind") == "scope" and cleanup["of"] == scope["id"]:
+            scope.setdefault("finals", []).append(_given_back(m, number))
     for number, undo in list(m.state["undos"].items()):
         if undo["scope"] != scope["id"]:
             continue
@@ -191,7 +260,7 @@ def withdraw_under_way(m: Machine, scope: Scope) -> None:
         arrivals = _arrivals_of(entry)
         if arrivals and arrivals[0]["scope"] == scope["id"]:
             for arrival in arrivals:
-                pasts.drop(m.state, arrival["past"])
+                leave_past(m, scope, arrival["line"], arrival["past"])
         elif entry[0] != "end_all" or entry[1] != scope["id"]:
             left.append(entry)
         else:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import handlers, pasts, tokens, undoing, variables
+from flowengine.kernel import cleaning, handlers, pasts, tokens, undoing, variables
 from flowengine.kernel.attempts import raised
-from flowengine.kernel.closing import empty_scope, remove_scope, stop_settling
+from flowengine.kernel.closing import close_activation, empty_scope, remove_scope, stop_settling
 from flowengine.kernel.commands import End
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import START, EvaluationError, HandlerSpec, Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate
-from flowengine.kernel.scopes import open_scope
+from flowengine.kernel.scopes import keep_for_finally, open_scope
 from flowengine.kernel.times import parse_duration
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Started
-    from flowengine.kernel.state import Arrival, Scope
+    from flowengine.kernel.state import Arrival, Final, Scope
 
 
 def begin(m: Machine, event: Started) -> None:
@@ -55,6 +55,7 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
     empty_scope(m, scope)
     if scope["unit"]:
         unit = m.state["units"][scope["unit"]]
+        scope["error"] = error
         remove_scope(m, scope)
         m.agenda.append(("attempt_failed", unit["id"], error))
         return
@@ -89,16 +90,19 @@ def handled(m: Machine, index: int, error: ErrorData) -> None:
         index: Which handler.
         error: What the flow failed with.
     """
-    scope = root(m)
+    scope = m.root()
+    if cleaning.first(m, "scope", scope, ("flow_handled", index, error), error):
+        return
     spec: HandlerSpec = m.graph.flow["on_error"][index]
     past = tokens.merged_past(m, scope)
+    keep_for_finally(m, scope, past)
     names = Names(m, None, past=past, extra={"error": error})
     do = spec.get("do", "raise")
     try:
         for key, value in spec.get("set", []):
             variables.reduce(m, key, evaluate(names, value), 0)
         if do == "next":
-            _rescue(m, scope, spec["to"], past)
+            _rescue(m, scope, spec["to"], pasts.share(m.state, past))
         elif do == "fail":
             failure = as_error(raised(evaluate(names, spec["fail"])), error.get("step", ""))
             failure["cause"] = error
@@ -106,18 +110,14 @@ def handled(m: Machine, index: int, error: ErrorData) -> None:
         elif do == "output":
             m.agenda.append(("flow_end", "succeeded", None, evaluate(names, spec["output"])))
         elif do == "continue":
-            m.agenda.append(("flow_over", scope["id"], past))
+            m.agenda.append(("flow_over", scope["id"], pasts.share(m.state, past)))
         else:
             m.agenda.append(("flow_end", "failed", error))
     except (StepFailure, EvaluationError) as failed:
         broken = as_error(failed, "")
         broken["cause"] = error
         m.agenda.append(("flow_end", "failed", broken))
-
-
-def root(m: Machine) -> Scope:
-    """Return the scope of the flow."""
-    return next(s for s in m.state["scopes"].values() if not s["unit"])
+    pasts.drop(m.state, past)
 
 
 def _rescue(m: Machine, scope: Scope, step: int, past: int) -> None:
@@ -149,6 +149,7 @@ def succeed(m: Machine, past: int) -> None:
         m.agenda.append(("flow_end", "failed", as_error(failure, "")))
     else:
         m.agenda.append(("flow_end", "succeeded", None, outputs))
+    keep_for_finally(m, m.root(), past)
     pasts.drop(m.state, past)
 
 
@@ -163,7 +164,7 @@ def _outputs(m: Machine, past: int) -> dict[str, Plain]:
 
 
 def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None) -> None:
-    """End the execution; nothing of it stays open.
+    """End the execution, once its `finally` and those that are still due have run.
 
     Args:
         m: The advance at work.
@@ -171,10 +172,26 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None) -
         error: What it failed with, or why it was cancelled.
         outputs: Its outputs, if it succeeded.
     """
+    scope = m.root()
+    final = m.graph.body(scope["body"]).final
+    if final >= 0 and not scope.get("cleaned"):
+        scope["cleaned"] = True
+        past = tokens.merged_past(m, scope)
+        due: Final = {"step": final, "address": "finally", "local": {}, "past": past}
+        scope.setdefault("finals", []).append({**due, "error": error})
+    if not cleaning.first(m, "scope", scope, ("flow_end", status, error, outputs), error):
+        close(m, status, error, outputs)
+
+
+def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None) -> None:
+    """End the execution at once; nothing of it stays open. See `end`."""
     state = m.state
-    scope = root(m)
+    scope = m.root()
     empty_scope(m, scope)
+    for number in list(scope["live"]):
+        close_activation(m, state["acts"][number])
     remove_scope(m, scope)
+    state.pop("cleanups", None)
     for timer in list(state["timers"]):
         m.clear_timer(timer)
     for number in state["cuts"]:

@@ -239,7 +239,7 @@ class BodySpec(TypedDict, total=False):
     """A list of steps that runs as a scope: the flow, a group, a finally."""
 
     owner: int
-    """The group step; -1 for the flow and for a `finally`."""
+    """The group step, also of its `finally`; -1 for the flow and its own."""
     kind: Literal["flow", "group", "finally"]
     start: list[int]
     """Steps that get a token when the scope starts: the first one, or all of a `parallel`."""
@@ -248,7 +248,7 @@ class BodySpec(TypedDict, total=False):
     """A group's own result when its step has no `output`: of its last step, or the map of a
     `parallel`. Sees the steps inside."""
     final: int
-    """The body of `finally`."""
+    """Number of a step with `body` -1: a group whose child is the body of `finally`."""
 
 
 class CompiledFlow(TypedDict, total=False):

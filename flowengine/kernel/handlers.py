@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import tokens, undoing, variables
+from flowengine.kernel import cleaning, tokens, undoing, variables
 from flowengine.kernel.attempts import raised
 from flowengine.kernel.closing import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, fits
@@ -57,14 +57,20 @@ def handle(m: Machine, act: Activation, error: ErrorData) -> None:
     elif spec.get("compensate"):
         undoing.begin(m, act, error, ("handled", act["id"], specs.index(spec), error))
     else:
-        perform(m, act, spec, error)
+        handled(m, act, specs.index(spec), error)
+
+
+def handled(m: Machine, act: Activation, index: int, error: ErrorData) -> None:
+    """Clean up what is due, then do what a handler says; if it compensates, that has been done."""
+    if not cleaning.first(m, "act", act, ("handled", act["id"], index, error), error):
+        perform(m, act, m.node(act).on_error[index], error)
 
 
 def fail(m: Machine, act: Activation, error: ErrorData) -> None:
     """Let the error of a step end its scope."""
     m.note(act, "failed", error=error)
     scope = m.scope_of(act)
-    hand_over(scope, act)
+    hand_over(m, act)
     tokens.forget(m, act)
     tokens.end_token(m, scope, act["line"], act["past"])
     # At once: nothing that was set off before may begin in a scope that has failed.
@@ -113,5 +119,5 @@ def _go_on(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) -> 
     if node.named:
         record(m, act, node, "failed", "failed", None, error)
     m.note(act, "failed", error=error)
-    hand_over(m.scope_of(act), act)
+    hand_over(m, act)
     tokens.leave(m, act, targets, None)

@@ -88,6 +88,10 @@ class Machine:
         """Return the scope of an activation."""
         return self.state["scopes"][act["scope"]]
 
+    def root(self) -> Scope:
+        """Return the scope of the flow."""
+        return next(s for s in self.state["scopes"].values() if not s["unit"])
+
     def step_address(self, act: Activation) -> str:
         """Return the address of an activation: the path of its scope, the step, `#` if again."""
         if "address" in act:

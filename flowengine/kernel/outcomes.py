@@ -10,10 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from flowengine.kernel import handlers, pasts, tokens, undoing, variables
+from flowengine.kernel import cleaning, handlers, pasts, tokens, undoing, variables
 from flowengine.kernel.activations import unpark
-from flowengine.kernel.attempts import of_loop, pause_before_round, retried
-from flowengine.kernel.closing import close_unit, hand_over, stop_attempt
+from flowengine.kernel.attempts import (
+    of_loop,
+    pause_before_attempt,
+    pause_before_round,
+    tries_again,
+)
+from flowengine.kernel.closing import close_unit, hand_over, pass_finals, stop_attempt
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Node
@@ -136,6 +141,7 @@ def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
     if act["units"].pop(unit["id"]):
         act["busy"] -= 1
     del m.state["units"][unit["id"]]
+    pass_finals(unit, act)
     pasts.drop(m.state, unit.get("seen", 0))
     act["rounds"] = unit["round"]
     act["attempts"] = unit["attempt"]
@@ -187,7 +193,7 @@ def map_over(m: Machine, act: Activation) -> None:
     """
     if act.get("gone"):
         variables.make_fitting(m, act)
-        hand_over(m.scope_of(act), act)
+        hand_over(m, act)
         tokens.forget(m, act)
         pasts.drop(m.state, act["past"])
         return
@@ -270,16 +276,21 @@ def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
     stop_attempt(m, unit)
     if not act["units"][unit["id"]]:
         unpark(m, unit)
-    if not retried(m, unit, error):
+    if not tries_again(m, unit, error):
         unit_failed(m, unit, error)
+    elif not cleaning.first(m, "unit", unit, ("pause", unit["id"], error), error):
+        pause_before_attempt(m, unit, error)
 
 
 def unit_failed(m: Machine, unit: Unit, error: ErrorData) -> None:
     """End a unit that has failed for good."""
     act = m.act_of(unit)
     stop_attempt(m, unit)
+    is_item = unit["item"] >= 0
+    if is_item and cleaning.first(m, "unit", unit, ("unit_failed", unit["id"], error), error):
+        return
     _remove_unit(m, act, unit)
-    if unit["item"] < 0:
+    if not is_item:
         activation_failed(m, act, error)
     else:
         _item_failed(m, act, unit, error)
@@ -298,6 +309,9 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
     if "undo" in act:
         undoing.compensated(m, act, None)
         return
+    if "final" in act:
+        cleaning.ended(m, act, None)
+        return
     try:
         targets = _choose(m, act, outcome, output)
     except (StepFailure, EvaluationError) as failure:
@@ -305,7 +319,7 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
         return
     _remember(m, act, status, outcome, output)
     m.note(act, status, outcome=outcome, output=output)
-    hand_over(m.scope_of(act), act)
+    hand_over(m, act)
     tokens.leave(m, act, targets, output)
 
 
@@ -336,5 +350,7 @@ def activation_failed(m: Machine, act: Activation, error: ErrorData) -> None:
         m.clear_timer(act.pop("deadline"))
     if "undo" in act:
         undoing.compensated(m, act, error)
+    elif "final" in act:
+        cleaning.ended(m, act, error)
     else:
         handlers.handle(m, act, error)

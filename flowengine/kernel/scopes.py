@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import pasts, tokens
-from flowengine.kernel.closing import empty_scope, remove_scope
+from flowengine.kernel import cleaning, pasts, tokens
+from flowengine.kernel.closing import empty_scope, remove_scope, stop_timeout
+from flowengine.kernel.errors import as_error
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
 
 if TYPE_CHECKING:
-    from flowengine.kernel.state import Scope, Unit
+    from flowengine.kernel.state import Activation, Scope, Unit
 
 
 def open_scope(m: Machine, body: int, unit: Unit | None) -> Scope:
@@ -30,7 +31,6 @@ def open_scope(m: Machine, body: int, unit: Unit | None) -> Scope:
         The scope.
     """
     act = m.act_of(unit) if unit is not None else None
-    outer = m.scope_of(act) if act is not None else None
     scope: Scope = {
         "id": m.new_id(),
         "body": body,
@@ -44,7 +44,7 @@ def open_scope(m: Machine, body: int, unit: Unit | None) -> Scope:
         "joins": {},
         "counts": {},
         "hits": {},
-        "mapped": outer is not None and (outer["mapped"] or "over" in (act or {})),
+        "mapped": _is_uncounted(m, body, act),
         "done": [],
         "cut": [],
     }
@@ -58,6 +58,13 @@ def open_scope(m: Machine, body: int, unit: Unit | None) -> Scope:
     return scope
 
 
+def _is_uncounted(m: Machine, body: int, act: Activation | None) -> bool:
+    """Return whether activations in a scope count for no limit: in map items and in `finally`."""
+    if act is None:
+        return False
+    return m.scope_of(act)["mapped"] or "over" in act or m.graph.body(body).kind == "finally"
+
+
 def end_if_over(m: Machine, scope: Scope) -> bool:
     """End a scope in which no token is left.
 
@@ -68,7 +75,7 @@ def end_if_over(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether it has ended.
     """
-    if scope["live"] or scope["held"] or scope.get("over"):
+    if scope["live"] or scope["held"] or scope.get("over") or cleaning.at_work(m, scope):
         return False
     succeed_scope(m, scope)
     return True
@@ -106,11 +113,22 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
         except EvaluationError as error:
             failure = error
     _pass_on_writes(m, scope, past)
+    keep_for_finally(m, scope, past)
+    scope["error"] = None if failure is None else as_error(failure, m.address(unit))
     remove_scope(m, scope)
+    stop_timeout(m, unit)
     if failure is not None:
         m.agenda.append(("attempt_failed", unit["id"], failure))
-    else:
-        m.agenda.append(("group_over", unit["id"], output, past))
+        return
+    then = ("group_over", unit["id"], output, past)
+    if not cleaning.first(m, "unit", unit, then, past=past):
+        m.agenda.append(then)
+
+
+def keep_for_finally(m: Machine, scope: Scope, past: int) -> None:
+    """Let the `finally` of a scope see the past of its tokens, which somebody else takes."""
+    if m.graph.body(scope["body"]).final >= 0:
+        scope["ended"].append([[], pasts.share(m.state, past)])
 
 
 def _pass_on_writes(m: Machine, scope: Scope, past: int) -> None:

@@ -83,6 +83,12 @@ class Scope(TypedDict, total=False):
     """What can be undone, in order of completion."""
     cut: list[int]
     """Units that were cut off while running and can be undone; see `Cut`."""
+    finals: list[Final]
+    """What is to be cleaned up before somebody goes on here; so of activations and units."""
+    error: ErrorData | None
+    """How it has ended, while it is taken out; absent of one that is withdrawn."""
+    cleaned: bool
+    """Of the flow: its own `finally` is due, or has run."""
     over: bool
     """Of the flow: its tokens have ended; what follows is undoing and the end."""
     rescued: bool
@@ -134,10 +140,15 @@ class Activation(TypedDict, total=False):
     """Of the last unit that ended, for `steps.x`."""
     undo: int
     """Set on the activation of a compensation: which undo it is part of."""
+    final: int
+    """Set on the activation of a `finally`: which cleanup it is part of."""
+    finals: list[Final]
+    cleanup: int
+    """The cleanup that it waits for before its error is handled."""
     address: str
-    """On a compensation: behind the address of what it undoes."""
+    """On a compensation or `finally`: behind the address of what it is about."""
     local: dict[str, Plain]
-    """On a compensation: the names that its step saw (`item`, `round`, `output`, `error`)."""
+    """On these: the names that the step saw (`item`, `round`, `output`), and `error`."""
     done: list[Done]
     cut: list[int]
     """Of a group: what its attempts and rounds so far leave to be undone, as in a scope."""
@@ -173,6 +184,9 @@ class Unit(TypedDict, total=False):
     """Of `timeout`, or of the pause."""
     wait: int
     scope: int
+    finals: list[Final]
+    cleanup: int
+    """The cleanup that it waits for."""
 
 
 class Done(TypedDict):
@@ -205,6 +219,40 @@ class Cut(TypedDict, total=False):
     settled: str
     """`succeeded`, `failed` or `unknown`, once it is settled."""
     value: Plain
+
+
+class Final(TypedDict, total=False):
+    """A `finally` that is due; or a cleanup that has lost who waited for it."""
+
+    step: int
+    """The hidden step."""
+    address: str
+    local: dict[str, Plain]
+    past: int
+    error: ErrorData | None
+    """What its scope ended with; absent if the scope was withdrawn."""
+    cleanup: int
+
+
+class Cleanup(TypedDict, total=False):
+    """What is run, one after the other, before somebody goes on."""
+
+    kind: str
+    """Who waits: `unit`, `act` or `scope`; absent once nobody does."""
+    of: int
+    todo: list[Final]
+    """What is due, without the one that runs."""
+    then: list[Any] | None
+    """What follows: `[what, *arguments]` for the agenda."""
+    past: int
+    """A past that `then` refers to."""
+    cause: ErrorData | None
+    failure: ErrorData
+    """The first error of a `finally`."""
+    waiter: int
+    """The cleanup that waits for this one."""
+    over: bool
+    """It is done, and nobody has taken note yet."""
 
 
 class Timer(TypedDict):
@@ -282,6 +330,8 @@ class State(TypedDict, total=False):
     undos: dict[int, Undo]
     cuts: dict[int, Cut]
     """By the unit that was cut off."""
+    cleanups: dict[int, Cleanup]
+    """Absent while there is none."""
     keys: dict[str, str]
     """Signal → the key by which this execution is found."""
     layers: dict[int, list[Any]]

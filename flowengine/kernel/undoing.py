@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.activations import begin_unit, new_activation
 from flowengine.kernel.approvals import ask_about
-from flowengine.kernel.closing import forget_cut
+from flowengine.kernel.closing import forget_cut, forget_undoing
 from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import START, EvaluationError, Plain
@@ -43,10 +43,7 @@ def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int |
         "local": local_names(Names(m, act, unit)),
         "past": pasts.share(m.state, act["past"] if past is None else past),
     }
-    for inner in act.pop("done", []):
-        pasts.drop(m.state, inner["past"])
-    for number in act.pop("cut", []):
-        pasts.drop(m.state, m.state["cuts"].pop(number)["past"])
+    forget_undoing(m, act)
     m.scope_of(act)["done"].append(done)
 
 

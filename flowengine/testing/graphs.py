@@ -61,7 +61,8 @@ def step(id: str, **keys: Any) -> Described:
         keys: As in `graph.StepSpec`, and: `next` - a name, `end`, `end_all`, or a dict with `all`,
             `first` (lists of names or `(condition, name)`; a condition `"else"`) or `outcome`;
             `join` - a word or a number, perhaps with `late`; `group` - steps of a child body;
-            `parallel` - the same, all started at once; `undo` - the name of a hidden step.
+            `parallel` - the same, all started at once; `finally_` - the steps that clean up after
+            either; `undo` - the name of a hidden step.
             Without `action` a step is a task, or a group if it has one.
 
     Returns:
@@ -105,12 +106,23 @@ class _Builder:
             if word in one:
                 child = self.body(one[word], "group", index, word == "parallel")
                 self.steps[index].update({"action": "group", "child": child})
+                if "finally_" in one:
+                    self._final(child, one["finally_"], index)
         if "undo" in one:
             self.steps[index]["compensate"] = len(self.steps)
             self.steps.append(
                 {"id": one["undo"], "body": -1, "action": "task", "effect": "idempotent",
                  "input": ["expr", self._expression(X(lambda names: names["output"]))]}
             )  # fmt: skip
+
+    def _final(self, body: int, described: list[Described], owner: int) -> None:
+        """Add the `finally` of a body: a hidden step with a group."""
+        child = self.body(described, "finally", owner, False)
+        self.bodies[body]["final"] = len(self.steps)
+        name = self.steps[owner]["id"] if owner >= 0 else "finally"
+        self.steps.append(
+            {"id": name, "body": -1, "action": "group", "child": child, "timeout": ["const", "5m"]}
+        )
 
     def _fill(self, one: Described, indexes: dict[str, int], default: str) -> None:
         spec = self.steps[indexes[one["id"]]]
@@ -126,7 +138,7 @@ class _Builder:
                 spec["on_error"] = [self._handler(h, indexes) for h in value]
             elif key == "cancel":
                 spec["cancel"] = {**value, "targets": [self._index(t) for t in value["targets"]]}
-            elif key not in ("id", "next", "group", "parallel", "undo"):
+            elif key not in ("id", "next", "group", "parallel", "undo", "finally_"):
                 spec[key] = self._resolved(value)
         for target in self._targets(spec):
             if target >= 0 and indexes[one["id"]] not in self.steps[target]["sources"]:
@@ -209,12 +221,18 @@ def v(value: Any) -> V:
     return V(value)
 
 
-def graph(*steps: Described, on_error: list[Described] | None = None, **flow: Any) -> Graph:
+def graph(
+    *steps: Described,
+    on_error: list[Described] | None = None,
+    finally_: list[Described] | None = None,
+    **flow: Any,
+) -> Graph:
     """Build a graph.
 
     Args:
         steps: See `step`.
         on_error: Handlers of the flow.
+        finally_: Steps that clean up after the flow.
         flow: Further keys of `CompiledFlow`: `outputs` (name → `v(...)`), `state`, `limits`, ...
 
     Returns:
@@ -222,6 +240,8 @@ def graph(*steps: Described, on_error: list[Described] | None = None, **flow: An
     """
     builder = _Builder()
     builder.body(list(steps), "flow", -1, False)
+    if finally_:
+        builder._final(0, finally_, -1)
     indexes = {s["id"]: i for i, s in enumerate(builder.steps)}
     compiled: Described = {"id": "test", "version": "0", "format": 1, "evaluator": "functions"}
     compiled["on_error"] = [builder._handler(h, indexes) for h in on_error or ()]

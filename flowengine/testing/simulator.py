@@ -257,6 +257,7 @@ def check_invariants(state: State) -> None:
         for table in ("scopes", "acts", "units", "waits", "timers", "undos", "cuts", "layers",
                       "listening", "watching"):  # fmt: skip
             assert not state[table], f"{table} open after the end: {state[table]}"
+        assert "cleanups" not in state, "nothing is being cleaned up after the end"
         assert not state["running"]
         return
     for number, unit in state["units"].items():
@@ -276,10 +277,24 @@ def check_invariants(state: State) -> None:
     for wait in state["waits"].values():
         assert not wait["unit"] or state["units"][wait["unit"]]["wait"] == wait["id"]
         assert all(timer in state["timers"] for timer in wait["timers"])
+    _check_cleanups(state)
     working = [u for u in state["units"].values() if u["phase"] == "run"]
     settling = [c for c in state["cuts"].values() if c.get("running")]
     assert state["running"] == len(working) + len(settling)
     _check_layers(state)
+
+
+def _check_cleanups(state: State) -> None:
+    """What is due is waited for, or the flow still has to end; what runs is due to somebody."""
+    cleanups = state.get("cleanups", {})
+    for number, cleanup in cleanups.items():
+        owners: Any = {"unit": state["units"], "act": state["acts"], "scope": state["scopes"]}
+        if "kind" in cleanup:
+            owner = owners[cleanup["kind"]][cleanup["of"]]
+            assert cleanup["kind"] == "scope" or owner["cleanup"] == number
+        assert not cleanup.get("over") or not cleanup["todo"]
+    for act in state["acts"].values():
+        assert "final" not in act or act["final"] in cleanups
 
 
 def _check_layers(state: State) -> None:
@@ -307,5 +322,11 @@ def _references(state: State) -> Iterator[int]:
         dones += scope["done"]
         for join in scope["joins"].values():
             yield from (arrival["past"] for arrival in held_arrivals(join))
+    owners: list[Any] = [*state["units"].values(), *state["acts"].values()]
+    finals = [f for owner in [*owners, *state["scopes"].values()] for f in owner.get("finals", ())]
+    for cleanup in state.get("cleanups", {}).values():
+        finals += cleanup["todo"]
+        yield cleanup.get("past", 0)
+    yield from (final["past"] for final in finals if "past" in final)
     yield from (done["past"] for done in dones)
     yield from (cut["past"] for cut in state["cuts"].values())

@@ -33,9 +33,11 @@ class Drawn:
         on_error: list[Described] = []
         if self.random.random() < 0.3:
             on_error = [{"compensate": True, "do": "raise"}]
+        final = self.body(depth=1) if self.random.random() < 0.3 else None
         return graph(
             *steps,
             on_error=on_error,
+            finally_=final,
             state={"k": {"default": 0, "reducer": "add"}, "open": {"default": False}},
             signals={"s": {}},
             limits={"activations": 8, "steps": 150},
@@ -118,6 +120,8 @@ class Drawn:
         elif kind < 0.65 and depth:
             word = self.random.choice(["group", "parallel"])
             keys[word] = self.body(depth - 1)
+            if self.random.random() < 0.4:
+                keys["finally_"] = self.body(depth - 1)
             if word == "parallel":
                 for one in keys[word]:
                     one["next"] = self.random.choice(["end", "end", "end_all"])

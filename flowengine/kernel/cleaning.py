@@ -1,0 +1,188 @@
+"""Cleaning up: the `finally` of scopes that have ended (language reference, §9.11).
+
+    scope over ─► its `finally` is due ─► what encloses it hands it outwards while it ends, too
+                     └─► whoever goes on runs what is due first, innermost first, then goes on
+
+A `finally` runs as an activation of its hidden step, in the scope of the flow whatever it belongs
+to: so nothing that ends around it withdraws it. Who waits for it may be withdrawn meanwhile; the
+cleanup then goes on by itself, and whoever goes on in that place waits for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel import pasts, tokens
+from flowengine.kernel.activations import begin_unit, new_activation
+from flowengine.kernel.closing import forget_undoing
+from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.graph import START
+from flowengine.kernel.machine import Machine
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state import Activation, Arrival, Cleanup, Final, Scope
+
+
+def first(
+    m: Machine,
+    kind: str,
+    owner: Any,
+    then: tuple[Any, ...] | None,
+    cause: ErrorData | None = None,
+    past: int = 0,
+) -> bool:
+    """Clean up what is due in a place before it goes on.
+
+    Args:
+        m: The advance at work.
+        kind: `unit`, `act` or `scope`: what `owner` is.
+        owner: Who goes on.
+        then: What follows, for the agenda; None if nobody waits for it.
+        cause: Why the scopes have ended that were withdrawn.
+        past: A past that `then` refers to.
+
+    Returns:
+        Whether something is due; if not, `then` is still to be done.
+    """
+    due: list[Final] = owner.pop("finals", None)
+    if not due:
+        return False
+    number = m.new_id()
+    cleanup: Cleanup = {
+        "kind": kind,
+        "of": owner["id"],
+        "todo": due,
+        "then": None if then is None else list(then),
+        "cause": cause,
+        "past": past,
+    }
+    m.state.setdefault("cleanups", {})[number] = cleanup
+    if kind != "scope":
+        owner["cleanup"] = number
+    m.agenda.append(("clean_on", number))
+    return True
+
+
+def first_of_scope(m: Machine, number: int) -> None:
+    """Clean up in a scope that goes on after something in it was withdrawn."""
+    scope = m.state["scopes"].get(number)
+    if scope is not None and not scope.get("over"):
+        first(m, "scope", scope, None)
+
+
+def go_on(m: Machine, number: int) -> None:
+    """Run the next `finally` of a cleanup, or end it.
+
+    Args:
+        m: The advance at work.
+        number: Which.
+    """
+    cleanups = m.state.get("cleanups", {})
+    cleanup = cleanups.get(number)
+    if cleanup is None:
+        return
+    while cleanup["todo"]:
+        final = cleanup["todo"].pop(0)
+        if "cleanup" not in final:
+            _run(m, number, final)
+            return
+        other = cleanups[final["cleanup"]]
+        if not other.get("over"):
+            other["waiter"] = number
+            return
+        _take_failure(cleanup, other)
+        del cleanups[final["cleanup"]]
+    _finish(m, number, cleanup)
+
+
+def _run(m: Machine, number: int, final: Final) -> None:
+    """Begin a `finally`, as an activation of its hidden step."""
+    cleanup = m.state["cleanups"][number]
+    error = final["error"] if "error" in final else cleanup["cause"]
+    if error is None and "error" not in final:
+        withdrawn = StepFailure("Cancelled", "withdrawn by what ended around it", retryable=False)
+        error = as_error(withdrawn, final["address"].rpartition("/")[0])
+    arrival: Arrival = {
+        "scope": m.root()["id"],
+        "step": final["step"],
+        "source": START,
+        "output": None,
+        "past": final["past"],
+        "line": [],
+        "marks": {},
+    }
+    act = new_activation(m, m.graph.node(final["step"]), [arrival])
+    act["final"] = number
+    act["address"] = final["address"]
+    act["local"] = {**final["local"], "error": error}
+    begin_unit(m, act, -1)
+
+
+def ended(m: Machine, act: Activation, error: ErrorData | None) -> None:
+    """Go on after a `finally` has ended, or has failed."""
+    number = act["final"]
+    cleanup = m.state["cleanups"][number]
+    m.note(act, "succeeded" if error is None else "failed", error=error)
+    cleanup["todo"][:0] = act.pop("finals", [])
+    forget_undoing(m, act)
+    tokens.forget(m, act)
+    pasts.drop(m.state, act["past"])
+    if error is not None:
+        cleanup.setdefault("failure", error)
+    m.agenda.append(("clean_on", number))
+
+
+def _take_failure(cleanup: Cleanup, other: Cleanup) -> None:
+    if "failure" in other:
+        cleanup.setdefault("failure", other["failure"])
+
+
+def _finish(m: Machine, number: int, cleanup: Cleanup) -> None:
+    cleanups = m.state["cleanups"]
+    if "waiter" in cleanup:
+        del cleanups[number]
+        _take_failure(cleanups[cleanup["waiter"]], cleanup)
+        m.agenda.append(("clean_on", cleanup["waiter"]))
+        return
+    if "kind" not in cleanup:
+        cleanup["over"] = True  # until somebody goes on who has to know
+        return
+    del cleanups[number]
+    if not cleanups:
+        del m.state["cleanups"]
+    _go_on_after(m, cleanup)
+
+
+def _go_on_after(m: Machine, cleanup: Cleanup) -> None:
+    """Let go on who waited for a cleanup; it fails if cleaning up has."""
+    kind, of = cleanup["kind"], cleanup["of"]
+    if kind == "unit":
+        del m.state["units"][of]["cleanup"]
+    elif kind == "act":
+        del m.state["acts"][of]["cleanup"]
+    else:
+        m.touch(of)
+    if "failure" not in cleanup:
+        if cleanup["then"] is not None:
+            m.agenda.append(tuple(cleanup["then"]))
+        return
+    pasts.drop(m.state, cleanup["past"])
+    error: ErrorData = {**cleanup["failure"]}
+    error["cause"] = error.get("cause") or cleanup["cause"]
+    if kind == "unit":
+        m.agenda.append(("attempt_failed", of, error))
+    elif kind == "act":
+        m.agenda.append(("act_failed", of, error))
+    elif cleanup["then"] is None:
+        m.agenda.append(("scope_failed", of, error))
+    else:
+        m.agenda.append(("flow_end", "cancelled" if m.state["cancelling"] else "failed", error))
+
+
+def at_work(m: Machine, scope: Scope) -> bool:
+    """Return whether something is being cleaned up in a scope, so that it cannot end."""
+    return any(
+        cleanup.get("kind") == "scope" and cleanup["of"] == scope["id"]
+        for cleanup in m.state.get("cleanups", {}).values()
+    )
