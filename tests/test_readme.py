@@ -33,13 +33,16 @@ def exchanges(block: str) -> list[Exchange]:
 
 
 def plain(text: str, waits: dict[str, str]) -> list[str]:
-    """Lines without what differs from run to run; items of a map end in any order."""
+    """Lines without what differs from run to run.
+
+    Items of a map end in any order, and the widest so far sets the width of a column.
+    """
     for shown, real in waits.items():
         text = re.sub(rf"\b({shown}|{real})\b", "WAIT", text)
     text = re.sub(r"\b01[0-9a-z]{6,24}\b", "EXECUTION", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
     text = re.sub(r"(\d+[dhm] )*\b[\d.]+[ms]?s\b|(\d+m \d+s)", "DURATION", text)
-    return sorted(line.rstrip() for line in text.splitlines())
+    return sorted(" ".join(line.split()) for line in text.splitlines())
 
 
 def test_the_flow_is_the_example() -> None:
