@@ -117,7 +117,7 @@ class Actions:
             spec["retry"] = self.calls.retry(model.retry, view)
         if model.timeout is not None:
             loc = (*info.loc, "timeout")
-            spec["timeout"] = self.expressions.value(model.timeout, loc, view).value
+            spec["timeout"] = self._of(model.timeout, loc, view, TEXT)
 
     def _check_keys(self, info: Info) -> None:
         """Refuse modifiers that mean nothing to the action."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from flowengine.flow.compile.expressions import Expressions, Typed
 from flowengine.flow.compile.report import Report
 from flowengine.flow.compile.tools import Callee, Tools, together
-from flowengine.flow.compile.types import ERROR, UNKNOWN, Schema
+from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.models import Compensation, FlowModel, Loc, Retry, Step
 from flowengine.kernel.graph import RetrySpec, StepSpec
@@ -148,7 +148,11 @@ class Calls:
         if timeout is None and defaults.timeout is not None:
             timeout, loc = defaults.timeout, (*defaults.loc, "timeout")
         if timeout is not None:
-            spec["timeout"] = self.expressions.value(timeout, loc, view).value
+            typed = self.expressions.value(timeout, loc, view)
+            spec["timeout"] = typed.value
+            if differs(typed.schema, TEXT):
+                message = f"expected {words(TEXT)}, this gives {words(typed.schema)}"
+                self.report.at("E103", message, loc)
 
     def _retry(
         self, spec: StepSpec, request: Request, callee: Callee, view: View, repeatable: bool
