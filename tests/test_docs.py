@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from flowengine.flow.compile import compile_text
+from flowengine.flow.models.not_yet import NOT_YET
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,6 +45,15 @@ def test_every_flow_in_the_docs_passes_the_check_without_a_warning(place: str, t
     compiled = compile_text(text, place)
 
     assert [str(diagnostic) for diagnostic in compiled.diagnostics] == []
+
+
+def test_what_the_docs_call_not_built_is_what_the_checker_refuses() -> None:
+    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    section = page.split("## Not yet\n")[1]
+    named = set(re.findall(r"`([a-z_]+)`", section))
+
+    assert named
+    assert named <= {key for _, key in NOT_YET}
 
 
 def test_links_between_pages_lead_somewhere() -> None:
