@@ -87,7 +87,7 @@ def schema_for(model: FlowModel) -> Schema:
     """
     schema = flow_schema()
     definitions = schema["$defs"]
-    ids = sorted(_ids(model.steps))
+    ids = sorted(_ids([*model.steps, *model.finally_]))
     tools = sorted([*model.tools, *brought_tools()])
     definitions["Target"] = {"enum": [*ids, *sorted(TARGETS)]}
     definitions["StepName"] = {"enum": ids}

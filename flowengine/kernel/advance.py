@@ -418,7 +418,7 @@ def _scope_failed(m: Machine, number: int, error: ErrorData) -> None:
 def _handled(m: Machine, number: int, index: int, error: ErrorData) -> None:
     act = m.state["acts"].get(number)
     if act is not None:
-        handlers.handled(m, act, index, error)
+        handlers.compensated(m, act, index, error)
 
 
 def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> None:
@@ -435,7 +435,7 @@ def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> N
 def _act_failed(m: Machine, number: int, error: ErrorData) -> None:
     act = m.state["acts"].get(number)
     if act is not None:
-        handlers.fail(m, act, error)
+        handlers.handle(m, act, error)
 
 
 def _unit_failed(m: Machine, number: int, error: ErrorData) -> None:

@@ -52,16 +52,18 @@ def handle(m: Machine, act: Activation, error: ErrorData) -> None:
         broken["cause"] = error
         fail(m, act, broken)
         return
-    if spec is None:
-        fail(m, act, error)
-    elif spec.get("compensate"):
+    if spec is not None and spec.get("compensate"):
         undoing.begin(m, act, error, ("handled", act["id"], specs.index(spec), error))
+    elif cleaning.first(m, "act", act, ("act_failed", act["id"], error), error):
+        return
+    elif spec is None:
+        fail(m, act, error)
     else:
-        handled(m, act, specs.index(spec), error)
+        perform(m, act, spec, error)
 
 
-def handled(m: Machine, act: Activation, index: int, error: ErrorData) -> None:
-    """Clean up what is due, then do what a handler says; if it compensates, that has been done."""
+def compensated(m: Machine, act: Activation, index: int, error: ErrorData) -> None:
+    """Clean up what is due, then do what a handler says that has compensated."""
     if not cleaning.first(m, "act", act, ("handled", act["id"], index, error), error):
         perform(m, act, m.node(act).on_error[index], error)
 

@@ -276,10 +276,13 @@ class Edges:
             return
         given = info.given
         outcome = given.as_
+        if given.targets == "execution" and self.plan.in_finally(info):
+            message = "the execution cannot be cancelled while it cleans up"
+            self.report.at("E103", message, info.loc, "raise an error with 'fail'")
         if given.targets == "execution":
             info.spec["cancel"] = {"execution": True, "outcome": outcome}
             return
-        visible = {n.id: n for n in self.plan.siblings(info)}
+        visible = {one.id: one for one in self.plan.siblings(info)}
         for group in self.plan.around(info):
             for one in self.plan.siblings(group):
                 visible.setdefault(one.id, one)

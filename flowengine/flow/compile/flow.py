@@ -28,9 +28,9 @@ from flowengine.kernel.graph import CompiledFlow
 
 FORMAT = 1
 """Version of the compiled form."""
-GRAPH = frozenset(
-    {"steps", "group", "parallel", "id", "next", "on_error", "join", "when", "cancel", "trigger"}
-)
+SCOPES = frozenset({"steps", "group", "parallel", "finally"})
+"""Keys that hold lists of steps."""
+GRAPH = SCOPES | {"id", "next", "on_error", "join", "when", "cancel", "trigger"}
 """Keys of a step without which its edges are not known."""
 
 
@@ -233,7 +233,7 @@ class Compiler:
 def _is_of_graph(loc: Loc) -> bool:
     """Say whether a place is a step, or says where its tokens go."""
     rest = list(loc)
-    while len(rest) > 1 and rest[0] in {"steps", "group", "parallel"} and isinstance(rest[1], int):
+    while len(rest) > 1 and rest[0] in SCOPES and isinstance(rest[1], int):
         rest = rest[2:]
     return not rest or rest[0] in GRAPH
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from flowengine.flow.models import FlowModel, Loc, ParallelStep, Step
 from flowengine.kernel.graph import BodySpec, CompiledFlow, StepSpec
+
+
+BodyKind = Literal["flow", "group", "finally"]
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +27,7 @@ class Info:
     given: Any
     """What stands behind that key."""
     children: list[int] = field(default_factory=list)
+    """Its steps, of a group; those of its `finally` are not among them."""
     effect: str = "once"
 
     @property
@@ -52,7 +56,11 @@ class Plan:
         self.by_id: dict[str, int] = {}
         """Of ids that two steps have, the first."""
         self._wrong = {loc[:n] for loc in model.unread for n in range(1, len(loc) + 1)}
-        self._add_body(model.steps, -1)
+        self.finals: dict[int, int] = {}
+        """Body → the body of its `finally`."""
+        self._add_body(model.steps, -1, "flow")
+        if model.finally_:
+            self.finals[0] = self._add_body(model.finally_, -1, "finally")
         self.misnamed = frozenset(_ids(data)) - self.by_id.keys()
         """Ids that stand in the file but were refused; to name them is no further error."""
 
@@ -71,11 +79,25 @@ class Plan:
     def is_parallel(self, body: int) -> bool:
         """Return whether a body is that of a `parallel`."""
         owner = self.body(body)["owner"]
-        return owner >= 0 and self.steps[owner].action == "parallel"
+        return self.body(body)["kind"] == "group" and self.steps[owner].action == "parallel"
+
+    def cleans_up(self, info: Info) -> bool:
+        """Return whether a step stands in a `finally` itself, not in a group inside."""
+        return self.body(info.spec["body"])["kind"] == "finally"
+
+    def in_finally(self, info: Info) -> bool:
+        """Return whether a step stands in a `finally`, or in a group inside one."""
+        while info.parent >= 0 and not self.cleans_up(info):
+            info = self.steps[info.parent]
+        return self.cleans_up(info)
+
+    def cleaned_up(self, body: int) -> int:
+        """Return the body after which the `finally` with this body cleans up."""
+        return next(cleaned for cleaned, final in self.finals.items() if final == body)
 
     def around(self, info: Info) -> Iterator[Info]:
-        """Yield the groups around a step, innermost first."""
-        while info.parent >= 0:
+        """Yield the groups around a step, innermost first; of a `finally` those inside it."""
+        while info.parent >= 0 and not self.cleans_up(info):
             info = self.steps[info.parent]
             yield info
 
@@ -87,18 +109,17 @@ class Plan:
             yield inner
             pending.extend(reversed(inner.children))
 
-    def _add_body(self, models: list[Step] | list[ParallelStep], owner: int) -> int:
+    def _add_body(self, models: list[Step] | list[ParallelStep], owner: int, kind: BodyKind) -> int:
         number = len(self.flow["bodies"])
-        kind = "flow" if owner < 0 else "group"
-        body = BodySpec(owner=owner, kind=kind, start=[], steps=[])  # type: ignore[typeddict-item]
+        body = BodySpec(owner=owner, kind=kind, start=[], steps=[])
         self.flow["bodies"].append(body)
         for model in models:
-            body["steps"].append(self._add_step(model, number, owner))
-        parallel = owner >= 0 and self.steps[owner].action == "parallel"
+            body["steps"].append(self._add_step(model, number, owner, kind))
+        parallel = self.is_parallel(number)
         body["start"] = list(body["steps"]) if parallel else body["steps"][:1]
         return number
 
-    def _add_step(self, model: Step, body: int, parent: int) -> int:
+    def _add_step(self, model: Step, body: int, parent: int, kind: BodyKind) -> int:
         number = len(self.steps)
         spec = StepSpec(id=model.id, body=body)
         action, given = model.action or ("none", None)
@@ -106,10 +127,13 @@ class Plan:
         self.steps.append(info)
         self.flow["steps"].append(spec)
         self.by_id.setdefault(model.id, number)
-        if parent >= 0:
+        if kind == "group":
             self.steps[parent].children.append(number)
         if model.group is not None or model.parallel is not None:
-            spec["child"] = self._add_body(model.group or model.parallel or [], number)
+            child = self._add_body(model.group or model.parallel or [], number, "group")
+            spec["child"] = child
+            if model.finally_:
+                self.finals[child] = self._add_body(model.finally_, number, "finally")
         return number
 
 

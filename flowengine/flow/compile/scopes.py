@@ -25,6 +25,8 @@ from flowengine.kernel.graph import START, TRIGGER
 
 AT_END = -1
 """In place of a step: what is visible when the scope has ended."""
+CUT_SHORT = -2
+"""In place of a step: what is visible when the scope has ended, however that was."""
 
 
 class Scopes:
@@ -39,7 +41,8 @@ class Scopes:
         self.outputs: dict[int, Schema] = {}
         """Types of the outputs of steps, as far as they are known yet."""
         self.locals: dict[int, dict[str, Schema]] = {}
-        """Group → the names of items and rounds that its steps see."""
+        """Body of a group or `finally` → the names of items and rounds that its steps see, and
+        `error`."""
         self.cancels = nets.cancellations(plan.flow)
         self._pasts: dict[int, Past] = {}
         model = plan.model
@@ -78,9 +81,8 @@ class Scopes:
 
     def entry(self, info: Info) -> View:
         """Return what a step sees when a token has come to it."""
-        around = {} if info.parent < 0 else self.locals.get(info.parent, {})
-        roots = {**self.base, "state": self.state, **around}
         body = info.spec["body"]
+        roots = {**self.base, "state": self.state, **self.locals.get(body, {})}
         view = View(roots, info.number, lambda name: self._look(name, body, info.number), self._ids)
         sources = info.spec["sources"]
         return self._with_join(info, view) if len(sources) > 1 else view
@@ -159,12 +161,19 @@ class Scopes:
         info = self.plan.steps[number]
         while info.spec["body"] != body:
             owner = self.plan.body(body)["owner"]
-            if owner < 0:
+            if self.plan.body(body)["kind"] == "finally":
+                body, here = self.plan.cleaned_up(body), CUT_SHORT
+            elif owner < 0:
                 return self._hidden_inside(info)
-            body, here = self.plan.steps[owner].spec["body"], owner
+            else:
+                body, here = self.plan.steps[owner].spec["body"], owner
         return self._seen(info, body, here)
 
     def _hidden_inside(self, info: Info) -> Seen:
+        if self.plan.cleans_up(info):
+            message = f"'steps.{info.id}' is not visible here: it is inside a 'finally'"
+            hint = "it runs when the scope is over; only the steps of that 'finally' see it"
+            return Seen(UNKNOWN, Note("E301", message, hint))
         group = self.plan.steps[info.parent].id
         message = f"'steps.{info.id}' is not visible here: it is inside the group {group!r}"
         hint = f"outside, only 'steps.{group}' is; give the group an 'output'"
@@ -173,6 +182,8 @@ class Scopes:
     def _seen(self, info: Info, body: int, here: int) -> Seen:
         past = self._past(body)
         schema = self._schema(info)
+        if here == CUT_SHORT:
+            return Seen(schema, None, self._doubt(info))
         if here == AT_END:
             sure = past.surely_at_end(info.number)
             return Seen(schema, None, None if sure else self._doubt(info))

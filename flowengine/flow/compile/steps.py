@@ -67,6 +67,7 @@ class Steps:
         """Write all steps, those of a group before what comes after the group."""
         for number in self.plan.body(0)["steps"]:
             self._step(self.plan.steps[number])
+        self._finally(0, {}, ())
         model = self.plan.model
         if isinstance(model.on_error, list):
             view = self.scopes.flow_handler()
@@ -86,9 +87,10 @@ class Steps:
         round_ = self._loop_start(info, item)
         raw = self.actions.write(info, round_)
         if info.children:
-            self.scopes.locals[info.number] = _locals(round_)
+            self.scopes.locals[info.spec["child"]] = _locals(round_)
             for number in info.children:
                 self._step(self.plan.steps[number])
+            self._finally(info.spec["child"], _locals(round_), info.loc)
             raw = self._group_output(info)
             info.effect = self._effect_of_group(info)
             self._check_retry(info)
@@ -116,6 +118,27 @@ class Steps:
             ]
             given = [schema for schema in handled if schema is not None]
             self.scopes.outputs[info.number] = common([whole, *given])
+
+    def _finally(self, body: int, around: dict[str, Schema], loc: Loc) -> None:
+        """Write the `finally` of a body: its steps, and the hidden step that runs them."""
+        final = self.plan.finals.get(body)
+        if final is None:
+            return
+        self.scopes.locals[final] = {**around, "error": UNKNOWN}
+        for number in self.plan.body(final)["steps"]:
+            self._step(self.plan.steps[number])
+        owner = self.plan.body(body)["owner"]
+        place = self.report.position((*loc, "finally"))
+        hidden = StepSpec(
+            id=self.plan.steps[owner].id if owner >= 0 else "finally",
+            body=-1,
+            action="group",
+            child=final,
+            timeout=["const", self.plan.model.limits.finally_],
+            at=[place.line, place.column],
+        )
+        self.plan.body(body)["final"] = len(self.plan.flow["steps"])
+        self.plan.flow["steps"].append(hidden)
 
     # Coming in
 

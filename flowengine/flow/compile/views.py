@@ -23,7 +23,7 @@ ELSEWHERE = {
     "it is steps.x.output",
     "outcome": "it is there in the step's own set, emit, next and loop; of another step it is "
     "steps.x.outcome",
-    "error": "it is there in on_error, retry.when and compensate; of another step it is "
+    "error": "it is there in on_error, retry.when, compensate and finally; of another step it is "
     "steps.x.error",
     "args": "it is there in the declaration of a tool",
     "steps": "steps are visible to steps and outputs",

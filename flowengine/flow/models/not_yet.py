@@ -41,7 +41,6 @@ AGENTS = NotYet("agents")
 SUBFLOWS = NotYet("subflows")
 LOCKS = NotYet("locks")
 EMITTING = NotYet("sending signals from a step")
-FINALLY = NotYet("'finally'")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "imports"): NotYet("imports"),
@@ -50,13 +49,11 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "agents"): AGENTS,
     ("FlowModel", "environments"): NotYet("declared environments"),
     ("FlowModel", "flows"): SUBFLOWS,
-    ("FlowModel", "finally"): FINALLY,
     ("FlowModel", "concurrency"): NotYet("bounding the executions of a flow"),
     ("FlowModel", "start"): NotYet("starting on a schedule or a signal"),
     ("Defaults", "model"): AGENTS,
     ("Defaults", "in"): ENVIRONMENTS,
     ("Limits", "depth"): SUBFLOWS,
-    ("Limits", "finally"): FINALLY,
     ("Limits", "idle"): NotYet("triggers"),
     ("Step", "agent"): AGENTS,
     ("Step", "flow"): SUBFLOWS,
@@ -66,7 +63,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Step", "trigger"): NotYet("triggers"),
     ("Step", "lock"): LOCKS,
     ("Step", "emit"): EMITTING,
-    ("Step", "finally"): FINALLY,
     ("Compensation", "agent"): AGENTS,
     ("Compensation", "flow"): SUBFLOWS,
     ("Compensation", "in"): ENVIRONMENTS,
