@@ -383,6 +383,12 @@ def _map_over(m: Machine, number: int) -> None:
         outcomes.map_over(m, act)
 
 
+def _items_left(m: Machine, number: int) -> None:
+    act = m.state["acts"].get(number)
+    if act is not None:
+        outcomes.items_left(m, act)
+
+
 def _round(m: Machine, number: int) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
@@ -466,6 +472,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "too_few": _too_few,
     "fill": _fill,
     "map_over": _map_over,
+    "items_left": _items_left,
     "cancel": _cancel,
     "cancel_late": _cancel_late,
     "end_all": _end_all,

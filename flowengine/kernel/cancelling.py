@@ -65,7 +65,10 @@ def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
     output = _so_far(m, act) if how == "succeeded" else None
     close_units(m, act)
     if how == "succeeded":
-        m.agenda.append(("act_ended", act["id"], "succeeded", "ok", output))
+        if node.each:
+            m.agenda.append(("items_left", act["id"]))
+        else:
+            m.agenda.append(("act_ended", act["id"], "succeeded", "ok", output))
         return
     failure = StepFailure("Cancelled", reason, retryable=False)
     error = as_error(failure, m.step_address(act))

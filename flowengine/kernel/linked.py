@@ -40,8 +40,8 @@ class Node:
     """A step, with every key of its plain form as an attribute."""
 
     __slots__ = (
-        "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "effect",
-        "id", "index", "input", "join", "key", "kind", "loop", "map", "named", "on_crash",
+        "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "each",
+        "effect", "id", "index", "input", "join", "key", "kind", "loop", "map", "named", "on_crash",
         "on_error", "output", "plain", "raises", "retry", "secret", "set", "sources", "split",
         "timeout", "wait", "when",
     )  # fmt: skip
@@ -64,6 +64,7 @@ class Node:
         self.split: SplitSpec | None = spec.get("split")
         self.when: Condition | None = spec.get("when")
         self.map: MapSpec | None = spec.get("map")
+        self.each: bool = self.map is not None and self.map.get("each", False)
         self.loop: LoopSpec | None = spec.get("loop")
         self.retry: RetrySpec | None = spec.get("retry")
         self.timeout: Value | None = spec.get("timeout")

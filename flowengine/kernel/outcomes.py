@@ -24,7 +24,7 @@ from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
-from flowengine.kernel.records import record
+from flowengine.kernel.records import known, record
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -128,6 +128,9 @@ def unit_ended(m: Machine, unit: Unit, output: Plain, outcome: str = "ok") -> No
     if unit["item"] < 0:
         activation_ended(m, act, "succeeded", outcome, output)
         return
+    if m.node(act).each:
+        _item_leaves(m, act, unit, output, outcome)
+        return
     m.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
     act["results"][unit["item"]] = ["succeeded", output, None]
     act["succeeded"] += 1
@@ -147,6 +150,43 @@ def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
     act["attempts"] = unit["attempt"]
 
 
+def _item_leaves(m: Machine, act: Activation, unit: Unit, output: Plain, outcome: str) -> None:
+    """Let an item go on along `next` as a token of its own (patterns 12, 42)."""
+    node = m.node(act)
+    try:
+        targets = tokens.choose(
+            node, Names(m, act, extra={"output": output, "outcome": outcome}), outcome
+        )
+    except (StepFailure, EvaluationError) as failure:
+        _item_failed(m, act, unit, as_error(failure, m.address(unit)))
+        return
+    past = pasts.share(m.state, act["past"])
+    if node.named:
+        kept = known(m, act, node, "succeeded", outcome, output, None)
+        past = pasts.remember(m.state, past, act["step"], kept)
+    m.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
+    act["results"][unit["item"]] = ["succeeded", None, None]
+    act["succeeded"] += 1
+    tokens.send(m, act, targets, [*act["line"], unit["item"]], past, output)
+    m.agenda.append(("fill", act["id"]))
+
+
+def items_left(m: Machine, act: Activation) -> None:
+    """End a map whose items have gone on by themselves: no token of its own leaves.
+
+    Args:
+        m: The advance at work.
+        act: The map's activation; nothing of it runs any more.
+    """
+    if "deadline" in act:
+        m.clear_timer(act.pop("deadline"))
+    m.note(act, "succeeded", outcome="ok")
+    scope = m.scope_of(act)
+    hand_over(m, act)
+    tokens.forget(m, act)
+    tokens.end_token(m, scope, act["line"], act["past"])
+
+
 def _go_early(m: Machine, act: Activation) -> None:
     """Let a map go on with the items that have succeeded (patterns 34-36)."""
     spec = m.node(act).map
@@ -164,12 +204,8 @@ def _go_early(m: Machine, act: Activation) -> None:
         activation_failed(m, act, as_error(failure, m.step_address(act)))
         return
     _remember(m, act, "succeeded", "ok", output)
-    scope = m.scope_of(act)
-    for number, target in enumerate(targets):
-        line = [*act["line"], number] if len(targets) > 1 else act["line"]
-        pasts.share(m.state, act["past"])
-        tokens.send(m, act, target, line, output)
-    tokens.place(m, scope, act["step"], -1)
+    tokens.send(m, act, targets, act["line"], pasts.share(m.state, act["past"]), output)
+    tokens.place(m, m.scope_of(act), act["step"], -1)
     act["gone"] = True
     m.note(act, "succeeded", outcome="ok", output=output)
     m.agenda.append(("fill", act["id"]))
@@ -206,6 +242,8 @@ def map_over(m: Machine, act: Activation) -> None:
         activation_failed(m, act, _too_few(m, act))
     elif act["failed"] and "need" not in act and _fails(m, act):
         activation_failed(m, act, _map_failed(m, act))
+    elif m.node(act).each:
+        items_left(m, act)
     else:
         output = [None if r is None else r[1] for r in act["results"]]
         activation_ended(m, act, "succeeded", "ok", output)

@@ -25,20 +25,33 @@ def record(
     error: ErrorData | None,
 ) -> None:
     """Put what expressions name of a step into the past of its token."""
-    known: dict[str, Any] = {
+    kept = known(m, act, node, status, outcome, output, error)
+    act["past"] = pasts.remember(m.state, act["past"], act["step"], kept)
+
+
+def known(
+    m: Machine,
+    act: Activation,
+    node: Node,
+    status: str,
+    outcome: str | None,
+    output: Plain,
+    error: ErrorData | None,
+) -> dict[str, Any]:
+    """Return what expressions name of a step that has ended, or of an item that goes on alone."""
+    fields: dict[str, Any] = {
         "status": status,
         "outcome": outcome,
         "output": output,
         "error": error,
         "rounds": act.get("rounds", 0),
         "attempts": act.get("attempts", 0),
-        "items": _items(m, act) if "over" in act else None,
+        "items": _items(m, act) if "over" in act and not node.each else None,
         "agent": None,
         "started_at": format_time(act["at"]),
         "ended_at": format_time(m.now),
     }
-    kept = {field: known[field] for field in node.named or () if field in known}
-    act["past"] = pasts.remember(m.state, act["past"], act["step"], kept)
+    return {field: fields[field] for field in node.named or () if field in fields}
 
 
 def _items(m: Machine, act: Activation) -> list[Plain]:

@@ -23,7 +23,7 @@ def routes(node: Node, outcome: str) -> bool:
     split = node.split
     if split is None or split["kind"] != "outcome":
         return False
-    if node.map is not None and not node.map.get("each"):
+    if node.map is not None and not node.each:
         return False
     return outcome in split["outcomes"] or "otherwise" in split
 
@@ -97,29 +97,45 @@ def leave(m: Machine, act: Activation, targets: list[int], output: Plain) -> Non
         targets: Where tokens go.
         output: What the step gave.
     """
-    past = act["past"]
     forget(m, act)
+    send(m, act, targets, act["line"], act["past"], output)
+
+
+def send(
+    m: Machine, act: Activation, targets: list[int], line: list[int], past: int, output: Plain
+) -> None:
+    """Send one token of an activation along each of its edges to `targets`.
+
+    Args:
+        m: The advance at work.
+        act: The activation.
+        targets: Where tokens go.
+        line: Their line of descent.
+        past: What lies behind them; the caller's reference to it is used up.
+        output: What the step gave.
+    """
     several = len(targets) > 1
     for entry, target in enumerate(targets):
         pasts.share(m.state, past)
-        send(m, act, target, [*act["line"], entry] if several else act["line"], output)
+        _send(m, act, target, [*line, entry] if several else line, past, output)
     pasts.drop(m.state, past)
 
 
-def send(m: Machine, act: Activation, target: int, line: list[int], output: Plain) -> None:
-    """Send one token of an activation along an edge; a reference to its past goes with it."""
+def _send(
+    m: Machine, act: Activation, target: int, line: list[int], past: int, output: Plain
+) -> None:
     scope = m.scope_of(act)
     if target == END:
-        end_token(m, scope, line, act["past"])
+        end_token(m, scope, line, past)
     elif target == END_ALL:
-        m.agenda.append(("end_all", scope["id"], line, act["past"]))
+        m.agenda.append(("end_all", scope["id"], line, past))
     else:
         arrival: Arrival = {
             "scope": scope["id"],
             "step": target,
             "source": act["step"],
             "output": output if m.node(act).carries else None,
-            "past": act["past"],
+            "past": past,
             "line": line,
             "marks": act["marks"],
         }

@@ -73,7 +73,7 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     """
     values = [[key, evaluate(names, value)] for key, value in pairs]
     later = []
-    mapped = names.unit is not None and names.unit["item"] >= 0
+    mapped = names.unit is not None and names.unit["item"] >= 0 and not m.node(act).each
     for key, value in values:
         reducer = m.graph.state_keys[key].get("reducer", "replace")
         if mapped and reducer in KEPT_BACK:

@@ -71,8 +71,8 @@ def random_action(draw: random.Random, step: dict[str, Any], names: list[str], d
         step["wait"] = "1s"
     else:
         step.update(task(name))
-        if draw.random() < 0.1:
-            step["map"] = 2
+        if draw.random() < 0.2:
+            step["map"] = draw.choice([2, {"over": draw.randint(0, 2), "join": "none"}])
         elif draw.random() < 0.1:
             step["when"] = "${{ inputs.flag }}"
 

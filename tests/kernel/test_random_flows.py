@@ -107,6 +107,8 @@ class Drawn:
         spec["concurrency"] = v(self.random.randint(1, 3))
         spec["on_item_error"] = self.random.choice(["stop", "wait", "continue"])
         if self.random.random() < 0.3:
+            spec["each"] = True
+        elif self.random.random() < 0.4:
             spec["need"] = v(self.random.randint(1, 3))
             spec["late"] = self.random.choice(["ignore", "cancel"])
         return spec

@@ -127,6 +127,8 @@ class Past:
         )
 
     def _visit(self, place: int, visits: list[int], whole: bool) -> int:
+        if self.specs[place].get("map", {}).get("each"):
+            return 0  # there may be no item, and so no token
         own = 1 << place if gives_output(self.specs[place]) else 0
         result = self.everything
         for move in self.moves[place]:

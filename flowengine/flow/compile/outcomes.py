@@ -36,7 +36,7 @@ def outcomes(info: Info) -> Outcomes:
     """
     model = info.model
     plain, raising = ["ok"], dict[str, str]()
-    if model.map is None:
+    if model.map is None or info.each:
         if isinstance(info.given, Approval):
             plain, raising = of_approval(info.given)
         elif isinstance(info.given, Wait):

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from flowengine.flow.models import FlowModel, Loc, ParallelStep, Step
 from flowengine.kernel.graph import BodySpec, CompiledFlow, StepSpec
 
-
 BodyKind = Literal["flow", "group", "finally"]
 
 
@@ -34,6 +33,12 @@ class Info:
     def id(self) -> str:
         """The step's id."""
         return self.model.id
+
+    @property
+    def each(self) -> bool:
+        """Whether it has a map whose items go on as tokens of their own."""
+        given = self.model.map
+        return given is not None and given.join is not None and given.join.need == "none"
 
     @property
     def loc(self) -> Loc:

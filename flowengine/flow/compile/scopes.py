@@ -84,8 +84,8 @@ class Scopes:
         body = info.spec["body"]
         roots = {**self.base, "state": self.state, **self.locals.get(body, {})}
         view = View(roots, info.number, lambda name: self._look(name, body, info.number), self._ids)
-        sources = info.spec["sources"]
-        return self._with_join(info, view) if len(sources) > 1 else view
+        meets = len(info.spec["sources"]) > 1 or info.model.join is not None
+        return self._with_join(info, view) if meets else view
 
     def inside(self, view: View, info: Info) -> View:
         """Return a step's view with what the steps of its group have done, now that it is over."""
@@ -128,7 +128,8 @@ class Scopes:
     def _schema(self, info: Info) -> Schema:
         handlers = info.model.on_error
         known = None if isinstance(handlers, list) else [*outcomes(info).names, "skipped"]
-        return step_schema(self.raw(info), known, info.model.map is not None)
+        mapped = info.model.map is not None and not info.each
+        return step_schema(self.raw(info), known, mapped)
 
     def _with_join(self, info: Info, view: View) -> View:
         """Return a view with `join`: what arrived, and from where."""

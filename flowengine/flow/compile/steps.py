@@ -104,7 +104,7 @@ class Steps:
         self._compensate(info, after)
         kept = model.loop is not None and model.loop.keep is not None
         once = list_of(result) if kept else result
-        whole = list_of(once) if over else once
+        whole = list_of(once) if over and not info.each else once
         self.scopes.outputs[info.number] = whole
         leaving = outer.having({"output": whole, "outcome": TEXT})
         for entry, condition in self.edges.conditions.get(info.number, ()):
@@ -194,7 +194,9 @@ class Steps:
         if given.max_failures is not None:
             loc = (*given.loc, "max_failures")
             spec["max_failures"] = self.expressions.value(given.max_failures, loc, view).value
-        if given.join is not None and given.join.need != "all":
+        if given.join is not None and given.join.need == "none":
+            spec["each"] = True
+        elif given.join is not None and given.join.need != "all":
             loc = (*given.join.loc, "need")
             spec["need"] = self._of(given.join.need, loc, view, INTEGER)
             spec["late"] = given.join.late

@@ -16,7 +16,7 @@ ELSEWHERE = {
     "index": "it is the index of an item of a 'map'",
     "key": "it is the key of an item of a 'map'",
     "round": "it is the round of a 'loop'",
-    "join": "it is there in steps with several incoming edges",
+    "join": "it is there in steps with several incoming edges, or with a 'join'",
     "signal": "it is there in 'match'",
     "result": "it is there in the step's own 'output'; of another step it is steps.x.output",
     "output": "it is there in the step's own set, emit, next, loop and compensate; of another step "

@@ -20,18 +20,6 @@ class NotYet(NamedTuple):
     """The other values, as JSON Schema."""
 
 
-_NEED_NONE = {
-    "type": "object",
-    "required": ["need"],
-    "properties": {"need": {"const": "none"}},
-}
-_NONE = {"anyOf": [{"const": "none"}, _NEED_NONE]}
-
-
-def _is_none(value: Any) -> bool:
-    return bool((value.get("need") if isinstance(value, dict) else value) == "none")
-
-
 def _is_no_host(value: Any) -> bool:
     return bool(value != "host")
 
@@ -68,7 +56,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Compensation", "in"): ENVIRONMENTS,
     ("Handler", "emit"): EMITTING,
     ("Map", "more"): NotYet("adding items to a running map"),
-    ("Map", "join"): NotYet("'join: none' of a map", _is_none, {"not": _NONE}),
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
