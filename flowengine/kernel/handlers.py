@@ -8,7 +8,7 @@ from flowengine.kernel import cleaning, tokens, undoing, variables
 from flowengine.kernel.attempts import raised
 from flowengine.kernel.closing import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, fits
-from flowengine.kernel.graph import EvaluationError, HandlerSpec
+from flowengine.kernel.graph import EvaluationError, HandlerSpec, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.records import record
@@ -101,25 +101,38 @@ def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) ->
             fail(m, act, error)
         elif do == "output":
             output = evaluate(names, spec["output"])
-            m.agenda.append(("act_ended", act["id"], "succeeded", "ok", output))
+            _go_on(m, act, _targets(m, act, output, "ok"), "succeeded", output, None)
+        elif do == "next":
+            _go_on(m, act, [spec["to"]], "failed", None, error)
         else:
-            _go_on(m, act, spec, error)
+            _go_on(m, act, _targets(m, act, None, "failed", error), "failed", None, error)
     except (StepFailure, EvaluationError) as failed:
         broken = as_error(failed, m.step_address(act))
         broken["cause"] = error
         fail(m, act, broken)
 
 
-def _go_on(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) -> None:
-    """Let the token go on although its step has failed: along the handler's way, or its own."""
+def _targets(
+    m: Machine, act: Activation, output: Plain, outcome: str, error: ErrorData | None = None
+) -> list[int]:
+    """Return where the step's own `next` leads; if it leads nowhere, no handler is asked again."""
+    extra = {"output": output, "outcome": outcome, "error": error}
+    return tokens.choose(m.node(act), Names(m, act, extra=extra), outcome)
+
+
+def _go_on(
+    m: Machine,
+    act: Activation,
+    targets: list[int],
+    status: str,
+    output: Plain,
+    error: ErrorData | None,
+) -> None:
+    """Let the token of a step that has failed go on."""
     node = m.node(act)
-    if spec.get("do") == "next":
-        targets = [spec["to"]]
-    else:
-        extra = {"output": None, "outcome": "failed", "error": error}
-        targets = tokens.choose(node, Names(m, act, extra=extra), "failed")
+    outcome = "failed" if error is not None else "ok"
     if node.named:
-        record(m, act, node, "failed", "failed", None, error)
-    m.note(act, "failed", error=error)
+        record(m, act, node, status, outcome, output, error)
+    m.note(act, status, outcome=None if error is not None else outcome, output=output, error=error)
     hand_over(m, act)
-    tokens.leave(m, act, targets, None)
+    tokens.leave(m, act, targets, output)

@@ -99,6 +99,8 @@ class Past:
             sure.append(self.sure[source] | bit if succeeded else self.sure[source] & ~bit)
         if place in begun:
             sure.append(0)
+        if self.steps[place] in self.restarts:
+            may = self.everything  # whatever had run when the flow failed
         merge = or_ if self.specs[place].get("join", {}).get("kind") == "all" else and_
         return may, reduce(merge, sure) if sure else self.everything
 
