@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from flowengine.kernel import cleaning
+from flowengine.kernel import cleaning, locks
 from flowengine.kernel.activations import park, unpark
 from flowengine.kernel.approvals import ask, open_approval
 from flowengine.kernel.closing import close_scope, no_longer_wait, stop_attempt
@@ -90,6 +90,8 @@ def attempt(m: Machine, unit: Unit) -> None:
     """
     act = m.act_of(unit)
     node = m.node(act)
+    if node.lock is not None and not _has_lock(m, node, unit):
+        return
     unit["attempt"] += 1
     unit["tries"] += 1
     try:
@@ -97,6 +99,18 @@ def attempt(m: Machine, unit: Unit) -> None:
         _act(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(("attempt_failed", unit["id"], failure))
+
+
+def _has_lock(m: Machine, node: Node, unit: Unit) -> bool:
+    """Take the lock of a step before its action, unless it waits without one."""
+    assert node.lock is not None
+    if node.action in ("wait", "approval") and not node.lock.get("hold"):
+        return True
+    try:
+        return locks.take(m, unit, ("attempt", unit["id"]))
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+        return False
 
 
 def _limit(m: Machine, node: Node, unit: Unit) -> None:
@@ -240,6 +254,7 @@ def begin_anew(m: Machine, unit: Unit) -> None:
     stop_attempt(m, unit)
     unpark(m, unit)
     no_longer_wait(m, unit)
+    locks.leave(m, unit)
     unit["tries"] = 0
     if not cleaning.first(m, "unit", unit, ("attempt", unit["id"])):
         attempt(m, unit)

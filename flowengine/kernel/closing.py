@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.commands import ReleaseScope, Stop
 from flowengine.kernel.joins import held_arrivals, number_held
+from flowengine.kernel.locks import leave
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, local_names
 from flowengine.kernel.waits import close_wait
@@ -65,6 +66,7 @@ def close_unit(m: Machine, unit: Unit) -> None:
     pasts.drop(m.state, unit.get("seen", 0))
     no_longer_wait(m, unit)
     pass_finals(unit, act)
+    leave(m, unit)
     del m.state["units"][unit["id"]]
 
 

@@ -36,6 +36,7 @@ FINAL = frozenset(
         "Expired",
         "Deadline",
         "LoopLimit",
+        "LockCycle",
         "LimitExceeded",
         "NoBranch",
         "TooFew",

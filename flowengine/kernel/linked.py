@@ -18,6 +18,7 @@ from flowengine.kernel.graph import (
     Evaluator,
     HandlerSpec,
     JoinSpec,
+    LockSpec,
     LoopSpec,
     MapSpec,
     Plain,
@@ -41,9 +42,9 @@ class Node:
 
     __slots__ = (
         "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "each",
-        "effect", "id", "index", "input", "join", "key", "kind", "loop", "map", "named", "on_crash",
-        "on_error", "output", "plain", "raises", "retry", "secret", "set", "sources", "split",
-        "timeout", "wait", "when",
+        "effect", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map", "named",
+        "on_crash", "on_error", "output", "plain", "raises", "retry", "secret", "set", "sources",
+        "split", "timeout", "wait", "when",
     )  # fmt: skip
 
     def __init__(self, index: int, spec: StepSpec) -> None:
@@ -66,6 +67,7 @@ class Node:
         self.map: MapSpec | None = spec.get("map")
         self.each: bool = self.map is not None and self.map.get("each", False)
         self.loop: LoopSpec | None = spec.get("loop")
+        self.lock: LockSpec | None = spec.get("lock")
         self.retry: RetrySpec | None = spec.get("retry")
         self.timeout: Value | None = spec.get("timeout")
         self.deadline: Value | None = spec.get("deadline")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from flowengine.kernel import cleaning, handlers, pasts, tokens, undoing, variables
+from flowengine.kernel import cleaning, handlers, locks, pasts, tokens, undoing, variables
 from flowengine.kernel.activations import unpark
 from flowengine.kernel.attempts import (
     of_loop,
@@ -56,6 +56,8 @@ def attempt_ended(
         attempt_failed(m, unit, _raised(node.raises[outcome], node, raw))
         return
     output = raw
+    if node.lock is not None and not _has_lock(m, unit, raw, outcome, past):
+        return
     if node.output is not None or node.set:
         names = Names(m, act, unit, past, {"result": raw, "outcome": outcome})
         try:
@@ -70,10 +72,21 @@ def attempt_ended(
             unit_failed(m, unit, as_error(failure, m.address(unit), unit["tries"]))
             return
     undoing.remember(m, act, unit, output, past)
+    locks.leave(m, unit)
     if node.loop is not None:
         _round_ended(m, node, unit, output, outcome, past)
     else:
         unit_ended(m, unit, output, outcome)
+
+
+def _has_lock(m: Machine, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:
+    """Take the lock for what follows a wait or approval that did not hold it; others have it."""
+    try:
+        return locks.take(m, unit, ("ended", unit["id"], raw, outcome))
+    except (StepFailure, EvaluationError) as failure:
+        undoing.remember(m, m.act_of(unit), unit, raw, past)
+        unit_failed(m, unit, as_error(failure, m.address(unit), unit["tries"]))
+        return False
 
 
 def _raised(type: str, node: Node, raw: Plain) -> StepFailure:
@@ -145,6 +158,7 @@ def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
         act["busy"] -= 1
     del m.state["units"][unit["id"]]
     pass_finals(unit, act)
+    locks.leave(m, unit)
     pasts.drop(m.state, unit.get("seen", 0))
     act["rounds"] = unit["round"]
     act["attempts"] = unit["attempt"]
@@ -325,7 +339,8 @@ def unit_failed(m: Machine, unit: Unit, error: ErrorData) -> None:
     act = m.act_of(unit)
     stop_attempt(m, unit)
     is_item = unit["item"] >= 0
-    if is_item and cleaning.first(m, "unit", unit, ("unit_failed", unit["id"], error), error):
+    holds_on = is_item or "held" in unit
+    if holds_on and cleaning.first(m, "unit", unit, ("unit_failed", unit["id"], error), error):
         return
     _remove_unit(m, act, unit)
     if not is_item:

@@ -162,7 +162,8 @@ class Unit(TypedDict, total=False):
     item: int
     """Index of the item; -1 without a map."""
     phase: str
-    """`ready`, `run`, `wait`, `scope`, `pause`, `ask` (a crash left it uncertain)."""
+    """`ready`, `lock` (queued for one), `run`, `wait`, `scope`, `pause`, `ask` (a crash left it
+    uncertain)."""
     round: int
     last: Plain
     """Output of the round before."""
@@ -187,6 +188,19 @@ class Unit(TypedDict, total=False):
     finals: list[Final]
     cleanup: int
     """The cleanup that it waits for."""
+    lock: str
+    """The lock that it has, or for which it is queued; see `locks`."""
+    held: bool
+    then: list[Any]
+    """What follows, for the agenda, once it has the lock."""
+
+
+class Lock(TypedDict):
+    """Who has a lock, and who waits for it."""
+
+    holders: list[int]
+    queue: dict[int, bool]
+    """Units, in order of arrival."""
 
 
 class Done(TypedDict):
@@ -321,7 +335,8 @@ class State(TypedDict, total=False):
     inputs: dict[str, Plain]
     execution: dict[str, Plain]
     vars: dict[str, list[Plain]]
-    """State key → `[value, writer]`; the writer is an activation."""
+    """State key → `[value, writer]`, and the locks under which it was written, if there were any;
+    the writer is an activation."""
     scopes: dict[int, Scope]
     acts: dict[int, Activation]
     units: dict[int, Unit]
@@ -330,6 +345,9 @@ class State(TypedDict, total=False):
     undos: dict[int, Undo]
     cuts: dict[int, Cut]
     """By the unit that was cut off."""
+    locks: dict[str, Lock]
+    """`unit:key` → lock; the unit is who holds the same key around it, else 0. Absent while there
+    is none."""
     cleanups: dict[int, Cleanup]
     """Absent while there is none."""
     keys: dict[str, str]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import pasts
+from flowengine.kernel import locks, pasts
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.machine import Machine
@@ -73,15 +73,18 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     """
     values = [[key, evaluate(names, value)] for key, value in pairs]
     later = []
-    mapped = names.unit is not None and names.unit["item"] >= 0 and not m.node(act).each
+    node = m.node(act)
+    mapped = names.unit is not None and names.unit["item"] >= 0
+    kept_back = mapped and not node.each and node.lock is None
+    under = locks.held(m, act, names.unit) if "locks" in m.state else []
     for key, value in values:
         reducer = m.graph.state_keys[key].get("reducer", "replace")
-        if mapped and reducer in KEPT_BACK:
+        if kept_back and reducer in KEPT_BACK:
             later.append([key, value])
             continue
         if reducer == "replace":
-            _refuse_conflict(m, key, act)
-        reduce(m, key, value, act["id"])
+            _refuse_conflict(m, key, act, under)
+        reduce(m, key, value, act["id"], under)
         if reducer == "replace":
             act["past"] = pasts.remember(m.state, act["past"], mark(m, key), {"writer": act["id"]})
     return later
@@ -122,10 +125,12 @@ def mark(m: Machine, key: str) -> int:
     return -1 - list(m.graph.state_keys).index(key)
 
 
-def _refuse_conflict(m: Machine, key: str, act: Activation) -> None:
-    """Raise `StateConflict` if the last write to a key is not behind the token."""
-    writer = m.state["vars"][key][1]
+def _refuse_conflict(m: Machine, key: str, act: Activation, under: list[str]) -> None:
+    """Raise `StateConflict` if the last write is neither behind the token nor under its lock."""
+    _value, writer, *locked = m.state["vars"][key]
     if not writer or writer == act["id"]:
+        return
+    if locked and any(name in locked[0] for name in under):
         return
     record = pasts.find(m.state, act["past"], mark(m, key))
     if record is None or record["writer"] != writer:
@@ -136,7 +141,7 @@ def _refuse_conflict(m: Machine, key: str, act: Activation) -> None:
         )
 
 
-def reduce(m: Machine, key: str, value: Plain, writer: int) -> None:
+def reduce(m: Machine, key: str, value: Plain, writer: int, under: list[str] | None = None) -> None:
     """Write one state key through its reducer.
 
     Args:
@@ -144,6 +149,7 @@ def reduce(m: Machine, key: str, value: Plain, writer: int) -> None:
         key: The state key.
         value: What is written.
         writer: The activation that writes.
+        under: The locks that it has.
 
     Raises:
         StepFailure: The value does not fit the reducer or the key's schema.
@@ -163,7 +169,7 @@ def reduce(m: Machine, key: str, value: Plain, writer: int) -> None:
         fault = m.graph.validate(schema, new)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
-    m.state["vars"][key] = [new, writer]
+    m.state["vars"][key] = [new, writer, under] if under else [new, writer]
     m.changed.add(key)
 
 

@@ -258,6 +258,7 @@ def check_invariants(state: State) -> None:
                       "listening", "watching"):  # fmt: skip
             assert not state[table], f"{table} open after the end: {state[table]}"
         assert "cleanups" not in state, "nothing is being cleaned up after the end"
+        assert "locks" not in state, "no lock is held after the end"
         assert not state["running"]
         return
     for number, unit in state["units"].items():
@@ -278,6 +279,7 @@ def check_invariants(state: State) -> None:
         assert not wait["unit"] or state["units"][wait["unit"]]["wait"] == wait["id"]
         assert all(timer in state["timers"] for timer in wait["timers"])
     _check_cleanups(state)
+    _check_locks(state)
     working = [u for u in state["units"].values() if u["phase"] == "run"]
     settling = [c for c in state["cuts"].values() if c.get("running")]
     assert state["running"] == len(working) + len(settling)
@@ -295,6 +297,22 @@ def _check_cleanups(state: State) -> None:
         assert not cleanup.get("over") or not cleanup["todo"]
     for act in state["acts"].values():
         assert "final" not in act or act["final"] in cleanups
+
+
+def _check_locks(state: State) -> None:
+    """Who has a lock or is queued for it says so, and nobody is queued for one that is free."""
+    units = state["units"]
+    locks = state.get("locks", {})
+    for name, lock in locks.items():
+        assert lock["holders"], "a lock that nobody holds is gone"
+        assert all(units[n]["lock"] == name and units[n]["held"] for n in lock["holders"])
+        assert all(units[n]["lock"] == name for n in lock["queue"])
+        assert all(units[n]["phase"] == "lock" for n in lock["queue"])
+    for number, unit in units.items():
+        assert (unit["phase"] == "lock") == ("then" in unit)
+        if "lock" in unit:
+            lock = locks[unit["lock"]]
+            assert number in (lock["holders"] if unit.get("held") else lock["queue"])
 
 
 def _check_layers(state: State) -> None:

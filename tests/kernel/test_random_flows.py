@@ -71,6 +71,11 @@ class Drawn:
                 keys["loop"]["keep"] = True
         if draw() < 0.15:
             keys["retry"] = {"attempts": 2}
+        if draw() < 0.2:
+            key = x(lambda names: names["execution"]["flow"]) if draw() < 0.3 else "k"
+            keys["lock"] = {"key": v(key), "permits": 1, "hold": draw() < 0.5}
+            if draw() < 0.3:
+                keys["lock"]["key"] = v("other")
         if draw() < 0.1:
             keys["timeout"] = v("10s")
         if draw() < 0.1:
