@@ -16,7 +16,8 @@ from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, holds
-from flowengine.kernel.waits import duration_of
+from flowengine.kernel.waits import duration_of, is_for
+from flowengine.kernel.watching import listen, watch
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Arrival, Scope, Unit
@@ -158,30 +159,96 @@ def _begin_map(m: Machine, node: Node, act: Activation, names: Names) -> None:
         "ValidationError",
         f"'map.concurrency' of {node.id!r} is {places!r}, not 1 or more",
     )
-    failures = evaluate(names, spec["max_failures"]) if "max_failures" in spec else None
     act.update(
         {
-            "over": over,
+            "over": _with_kept(m, spec["more"], over) if "more" in spec else over,
             "keys": [],
             "next": 0,
             "places": places,
-            "results": [None] * len(over),
+            "results": [],
             "failed": 0,
             "succeeded": 0,
             "writes": {},
         }
     )
-    if failures is not None:
-        act["bears"] = _bearable(failures, len(over))
+    act["results"] = [None] * len(act["over"])
+    _bound_failures(m, node, act)
     act["keys"] = _keys(m, node, act)
     if "need" in spec:
-        need = evaluate(names, spec["need"])
-        require(
-            isinstance(need, int) and not isinstance(need, bool) and need >= 1,
-            "ValidationError",
-            f"'need' of {node.id!r} is {need!r}, not 1 or more",
-        )
-        act["need"] = need
+        need_now(m, act)
+        watch(m, act["id"], spec.get("watches", ()))
+    if "more" in spec:
+        listen(m, act["id"], spec["more"])
+    m.agenda.append(("fill", act["id"]))
+
+
+def _with_kept(m: Machine, signal: str, over: list[Plain]) -> list[Plain]:
+    """Return the items of a map with those that messages sent before it began add."""
+    kept = m.state["kept"].get(signal, [])
+    added = [message for message in kept if is_for(m, message)]
+    for message in added:
+        kept.remove(message)
+    return [*over, *(message["data"] for message in added)]
+
+
+def _bound_failures(m: Machine, node: Node, act: Activation) -> None:
+    """Fill in how many failures a map bears, if it says so."""
+    spec = node.map
+    assert spec is not None
+    if "max_failures" in spec:
+        failures = evaluate(Names(m, act), spec["max_failures"])
+        act["bears"] = _bearable(failures, len(act["over"]))
+
+
+def need_now(m: Machine, act: Activation) -> int:
+    """Return how many items of a map have to succeed, by what is known now (pattern 36).
+
+    Args:
+        m: The advance at work.
+        act: The activation of a map that has a `need`.
+
+    Returns:
+        The number; it is kept in the activation too.
+
+    Raises:
+        StepFailure: It is no number of 1 or more.
+        EvaluationError: It has no value.
+    """
+    node = m.node(act)
+    assert node.map is not None
+    need = evaluate(Names(m, act), node.map["need"])
+    require(
+        isinstance(need, int) and not isinstance(need, bool) and need >= 1,
+        "ValidationError",
+        f"'need' of {node.id!r} is {need!r}, not 1 or more",
+    )
+    act["need"] = need
+    return act["need"]
+
+
+def add_item(m: Machine, act: Activation, item: Plain) -> None:
+    """Add an item to a map that runs (pattern 15).
+
+    Args:
+        m: The advance at work.
+        act: The map's activation.
+        item: What a message brought.
+    """
+    node = m.node(act)
+    index = len(act["over"])
+    try:
+        key = _key(m, node, act, index, item)
+        act["over"].append(item)
+        _bound_failures(m, node, act)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("map_broken", act["id"], failure))
+        return
+    if node.map is not None and "key" in node.map and key in act["keys"]:
+        same = _same_key(node, act["keys"].index(key), index, key)
+        m.agenda.append(("map_broken", act["id"], same))
+        return
+    act["keys"].append(key)
+    act["results"].append(None)
     m.agenda.append(("fill", act["id"]))
 
 
@@ -212,18 +279,29 @@ def _keys(m: Machine, node: Node, act: Activation) -> list[str]:
     if "key" not in spec:
         return [str(i) for i in range(len(act["over"]))]
     keys: dict[str, int] = {}
-    item_name, index_name = spec["names"][0], spec["names"][1]
     for index, item in enumerate(act["over"]):
-        names = Names(m, act, extra={item_name: item, index_name: index})
-        key = evaluate(names, spec["key"])
-        text = key if isinstance(key, str) else str(key)
-        if text in keys:
-            raise StepFailure(
-                "ValidationError",
-                f"items {keys[text]} and {index} of {node.id!r} have the same key {text!r}",
-            )
-        keys[text] = index
+        key = _key(m, node, act, index, item)
+        if key in keys:
+            raise _same_key(node, keys[key], index, key)
+        keys[key] = index
     return list(keys)
+
+
+def _key(m: Machine, node: Node, act: Activation, index: int, item: Plain) -> str:
+    """Return the key of an item: its index, or what `key` gives."""
+    spec = node.map
+    assert spec is not None
+    if "key" not in spec:
+        return str(index)
+    item_name, index_name = spec["names"][0], spec["names"][1]
+    names = Names(m, act, extra={item_name: item, index_name: index})
+    key = evaluate(names, spec["key"])
+    return key if isinstance(key, str) else str(key)
+
+
+def _same_key(node: Node, first: int, second: int, key: str) -> StepFailure:
+    message = f"items {first} and {second} of {node.id!r} have the same key {key!r}"
+    return StepFailure("ValidationError", message)
 
 
 def fill(m: Machine, act: Activation) -> None:

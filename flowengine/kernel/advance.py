@@ -377,6 +377,20 @@ def _fill(m: Machine, number: int) -> None:
         activations.fill(m, act)
 
 
+def _add_item(m: Machine, number: int, item: Plain) -> None:
+    act = m.state["acts"].get(number)
+    if act is not None:
+        activations.add_item(m, act, item)
+
+
+def _map_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
+    """Fail a map that runs because of what it says of itself, not because of an item."""
+    act = m.state["acts"].get(number)
+    if act is not None:
+        closing.close_units(m, act)
+        outcomes.activation_failed(m, act, as_error(failure, m.step_address(act)))
+
+
 def _map_over(m: Machine, number: int) -> None:
     act = m.state["acts"].get(number)
     if act is not None and not act["units"]:
@@ -471,6 +485,8 @@ AGENDA: dict[str, Callable[..., None]] = {
     "broken": _broken_join,
     "too_few": _too_few,
     "fill": _fill,
+    "add_item": _add_item,
+    "map_broken": _map_broken,
     "map_over": _map_over,
     "items_left": _items_left,
     "cancel": _cancel,
@@ -510,8 +526,7 @@ def _work(m: Machine) -> None:
 def _quiet(m: Machine) -> bool:
     """Do one piece of quiet work; whether there was any."""
     while number := watching.next_watcher(m):
-        wait = m.state["waits"].get(number)
-        if wait is not None and waits.look_at_state(m, wait):
+        if _look(m, number):
             return True
     while m.moved:
         number = -heappop(m.moved)
@@ -529,6 +544,17 @@ def _quiet(m: Machine) -> bool:
         if scope is not None and joins.settle_stuck(m, scope):
             return True
     return _fill_places(m)
+
+
+def _look(m: Machine, number: int) -> bool:
+    """Look at a wait or a map again, since state has changed; whether there is work now."""
+    wait = m.state["waits"].get(number)
+    if wait is not None:
+        return waits.look_at_state(m, wait)
+    act = m.state["acts"].get(number)
+    if act is not None:
+        outcomes.counted(m, act)
+    return bool(m.agenda)
 
 
 def _fill_places(m: Machine) -> bool:

@@ -16,6 +16,7 @@ from flowengine.kernel.locks import leave
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, local_names
 from flowengine.kernel.waits import close_wait
+from flowengine.kernel.watching import unlisten, unwatch
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Arrival, Cut, Final, Scope, Unit
@@ -48,9 +49,20 @@ def close_units(m: Machine, act: Activation) -> None:
         close_unit(m, m.state["units"][number])
     if act.get("writes"):
         make_fitting(m, act)
+    end_bounds(m, act)
+
+
+def end_bounds(m: Machine, act: Activation) -> None:
+    """Withdraw what bounds an activation from outside: its deadline, and what moves its map."""
     if "deadline" in act:
-        m.clear_timer(act["deadline"])
-        del act["deadline"]
+        m.clear_timer(act.pop("deadline"))
+    if "over" in act:
+        spec = m.node(act).map
+        assert spec is not None
+        if "more" in spec:
+            unlisten(m, act["id"], spec["more"])
+        if "need" in act:
+            unwatch(m, act["id"], spec.get("watches", ()))
 
 
 def close_unit(m: Machine, unit: Unit) -> None:

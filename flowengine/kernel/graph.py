@@ -83,6 +83,9 @@ class MapSpec(TypedDict, total=False):
     each: bool
     """`join: none`: every item goes along `next` as a token of its own."""
     more: str
+    """A signal: each message adds its data as an item while the map runs."""
+    watches: list[str]
+    """State keys that `need` names; absent: none."""
 
 
 class LoopSpec(TypedDict, total=False):

@@ -206,7 +206,7 @@ class Graph:
         return self.indexes.get(name, NONE)
 
     def stores(self, signal: str) -> bool:
-        """Return whether some wait of the flow takes messages of `signal` sent before it began."""
+        """Return whether something in the flow takes messages of `signal` sent before it began."""
         if self._stored is None:
             self._stored = {
                 alternative["signal"]
@@ -214,4 +214,7 @@ class Graph:
                 for alternative in spec.get("wait", {}).get("alternatives", ())
                 if "signal" in alternative and not alternative.get("transient")
             }
+            self._stored.update(
+                spec["map"]["more"] for spec in self._specs if "more" in spec.get("map", {})
+            )
         return signal in self._stored

@@ -11,16 +11,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowengine.kernel import cleaning, handlers, locks, pasts, tokens, undoing, variables
-from flowengine.kernel.activations import unpark
+from flowengine.kernel.activations import need_now, unpark
 from flowengine.kernel.attempts import (
     of_loop,
     pause_before_attempt,
     pause_before_round,
     tries_again,
 )
-from flowengine.kernel.closing import close_unit, hand_over, pass_finals, stop_attempt
+from flowengine.kernel.closing import (
+    close_unit,
+    end_bounds,
+    hand_over,
+    pass_finals,
+    stop_attempt,
+)
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.graph import EvaluationError, Plain
+from flowengine.kernel.graph import EvaluationError, MapSpec, Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
@@ -147,10 +153,38 @@ def unit_ended(m: Machine, unit: Unit, output: Plain, outcome: str = "ok") -> No
     m.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
     act["results"][unit["item"]] = ["succeeded", output, None]
     act["succeeded"] += 1
-    if act["succeeded"] == act.get("need") and not act.get("gone"):
-        _go_early(m, act)
-    else:
-        m.agenda.append(("fill", act["id"]))
+    counted(m, act)
+
+
+def counted(m: Machine, act: Activation) -> None:
+    """Let a map go on, or give it up, if it has come to that; else begin further items.
+
+    Called when one of its items has ended, and when state that its `need` names has changed.
+
+    Args:
+        m: The advance at work.
+        act: The map's activation.
+    """
+    spec = m.node(act).map
+    assert spec is not None
+    if "need" in act and not act.get("gone"):
+        try:
+            need = need_now(m, act)
+        except (StepFailure, EvaluationError) as failure:
+            m.agenda.append(("map_broken", act["id"], failure))
+            return
+        if act["succeeded"] >= need:
+            _go_early(m, act)
+            return
+        if _may_not_reach(act, spec):
+            _cancel_items(m, act)
+    m.agenda.append(("fill", act["id"]))
+
+
+def _may_not_reach(act: Activation, spec: MapSpec) -> bool:
+    """Return whether too many items have failed for a map, whatever may still change."""
+    settled = spec["need"][0] == "const" and "more" not in spec
+    return settled and len(act["over"]) - act["failed"] < act["need"]
 
 
 def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
@@ -192,8 +226,7 @@ def items_left(m: Machine, act: Activation) -> None:
         m: The advance at work.
         act: The map's activation; nothing of it runs any more.
     """
-    if "deadline" in act:
-        m.clear_timer(act.pop("deadline"))
+    end_bounds(m, act)
     m.note(act, "succeeded", outcome="ok")
     scope = m.scope_of(act)
     hand_over(m, act)
@@ -296,12 +329,8 @@ def _item_failed(m: Machine, act: Activation, unit: Unit, error: ErrorData) -> N
     act["failed"] += 1
     spec = m.node(act).map
     assert spec is not None
-    if act.get("gone"):
-        m.agenda.append(("fill", act["id"]))
-    elif "need" in act:
-        if len(act["over"]) - act["failed"] < act["need"]:
-            _cancel_items(m, act)
-        m.agenda.append(("fill", act["id"]))
+    if act.get("gone") or "need" in act:
+        counted(m, act)
     elif spec.get("on_item_error", "stop") == "stop" or act["failed"] > act.get(
         "bears", act["failed"]
     ):
@@ -377,9 +406,8 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
 
 
 def _choose(m: Machine, act: Activation, outcome: str, output: Plain) -> list[int]:
-    """Return where the token goes; the step is over, and so is its deadline."""
-    if "deadline" in act:
-        m.clear_timer(act.pop("deadline"))
+    """Return where the token goes; the step is over, and so is what bounds it."""
+    end_bounds(m, act)
     names = Names(m, act, extra={"output": output, "outcome": outcome})
     return tokens.choose(m.node(act), names, outcome)
 
@@ -399,8 +427,7 @@ def activation_failed(m: Machine, act: Activation, error: ErrorData) -> None:
         act: The activation; nothing of it runs any more.
         error: What it failed with.
     """
-    if "deadline" in act:
-        m.clear_timer(act.pop("deadline"))
+    end_bounds(m, act)
     if "undo" in act:
         undoing.compensated(m, act, error)
     elif "final" in act:

@@ -355,9 +355,9 @@ class State(TypedDict, total=False):
     layers: dict[int, list[Any]]
     """See `pasts`."""
     listening: dict[str, dict[int, int]]
-    """Signal → waits that listen to it, by age."""
+    """Signal → waits, with their units, and maps that listen to it, by age."""
     watching: dict[str, dict[int, bool]]
-    """State key → waits whose condition names it."""
+    """State key → waits whose condition, and maps whose `need` names it."""
     kept: dict[str, list[Plain]]
     """Signal → messages that nobody has taken yet."""
     steps: int

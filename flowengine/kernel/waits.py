@@ -17,7 +17,7 @@ from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.times import format_time, parse_duration, parse_time
-from flowengine.kernel.watching import unwatch, watch
+from flowengine.kernel.watching import listen, unlisten, unwatch, watch
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Unit, Wait
@@ -195,7 +195,7 @@ def _listen(m: Machine, wait: Wait, index: int, alternative: dict[str, Plain]) -
         timer = m.set_timer_at(alternative["due"], "wait", wait["id"], index)
         wait["timers"].append(timer)
     elif "signal" in spec:
-        m.state["listening"].setdefault(spec["signal"], {})[wait["id"]] = wait["unit"]
+        listen(m, wait["id"], spec["signal"], wait["unit"])
     else:
         watch(m, wait["id"], _watches(m, spec))
 
@@ -258,8 +258,13 @@ def _key_fits(wanted: str | None, sent: str | None) -> bool:
     return sent is None or wanted is None or sent == wanted
 
 
+def is_for(m: Machine, message: Plain) -> bool:
+    """Return whether a message has the key that this execution is found by."""
+    return _key_fits(m.state["keys"].get(message["signal"]), message["key"])
+
+
 def receive(m: Machine, message: Plain) -> bool:
-    """Give a message to the oldest open wait that takes it.
+    """Give a message to the oldest that takes it: an open wait, or a map that it adds an item to.
 
     Args:
         m: The advance at work.
@@ -271,6 +276,11 @@ def receive(m: Machine, message: Plain) -> bool:
     for number in list(m.state["listening"].get(message["signal"], ())):
         wait = m.state["waits"].get(number)
         if wait is None:
+            act = m.state["acts"][number]
+            open_ = act["units"] or act["next"] < len(act["over"])
+            if open_ and is_for(m, message):
+                m.agenda.append(("add_item", number, message["data"]))
+                return True
             continue
         try:
             if offer(m, wait, message):
@@ -338,10 +348,7 @@ def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
     for timer in wait["timers"]:
         m.clear_timer(timer)
     for alternative in wait["record"].get("signals", ()):
-        listening = m.state["listening"].get(alternative["signal"], {})
-        listening.pop(wait["id"], None)
-        if not listening:
-            m.state["listening"].pop(alternative["signal"], None)
+        unlisten(m, wait["id"], alternative["signal"])
     unit = m.state["units"].get(wait["unit"])
     if wait["alternatives"] and unit is not None:
         for spec in _specs(m, wait)["alternatives"]:

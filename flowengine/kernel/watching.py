@@ -1,4 +1,6 @@
-"""Watching state: what is looked at again when a state key has changed.
+"""Who listens to a signal, and what is looked at again when a state key has changed.
+
+Messages go to the oldest that takes them: a wait, or a map that they add an item to.
 
 Waits with `when` and maps whose `need` names state say which keys they watch. They are looked at
 after everything else that follows from an event has been done, the oldest first, and each again
@@ -28,6 +30,19 @@ def unwatch(m: Machine, number: int, keys: Iterable[str]) -> None:
         watchers.pop(number, None)
         if not watchers:
             watching.pop(key, None)
+
+
+def listen(m: Machine, number: int, signal: str, unit: int = 0) -> None:
+    """Have a wait, of a unit, or the activation of a map offered the messages of a signal."""
+    m.state["listening"].setdefault(signal, {})[number] = unit
+
+
+def unlisten(m: Machine, number: int, signal: str) -> None:
+    """End what `listen` began."""
+    listening = m.state["listening"].get(signal, {})
+    listening.pop(number, None)
+    if not listening:
+        m.state["listening"].pop(signal, None)
 
 
 def next_watcher(m: Machine) -> int:

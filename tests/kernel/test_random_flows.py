@@ -116,6 +116,11 @@ class Drawn:
         elif self.random.random() < 0.4:
             spec["need"] = v(self.random.randint(1, 3))
             spec["late"] = self.random.choice(["ignore", "cancel"])
+            if self.random.random() < 0.4:
+                spec["need"] = v(x(lambda names: names["state"]["k"] % 3 + 1))
+                spec["watches"] = ["k"]
+        if self.random.random() < 0.3:
+            spec["more"] = "s"
         return spec
 
     def action(self, keys: Described, depth: int, names: list[str]) -> None:

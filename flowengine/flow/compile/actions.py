@@ -191,7 +191,8 @@ class Actions:
 
     def _on_state(self, spec: AlternativeSpec, given: Wait | Alternative, view: View) -> None:
         loc = (*given.loc, "when")
-        spec["when"], keys = self.expressions.condition_on_state(str(given.when), loc, view)
+        with self.expressions.noting_state() as keys:
+            spec["when"] = self.expressions.condition(str(given.when), loc, view)
         if not keys:
             message = "this names nothing of 'state', so nothing would ever end the wait"
             self.report.at("E103", message, loc, "name a state key that some step sets")

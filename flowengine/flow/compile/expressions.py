@@ -7,6 +7,8 @@ what some expression names.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from flowengine.flow.compile.report import Report
@@ -83,15 +85,20 @@ class Expressions:
 
     def condition(self, text: str, loc: Loc, view: View) -> int:
         """Compile a condition and return its number."""
-        return self.condition_on_state(text, loc, view)[0]
-
-    def condition_on_state(self, text: str, loc: Loc, view: View) -> tuple[int, set[str]]:
-        """Compile a condition; return its number and the state keys it names (`*`: any)."""
         for part in self._split(text, loc):
             if isinstance(part, Piece):
-                number, checked = self._expression(part, loc, view, "bool")
-                return number, state_keys(checked)
-        return -1, {"*"}
+                return self._expression(part, loc, view, "bool")[0]
+        return -1
+
+    @contextmanager
+    def noting_state(self) -> Iterator[set[str]]:
+        """Collect the state keys that what is compiled in it names; `*` if it may be any."""
+        before, named = self.used["state"], set[str]()
+        self.used["state"] = named
+        try:
+            yield named
+        finally:
+            self.used["state"] = before | named
 
     def add(self, source: str, view: View, loc: Loc) -> int:
         """Compile an expression that is not in the file, and return its number."""
@@ -172,12 +179,6 @@ class Expressions:
             self.joins[view.step] = None
         elif root in self.used:
             self.used[root].update(rest[:1] or ["*"])
-
-
-def state_keys(checked: Checked) -> set[str]:
-    """Return the state keys that an expression names; `*` if it may be any."""
-    paths = [path for path in checked.references if path[0] == "state"]
-    return {path[1] if len(path) > 1 else "*" for path in paths}
 
 
 def constant(data: Any) -> Typed:

@@ -19,6 +19,7 @@ from flowengine.flow.compile.types import (
     Schema,
     common,
     differs,
+    items_of,
     list_of,
     words,
 )
@@ -176,7 +177,12 @@ class Steps:
         if given.as_ != "item":
             names = [given.as_, f"{given.as_}_index", f"{given.as_}_key"]
         spec = MapSpec(over=over.value, names=names, on_item_error=given.on_item_error)
-        item = self.scopes.item(view, given, over.schema)
+        items = over.schema
+        if given.more is not None:
+            spec["more"] = given.more
+            data = self.actions.signal_data(given.more, (*given.loc, "more"))
+            items = list_of(common([items_of(items), data]))
+        item = self.scopes.item(view, given, items)
         if given.key is not None:
             spec["key"] = self.expressions.value(given.key, (*given.loc, "key"), item).value
         self._map_bounds(given, spec, view)
@@ -198,9 +204,13 @@ class Steps:
             spec["each"] = True
         elif given.join is not None and given.join.need != "all":
             loc = (*given.join.loc, "need")
-            spec["need"] = self._of(given.join.need, loc, view, INTEGER)
+            with self.expressions.noting_state() as keys:
+                spec["need"] = self._of(given.join.need, loc, view, INTEGER)
+            if keys:
+                spec["watches"] = sorted(self.plan.model.state if "*" in keys else keys)
             spec["late"] = given.join.late
-            self._check_need(given.join.need, spec["over"], loc)
+            if given.more is None:
+                self._check_need(given.join.need, spec["over"], loc)
 
     def _check_need(self, need: object, over: Value, loc: Loc) -> None:
         """Refuse a map that needs more items than it has."""

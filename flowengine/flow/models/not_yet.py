@@ -55,7 +55,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Compensation", "flow"): SUBFLOWS,
     ("Compensation", "in"): ENVIRONMENTS,
     ("Handler", "emit"): EMITTING,
-    ("Map", "more"): NotYet("adding items to a running map"),
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
