@@ -18,12 +18,13 @@ from flowengine.engines import threads
 from flowengine.engines.programs import reducer, why_not
 from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.expressions import CelEvaluator
-from flowengine.kernel import Graph
+from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.python_modules import import_function
 from flowengine.testing.simulator import Fails, Simulator, unpacked
 
 T = TypeVar("T")
+OVER = {"succeeded", "skipped", "failed", "cancelled"}
 START = 1_700_000_000_000
 """When the clock begins (ms)."""
 
@@ -117,6 +118,7 @@ class World:
         started: Addresses in the order of their start.
         ended: Addresses in the order of their end.
         withdrawn: Addresses of attempts that were cancelled.
+        keys: Address → the keys under which it was called.
         busy: How many run now.
         most: How many ran at once.
     """
@@ -128,6 +130,7 @@ class World:
         self.started: list[str] = []
         self.ended: list[str] = []
         self.withdrawn: list[str] = []
+        self.keys: dict[str, set[str]] = {}
         self.busy = self.most = 0
         self._moved = asyncio.Condition()
 
@@ -135,17 +138,21 @@ class World:
         """Do what the script says, when it is its turn."""
         address = context.address
         self.started.append(address)
+        self.keys.setdefault(address, set()).add(context.idempotency_key)
         self.busy += 1
         self.most = max(self.most, self.busy)
         try:
             await asyncio.sleep(0.001)  # all that starts now has started then
             async with self._moved:
+                self._moved.notify_all()
                 await self._moved.wait_for(lambda: self._may_end(address))
                 self.ended.append(address)
                 self._moved.notify_all()
             return perform(self.script, Call(address, context.attempt, value))
         except asyncio.CancelledError:
             self.withdrawn.append(address)
+            async with self._moved:
+                self._moved.notify_all()
             raise
         except Fails as failure:
             told = failure.error
@@ -157,6 +164,11 @@ class World:
             ) from None
         finally:
             self.busy -= 1
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds that the steps bring about."""
+        async with self._moved:
+            await self._moved.wait_for(holds)
 
     def _may_end(self, address: str) -> bool:
         if address in self.held:
@@ -278,6 +290,7 @@ class Stage:
         simulator = self.simulator(text, script, seed=seed, order=order)
         simulator.start(inputs or {}).run()
         assert unpacked(simulator.replayed()) == unpacked(simulator.state)
+        check_told(simulator)
         return simulator
 
     # In the engine
@@ -292,6 +305,20 @@ class Stage:
         """Run a flow until it ends or only waits."""
         flow = text if isinstance(text, Flow) else self.flow(text)
         return self.do(self.engine.run_async(flow, inputs, id=id))
+
+    def run_meanwhile(
+        self, text: Text, holds: Callable[[], bool], then: Callable[[], Awaitable[object]]
+    ) -> Result:
+        """Run a flow as execution `it`; while it runs, when something holds, do something."""
+        flow = self.flow(text)
+
+        async def both() -> Result:
+            running = self.loop.create_task(self.engine.run_async(flow, id="it"))
+            await self.world.until(holds)
+            await then()
+            return await running
+
+        return self.do(both())
 
     def later(self, execution: str, seconds: float) -> Result:
         """Go on with an execution some time later."""
@@ -347,6 +374,13 @@ def _scripted(script: Script) -> Callable[[Run], Any]:
         return perform(script, Call(run.address, run.attempt, value))
 
     return give
+
+
+def check_told(simulator: Simulator) -> None:
+    """Check that observers were told of everything that began how it ended."""
+    if simulator.status in ENDED:
+        left = {a: how for a, how in statuses(simulator).items() if how not in OVER}
+        assert not left, f"not told how it ended: {left}"
 
 
 def statuses(simulator: Simulator) -> dict[str, str]:

@@ -43,6 +43,14 @@ class Edges:
         """Step → the conditional entries of its `next`, with their models."""
         self.named: dict[int, list[Info | None]] = {}
         """Step → the steps that lead to it by name; None: a handler of the flow."""
+        self.made_to_succeed = {
+            name
+            for info in plan.steps
+            if isinstance(info.given, Cancel) and info.given.as_ == "succeeded"
+            if isinstance(info.given.targets, list)
+            for name in info.given.targets
+        }
+        """Steps that a `cancel` ends as succeeded: then their outcome is `ok`."""
         self.broken = False
         """Some edge leads nowhere, so that the graph says nothing."""
 
@@ -165,6 +173,8 @@ class Edges:
     def _by_outcome(self, info: Info, given: Next) -> SplitSpec:
         assert given.outcome is not None
         can = outcomes(info)
+        if info.id in self.made_to_succeed and "ok" not in can.plain:
+            can.plain.append("ok")
         split = SplitSpec(kind="outcome", outcomes={})
         for name, target in given.outcome.items():
             loc = (*given.loc, "outcome", name)
@@ -182,9 +192,6 @@ class Edges:
 
     def _left_out(self, info: Info, given: Next, plain: list[str]) -> None:
         assert given.outcome is not None
-        handlers = info.model.on_error
-        if isinstance(handlers, list) and any(h.has("output") for h in handlers):
-            plain = list(dict.fromkeys([*plain, "ok"]))
         missing = [name for name in plain if name not in given.outcome]
         if missing and "else" not in given.outcome:
             names = " and ".join(repr(name) for name in missing)
