@@ -208,6 +208,7 @@ def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> Non
         "Handler": f"steps:\n  - {{id: a, on_error: [{{next: end, {key}: {value}}}]}}\n",
         "Map": f"steps:\n  - {{id: a, map: {{over: 3, {key}: {value}}}}}\n",
         "Loop": f"steps:\n  - {{id: a, loop: {{until: '${{{{ 1 }}}}', max: 1, {key}: {value}}}}}\n",
+        "Lock": f"steps:\n  - {{id: a, lock: {{key: b, {key}: {value}}}}}\n",
         "Wait": f"steps:\n  - {{id: a, wait: {{{key}: {value}}}}}\n",
         "Alternative": f"steps:\n  - {{id: a, wait: {{all: [{{id: b, {key}: {value}}}]}}}}\n",
         "Approval": f"steps:\n  - {{id: a, approval: {{title: b, {key}: {value}}}}}\n",

@@ -8,6 +8,7 @@ from itertools import combinations
 from flowengine.flow.check import ends, game
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.findings import Finding
+from flowengine.flow.check.locks import locks_over
 from flowengine.flow.check.net import Cancels, EdgeId, Place, Step
 from flowengine.flow.check.pairs import Meeting, Pairs, outrun
 from flowengine.flow.check.promises import Broken, broken_promises
@@ -297,7 +298,9 @@ class _Body:
             one, two = (self.net.nodes[place].step for place in places)
             both = self.writers.get(one, {}).keys() & self.writers.get(two, {}).keys()
             for key in sorted(both):
-                if (two, key) not in told:
+                writers = self.writers[one][key][0], self.writers[two][key][0]
+                apart = set.intersection(*(locks_over(self.flow, step) for step in writers))
+                if (two, key) not in told and not apart:
                     told.add((two, key))
                     yield self._replaces(one, two, key)
 

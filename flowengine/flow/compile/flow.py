@@ -9,6 +9,7 @@ from flowengine.flow.check.bounds import too_long
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.graph import check_graph
 from flowengine.flow.check.handlers import check_handlers
+from flowengine.flow.check.locks import check_locks
 from flowengine.flow.check.loops import check_loops
 from flowengine.flow.check.writes import check_items
 from flowengine.flow.compile.actions import Actions
@@ -180,6 +181,7 @@ class Compiler:
         self._findings(check_items(self.plan.flow))
         self._findings(check_handlers(self.plan))
         self._findings(check_loops(self.plan))
+        self._findings(check_locks(self.plan.flow))
         for loc, text in too_long(self.plan):
             limit = self.model.limits.duration
             message = f"{text} is longer than the whole flow may take: limits.duration is {limit}"

@@ -27,8 +27,10 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.models import Handler, Loc, Loop, Map
 from flowengine.flow.models.types import has_expression
-from flowengine.kernel.graph import HandlerSpec, LoopSpec, MapSpec, StepSpec, Value
+from flowengine.kernel.graph import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec, Value
 
+KEY: Schema = {"type": ["string", "integer"]}
+"""What a lock is named by."""
 COUNTED: Schema = {"type": ["array", "integer"]}
 """What a map goes over."""
 
@@ -86,6 +88,7 @@ class Steps:
         self._entry(info, outer)
         item, over = self._map(info, outer)
         round_ = self._loop_start(info, item)
+        self._lock(info, round_)
         raw = self.actions.write(info, round_)
         if info.children:
             self.scopes.locals[info.spec["child"]] = _locals(round_)
@@ -257,6 +260,12 @@ class Steps:
         loc = (*given.loc, "while")
         early = view.having({"output": UNKNOWN, "outcome": UNKNOWN})
         return self.expressions.condition(str(given.while_), loc, early)
+
+    def _lock(self, info: Info, view: View) -> None:
+        given = info.model.lock
+        if given is not None:
+            key = self._of(given.key, (*given.loc, "key"), view, KEY)
+            info.spec["lock"] = LockSpec(key=key, permits=given.permits, hold=given.hold)
 
     # Going out
 

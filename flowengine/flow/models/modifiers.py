@@ -246,7 +246,7 @@ class Lock(Part):
 
     key: Template = Field(description="What is locked.", examples=["printer"])
     scope: Literal["execution", "flow", "global"] = Field(
-        default="execution", description="Among which executions.", examples=["flow"]
+        default="execution", description="Among which executions.", examples=["execution"]
     )
     permits: Positive = Field(default=1, description="How many may hold it at once.", examples=[2])
     hold: bool = Field(

@@ -20,6 +20,10 @@ class NotYet(NamedTuple):
     """The other values, as JSON Schema."""
 
 
+def _is_of_others(value: Any) -> bool:
+    return bool(value != "execution")
+
+
 def _is_no_host(value: Any) -> bool:
     return bool(value != "host")
 
@@ -27,7 +31,6 @@ def _is_no_host(value: Any) -> bool:
 ENVIRONMENTS = NotYet("environments other than 'host'", _is_no_host, {"const": "host"})
 AGENTS = NotYet("agents")
 SUBFLOWS = NotYet("subflows")
-LOCKS = NotYet("locks")
 EMITTING = NotYet("sending signals from a step")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
@@ -49,12 +52,12 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Step", "in"): ENVIRONMENTS,
     ("Step", "environments"): NotYet("declared environments"),
     ("Step", "trigger"): NotYet("triggers"),
-    ("Step", "lock"): LOCKS,
     ("Step", "emit"): EMITTING,
     ("Compensation", "agent"): AGENTS,
     ("Compensation", "flow"): SUBFLOWS,
     ("Compensation", "in"): ENVIRONMENTS,
     ("Handler", "emit"): EMITTING,
+    ("Lock", "scope"): NotYet("locks across executions", _is_of_others, {"const": "execution"}),
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),

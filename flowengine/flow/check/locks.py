@@ -1,0 +1,102 @@
+"""Locks of constant key: taken in one order (E409), with one number of permits (E103).
+
+Locks whose keys are computed are looked at when they are taken: `LockCycle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from flowengine.flow.check import net as nets
+from flowengine.flow.check.findings import Finding
+from flowengine.flow.check.net import Step
+from flowengine.kernel.graph import CompiledFlow, StepSpec
+
+Orders = dict[str, dict[str, tuple[Step, Step]]]
+"""Key → key taken inside it → the step that holds the first, and the one that takes the other."""
+
+
+def check_locks(flow: CompiledFlow) -> Iterator[Finding]:
+    """Yield locks that can wait for one another, and those that differ in their permits.
+
+    Args:
+        flow: The compiled flow.
+
+    Yields:
+        Findings, in file order.
+    """
+    yield from _permits(flow)
+    orders = _orders(flow)
+    keys = list(orders)
+    place = {key: number for number, key in enumerate(keys)}
+    graph = [[place[inner] for inner in orders[key] if inner in place] for key in keys]
+    for component in nets.components(graph):
+        if len(component) > 1:
+            yield _circle(flow, orders, [keys[number] for number in component])
+
+
+def locks_over(flow: CompiledFlow, step: Step) -> set[str]:
+    """Return the constant keys of locks of one permit that are held while a step writes.
+
+    Args:
+        flow: The compiled flow.
+        step: Number of the step.
+
+    Returns:
+        Keys.
+    """
+    specs = (flow["steps"][one] for one in (step, *nets.enclosing(flow, step)))
+    return {key for spec in specs if (key := _key(spec)) and spec["lock"].get("permits", 1) == 1}
+
+
+def _key(spec: StepSpec) -> str | None:
+    """Return the key of a step's lock, if it has one that is constant."""
+    tag, value = spec.get("lock", {}).get("key", ("", None))
+    return str(value) if tag == "const" else None
+
+
+def _permits(flow: CompiledFlow) -> Iterator[Finding]:
+    first: dict[str, Step] = {}
+    for number, spec in enumerate(flow["steps"]):
+        key = _key(spec)
+        if key is None:
+            continue
+        other = flow["steps"][first.setdefault(key, number)]
+        if other["lock"]["permits"] != spec["lock"]["permits"]:
+            message = (
+                f"the lock {key!r} has {spec['lock']['permits']} permits here and "
+                f"{other['lock']['permits']} at {other['id']!r}"
+            )
+            yield Finding("E103", number, message, "give both the same", ("lock",))
+
+
+def _orders(flow: CompiledFlow) -> Orders:
+    orders: Orders = {}
+    for number, spec in enumerate(flow["steps"]):
+        key = _key(spec)
+        around = [(_key(flow["steps"][one]), one) for one in nets.enclosing(flow, number)]
+        if key is None or key in {outer for outer, _ in around}:
+            continue  # a lock that is held around is taken again inside; nobody waits for it
+        for outer, holder in around:
+            if outer is not None:
+                orders.setdefault(outer, {}).setdefault(key, (holder, number))
+    return orders
+
+
+def _circle(flow: CompiledFlow, orders: Orders, keys: list[str]) -> Finding:
+    """Report keys each of which is taken inside another; one way round is told."""
+    way = [min(keys, key=lambda key: min(orders[key].values()))]
+    while way[-1] not in way[:-1]:
+        way.append(next(key for key in orders[way[-1]] if key in keys))
+    way = way[way.index(way[-1]) :]
+    taken = [orders[outer][inner] for outer, inner in pairwise(way)]
+    name = [flow["steps"][inner]["id"] for _, inner in taken]
+    told = [
+        f"{step!r} takes {inner!r} inside {outer!r}"
+        for step, outer, inner in zip(name, way, way[1:], strict=False)
+    ]
+    last = max(inner for _, inner in taken)
+    message = f"these locks can wait for one another for ever: {', '.join(told)}"
+    related = tuple((inner, "takes the other") for _, inner in taken if inner != last)
+    return Finding("E409", last, message, "take them in one order", ("lock",), related)
