@@ -107,7 +107,7 @@ def execution_data(
     labels: Mapping[str, str],
     user: str,
 ) -> dict[str, Any]:
-    """Return what expressions see of a new execution.
+    """Return what expressions see of a new execution, and its working folder, which they do not.
 
     Args:
         host: The engine's.
@@ -137,6 +137,7 @@ def execution_data(
         "started_by": user,
         "parent": None,
         "labels": dict(labels),
+        "workdir": host.workdir,
     }
 
 

@@ -175,6 +175,13 @@ class Execution:
         self._messages.clear()
         self._index()
         self._opened.clear()
+        self._enter_workdir()
+
+    def _enter_workdir(self) -> None:
+        """Work in the folder in which the execution was started, whoever goes on with it."""
+        workdir = self.state["execution"].get("workdir")
+        if workdir is not None:
+            self.context = self.context._replace(workdir=workdir)
 
     def put_back(self, state: State) -> None:
         """Go on from another state of this execution than the last one.
@@ -224,6 +231,8 @@ class Execution:
             number = self.seq + len(self._events)
             told.entries.append((number, event, address_of(graph, state, event)))
             commands = advance(graph, state, event, told.steps)
+        if event["type"] == "started":
+            self._enter_workdir()
         self._tail += len(packed)
         self._events.append((event["at"], packed))
         for command in commands:

@@ -362,3 +362,29 @@ def test_ended_execution_cannot_be_cancelled(engine: Engine, tmp_path: Path) -> 
     result = engine.run(world.make(tmp_path, HELLO), {"name": "Ada"})
     with pytest.raises(Conflict, match="has succeeded"):
         engine.cancel(result.execution)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_whoever_goes_on_works_in_the_folder_of_the_start(tmp_path: Path, begun: bool) -> None:
+    """An answer from another folder writes nothing there."""
+    steps = """
+steps:
+  - {id: ask, approval: Write it?}
+  - {id: write, call: std.write_file, with: {path: it.txt, text: written}}
+"""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    with Engine(tmp_path / "store", workdir=here) as engine:
+        flow = world.make(tmp_path, steps)
+        if begun:
+            engine.run(flow, id="e1")
+        else:
+            engine.start(flow, id="e1")
+
+    with Engine(tmp_path / "store", workdir=there) as engine:
+        engine.resume("e1")
+        engine.approve(engine.waits().items[0]["id"])
+
+    assert (here / "it.txt").read_text() == "written"
+    assert not (there / "it.txt").exists()
