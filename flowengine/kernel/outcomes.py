@@ -127,6 +127,7 @@ def _round_ended(
         pasts.drop(m.state, unit.get("seen", 0))
         unit["seen"] = pasts.share(m.state, past)
     m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
+    unit["tries"] = 0
     if "until" in node.loop:
         names = Names(m, m.act_of(unit), unit, past, {"output": output, "outcome": outcome})
         try:
@@ -261,9 +262,7 @@ def _go_early(m: Machine, act: Activation) -> None:
 def _cancel_items(m: Machine, act: Activation) -> None:
     """Withdraw the items that still run; those not begun never will."""
     for number in list(act["units"]):
-        unit = m.state["units"][number]
-        m.note(act, "cancelled", unit=unit)
-        close_unit(m, unit)
+        close_unit(m, m.state["units"][number])
     act["next"] = len(act["over"])
 
 
@@ -371,6 +370,8 @@ def unit_failed(m: Machine, unit: Unit, error: ErrorData) -> None:
     holds_on = is_item or "held" in unit
     if holds_on and cleaning.first(m, "unit", unit, ("unit_failed", unit["id"], error), error):
         return
+    if unit["round"] and unit["tries"] and not is_item:
+        m.note(act, "failed", unit=unit, error=error)
     _remove_unit(m, act, unit)
     if not is_item:
         activation_failed(m, act, error)
