@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
-    from flowengine.kernel.state import State
+    from flowengine.kernel.state import Activation, State
 
 
 class Moment(NamedTuple):
@@ -84,4 +84,14 @@ def unit_at(graph: Graph, state: State, address: str) -> int | None:
     for number, unit in state["units"].items():
         if machine.address(unit) == address:
             return number
+    return None
+
+
+def final_around(state: State, unit: int) -> Activation | None:
+    """Return the activation of the `finally` that a unit is part of, or None."""
+    while unit:
+        act = state["acts"][state["units"][unit]["act"]]
+        if "final" in act:
+            return act
+        unit = state["scopes"][act["scope"]]["unit"]
     return None

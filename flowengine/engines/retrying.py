@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.journals import read, state_at, walk
+from flowengine.engines.journals import Moment, final_around, read, state_at, walk
 from flowengine.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Event
 
 
+Point = tuple[int, int | None]
+"""Number of an event, and the unit that it is about."""
 _ENDS = ("succeeded", "failed", "timer", "decided", "message")
 
 
@@ -51,22 +53,22 @@ def retry(host: Host, execution: Execution, step: str | None, by: str) -> None:
     execution.queue.append(event)
 
 
-def _point(
-    graph: Graph, journal: Sequence[Event], execution: str, step: str | None
-) -> tuple[int, int | None]:
+def _point(graph: Graph, journal: Sequence[Event], execution: str, step: str | None) -> Point:
     """Return the number of the event to go back before, and the unit that it ended.
 
     Raises:
         NotFound: Nothing at the address has ended.
         Conflict: Something was undone after it.
     """
-    point: tuple[int, int | None] | None = None
+    point: Point | None = None
     ended = undone = False
+    cleaning = _Cleaning()
     for moment in walk(graph, journal):
         if moment.event["type"] == "retry":
             ended = undone = False
         if ended:
             continue
+        cleaning.see(moment)
         ended = moment.state["status"] == "failed"
         if ended if step is None else (moment.address == step and moment.event["type"] in _ENDS):
             point, undone = (moment.number, moment.unit), undone and step is None
@@ -81,4 +83,30 @@ def _point(
             f"execution {execution} has undone what it did before it failed",
             hint=f"start again from a step: flowengine fork {execution} --at STEP",
         )
-    return point
+    return cleaning.cause(point) if step is None else point
+
+
+class _Cleaning:
+    """What was cleaned up after, and which events were part of that."""
+
+    def __init__(self) -> None:
+        self._begun: dict[int, Point] = {}
+        """Cleanup → the event by which it began."""
+        self._inside: dict[int, int] = {}
+        """Unit of a `finally` that ran because of an error → its cleanup."""
+
+    def see(self, moment: Moment) -> None:
+        """Note what goes on after an event."""
+        state = moment.state
+        for number in state.get("cleanups", ()):
+            self._begun.setdefault(number, (moment.number, moment.unit))
+        for unit in state["units"] if "cleanups" in state else ():
+            final = final_around(state, unit)
+            if final is not None and final["local"]["error"] is not None:
+                self._inside[unit] = final["final"]
+
+    def cause(self, point: Point) -> Point:
+        """Return the event that failed, of one by which the cleaning up after it ended."""
+        while point[1] in self._inside:
+            point = self._begun[self._inside[point[1]]]
+        return point

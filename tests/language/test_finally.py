@@ -318,3 +318,38 @@ def test_the_engine_cleans_up_after_a_cancel(stage: Stage) -> None:
     done = {a: s for a, s, _ in stage.history(result.execution) if s == "succeeded"}
     assert {"outer/inner/finally/tidy", "outer/finally/tidy_outer", "finally/last"} <= done.keys()
     assert statuses(cancelled(stage).run())["finally/last"] == "succeeded"
+
+
+def test_retry_goes_on_from_what_failed_and_not_from_the_cleanup_after_it(stage: Stage) -> None:
+    text = GROUP.format(more="title: G") + "finally: [{id: last, python: 'tools:act'}]\n"
+    stage.world.script = {"d": Fails("Bad")}
+    result = stage.do(stage.engine.run_async(stage.flow(text), {}))
+    if result.status == "waiting":
+        result = stage.later(result.execution, 2)
+    assert result.status == "failed"
+    assert stage.world.started[-4:] == ["g/d", "g/finally/tidy", "g/finally/sweep", "finally/last"]
+
+    stage.world.script = {}
+    stage.world.started.clear()
+    result = stage.do(stage.engine.retry_async(result.execution))
+
+    assert (result.status, result.outputs) == ("succeeded", {"g": "succeeded"})
+    assert stage.world.started == [
+        "g/d", "g/finally/tidy", "g/finally/sweep", "after", "finally/last",
+    ]  # fmt: skip
+
+
+def test_retry_of_a_cleanup_that_failed_after_a_success_repeats_only_that(stage: Stage) -> None:
+    text = """
+steps: [{id: a, python: "tools:act"}]
+finally: [{id: tidy, python: "tools:act"}]
+"""
+    stage.world.script = {"tidy": Fails("Untidy")}
+    result = stage.run(text)
+    assert (result.status, result.error and result.error["type"]) == ("failed", "Untidy")
+
+    stage.world.script = {}
+    stage.world.started.clear()
+    result = stage.do(stage.engine.retry_async(result.execution))
+
+    assert (result.status, stage.world.started) == ("succeeded", ["finally/tidy"])
