@@ -60,7 +60,9 @@ async def fail_until(context: StepContext, attempt: int = 2) -> int:
     """Fail until the given attempt that ran to its end, counted in the world."""
     name = HERE / f"tries-{context.address.replace('/', '_')}"
     tries = int(name.read_text()) + 1 if name.exists() else 1
-    name.write_text(str(tries))
+    whole = name.with_suffix(".whole")
+    whole.write_text(str(tries))
+    whole.replace(name)  # a kill in between leaves the old count, never half of one
     if tries < attempt:
         raise StepError(f"try {tries}", type="Flaky", retryable=True)
     note(context, tries)
