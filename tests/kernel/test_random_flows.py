@@ -7,6 +7,7 @@ bytes when it is replayed, and nothing is lost or repeated by crashes in between
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -72,10 +73,7 @@ class Drawn:
         if draw() < 0.15:
             keys["retry"] = {"attempts": 2}
         if draw() < 0.2:
-            key = x(lambda names: names["execution"]["flow"]) if draw() < 0.3 else "k"
-            keys["lock"] = {"key": v(key), "permits": 1, "hold": draw() < 0.5}
-            if draw() < 0.3:
-                keys["lock"]["key"] = v("other")
+            keys["lock"] = self.lock()
         if draw() < 0.1:
             keys["timeout"] = v("10s")
         if draw() < 0.1:
@@ -87,6 +85,11 @@ class Drawn:
         if draw() < 0.25 and keys.get("action") in (None, "task"):
             keys["undo"] = f"undo_{name}"
         return step(name, **keys)
+
+    def lock(self) -> Described:
+        computed = x(lambda names: "k" if names["state"]["k"] % 2 else "other")
+        key = self.random.choice(["k", "other", computed])
+        return {"key": v(key), "permits": 1, "hold": self.random.random() < 0.5}
 
     def join(self) -> Any:
         kinds: list[Any] = ["each", "each", "each", "all", "active", "active", 1, 2]
@@ -231,6 +234,23 @@ def test_crashes_keep_the_invariants(block: int) -> None:
             assert pack(played.replayed()) == pack(played.state), f"{seed=} {schedule=}"
 
 
+@pytest.mark.parametrize("block", range(4))
+def test_each_scope_is_cleaned_up_once(block: int) -> None:
+    """However a group ended, its `finally` began once for it; so that of the flow."""
+    for seed in range(block, FLOWS, 4):
+        played = play(seed, 3, crashes=True)
+        at_once = any(e["type"] == "cancel" and e["now"] for e in played.journal)
+        if played.status not in ENDED or at_once:
+            continue
+        begun = Counter(o.address for o in played.observations if o.status == "running")
+        due = Counter({"finally": 1} if played.graph.body(0).final >= 0 else {})
+        for seen in played.observations:
+            child = played.graph.node(seen.step).child
+            if seen.status == "running" and child >= 0 and played.graph.body(child).final >= 0:
+                due[f"{seen.address}/finally"] += 1
+        assert {a: n for a, n in begun.items() if a.endswith("finally")} == dict(due), f"{seed=}"
+
+
 def test_what_is_drawn_covers_the_ways_to_end() -> None:
     """The flows drawn are no straight lines: all statuses and most step statuses are reached."""
     played = [play(seed, 0, crashes=True) for seed in range(0, FLOWS, 2)]
@@ -239,3 +259,17 @@ def test_what_is_drawn_covers_the_ways_to_end() -> None:
     told = {line.split()[-1] for p in played for line in p.story()}
     assert told >= {"succeeded", "failed", "cancelled", "skipped", "waiting", "uncertain"}
     assert any("compensate" in line for p in played for line in p.story())
+    assert any("/finally/" in line for p in played for line in p.story())
+    assert any(_waited_for_lock(p) for p in played)
+
+
+def _waited_for_lock(played: Simulator) -> bool:
+    """Return whether some task waited before it began."""
+    before: set[str] = set()
+    for seen in played.observations:
+        action = played.graph.node(seen.step).action
+        if seen.status == "waiting" and action == "task":
+            before.add(seen.address)
+        if seen.status == "running" and seen.address in before:
+            return True
+    return False
