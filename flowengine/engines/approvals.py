@@ -75,7 +75,8 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
         The decision that stands, with whether it is this one.
 
     Raises:
-        Conflict: It was decided otherwise, or closed without a decision.
+        Conflict: It was decided otherwise, closed without a decision, or its time is over,
+            whether or not somebody has noticed yet.
     """
     wait = store.wait(id)
     if wait.record["kind"] not in DECIDABLE:
@@ -83,6 +84,12 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
     files = check_files(answer.attach)
     if not wait.open:
         return _settled(wait, answer, files)
+    due = wait.record.get("due")
+    if due is not None and due <= now:
+        raise Conflict(
+            f"{id} has expired at {format_time(due)}",
+            hint=f"let it go on: flowengine resume {wait.execution}",
+        )
     decision = check_answer(wait.record, answer, settings)
     decision["attachments"] = [_keep(store, wait.execution, path) for path in files]
     event = {"type": "decided", "at": now, "wait": wait.number, **decision}
@@ -316,6 +323,7 @@ def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any] | None) -> dict[str
     allowed = wait.get("edit") or []
     if allowed is True:
         allowed = list(subject) if isinstance(subject, dict) else []
+    fitting = {}
     for path, value in edits.items():
         if not any(path == name or path.startswith(f"{name}.") for name in allowed):
             known = ", ".join(allowed) or "none"
@@ -325,27 +333,79 @@ def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any] | None) -> dict[str
         old = subject
         for part in path.split("."):
             old = old.get(part) if isinstance(old, dict) else None
-        _check_same_type(path, old, value)
-    return dict(edits)
+        fitting[path] = _of_same_type(path, old, value)
+    return fitting
 
 
-def _check_same_type(field: str, old: Any, new: Any) -> None:
-    """Refuse another type than the original's, in maps field by field; null had none."""
+def _of_same_type(field: str, old: Any, new: Any) -> Any:
+    """Return a value as one of the original's type, in maps field by field; null had no type.
+
+    Args:
+        field: Path of the field, for messages.
+        old: The original.
+        new: What it is to be.
+
+    Returns:
+        The new value; a number as whole or as fractional as the old one.
+
+    Raises:
+        InputError: It is of another type.
+    """
     if old is None:
-        return
+        return new
+    if _is_number(old) and _is_number(new) and (type(old) is float or float(new).is_integer()):
+        return type(old)(new)
     if _type(old) != _type(new):
         raise InputError(f"'{field}' is {_type(old)} and must stay so", field=field)
-    if isinstance(old, dict):
-        for name, value in old.items():
-            if name not in new:
-                raise InputError(f"'{field}.{name}' is missing", field=f"{field}.{name}")
-            _check_same_type(f"{field}.{name}", value, new[name])
+    if isinstance(old, list):
+        return _items_of_same_type(field, old, new)
+    if not isinstance(old, dict):
+        return new
+    for name in old:
+        if name not in new:
+            raise InputError(f"'{field}.{name}' is missing", field=f"{field}.{name}")
+    return {name: _of_same_type(f"{field}.{name}", old.get(name), v) for name, v in new.items()}
+
+
+def _items_of_same_type(field: str, old: list[Any], new: list[Any]) -> list[Any]:
+    """Return items each of which is of the type of one that was there before."""
+    examples = list({_shape(item): item for item in reversed(old)}.values())[::-1]
+    fitting = []
+    for index, item in enumerate(new):
+        faults = []
+        for example in examples:
+            try:
+                fitting.append(_of_same_type(f"{field}.{index}", example, item))
+                break
+            except InputError as error:
+                faults.append(error)
+        else:
+            if faults:
+                raise faults[0]
+            fitting.append(item)
+    return fitting
+
+
+def _shape(value: Any) -> Any:
+    """Return what two values of one type have in common."""
+    if isinstance(value, dict):
+        return tuple(sorted((name, _shape(part)) for name, part in value.items()))
+    return frozenset(map(_shape, value)) if isinstance(value, list) else _type(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, int | float):
-        return "a number"
-    names = {str: "a text", list: "a list", dict: "a map", bytes: "bytes", type(None): "null"}
+    names = {
+        bool: "a boolean",
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+        dict: "a map",
+        bytes: "bytes",
+        type(None): "null",
+    }
     return names[type(value)]
