@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.journal.store import Message, Owner
-    from flowengine.kernel.state import State
+    from flowengine.kernel.state import State, Unit
 
 
 def reasons(host: Host, execution: Execution) -> list[Reason]:
@@ -27,7 +27,8 @@ def reasons(host: Host, execution: Execution) -> list[Reason]:
         execution: As it stands in the store.
 
     Returns:
-        One reason for each: what ended it, an attempt, a wait, a pause, tokens held at a join.
+        One reason for each: what ended it, an attempt, a wait, a pause, a lock that somebody else
+        has, tokens held at a join.
     """
     state = execution.state
     id = host.store.short_execution(execution.id)
@@ -44,6 +45,8 @@ def reasons(host: Host, execution: Execution) -> list[Reason]:
         elif unit["phase"] == "pause":
             due = state["timers"][unit["timer"]]["due"]
             found.append(_pause(machine.address(unit), unit["attempt"], due, holder, id))
+        elif unit["phase"] == "lock":
+            found.append(_queued(machine, unit))
     found += [_wait(host, execution.id, record, id) for record in execution.waits.values()]
     return found + _held(machine)
 
@@ -105,6 +108,18 @@ def _pause(address: str, attempt: int, due: int, holder: Owner | None, id: str) 
     if holder is None:
         reason["command"] = f"flowengine resume {id}"
     return reason
+
+
+def _queued(machine: Machine, unit: Unit) -> Reason:
+    state = machine.state
+    holders = state["locks"][unit["lock"]]["holders"]
+    names = " and ".join(machine.address(state["units"][number]) for number in holders)
+    key = unit["lock"].partition(":")[2]
+    return {
+        "address": machine.address(unit),
+        "what": f"it waits for the lock '{key}', which {names} has",
+        "wakes": f"the end of {names}",
+    }
 
 
 def _wait(host: Host, execution: str, record: Mapping[str, Any], id: str) -> Reason:

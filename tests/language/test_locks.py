@@ -364,3 +364,12 @@ def test_the_engine_goes_on_with_a_queue_after_its_process_has_died(stage: Stage
         if simulator.running:
             simulator.end(next(iter(simulator.running.values())))
     assert simulator.state["outputs"] == {"n": 45}
+
+
+def test_why_says_who_has_the_lock(stage: Stage) -> None:
+    result = stage.run(APPROVALS.format(lock="{key: k, hold: true}"))
+
+    [queued] = [r for r in stage.engine.why(result.execution) if r["address"] == "b"]
+
+    assert queued["what"] == "it waits for the lock 'k', which a has"
+    assert queued["wakes"] == "the end of a"
