@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.activations import begin_unit, new_activation
-from flowengine.kernel.closing import forget_undoing
+from flowengine.kernel.closing import forget_undoing, no_longer_cleaning
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import START
 from flowengine.kernel.machine import Machine
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state import Activation, Arrival, Cleanup, Final, Scope
+    from flowengine.kernel.state import Activation, Arrival, Cleanup, Final
 
 
 def first(
@@ -58,7 +58,9 @@ def first(
         "past": past,
     }
     m.state.setdefault("cleanups", {})[number] = cleanup
-    if kind != "scope":
+    if kind == "scope":
+        owner["cleaning"] = owner.get("cleaning", 0) + 1
+    else:
         owner["cleanup"] = number
     m.agenda.append(("clean_on", number))
     return True
@@ -162,6 +164,7 @@ def _go_on_after(m: Machine, cleanup: Cleanup) -> None:
     elif kind == "act":
         del m.state["acts"][of]["cleanup"]
     else:
+        no_longer_cleaning(m.state["scopes"][of])
         m.touch(of)
     if "failure" not in cleanup:
         if cleanup["then"] is not None:
@@ -178,11 +181,3 @@ def _go_on_after(m: Machine, cleanup: Cleanup) -> None:
         m.agenda.append(("scope_failed", of, error))
     else:
         m.agenda.append(("flow_end", "cancelled" if m.state["cancelling"] else "failed", error))
-
-
-def at_work(m: Machine, scope: Scope) -> bool:
-    """Return whether something is being cleaned up in a scope, so that it cannot end."""
-    return any(
-        cleanup.get("kind") == "scope" and cleanup["of"] == scope["id"]
-        for cleanup in m.state.get("cleanups", {}).values()
-    )

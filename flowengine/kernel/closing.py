@@ -219,9 +219,18 @@ def no_longer_wait(m: Machine, owner: Any) -> None:
 def _given_back(m: Machine, number: int) -> Final:
     cleanup = m.state["cleanups"][number]
     pasts.drop(m.state, cleanup.pop("past"))
+    if cleanup["kind"] == "scope":
+        no_longer_cleaning(m.state["scopes"][cleanup["of"]])
     for key in ("kind", "of", "then"):
         del cleanup[key]  # type: ignore[misc]
     return {"cleanup": number}
+
+
+def no_longer_cleaning(scope: Scope) -> None:
+    """Count out a cleanup for which a scope has waited."""
+    scope["cleaning"] -= 1
+    if not scope["cleaning"]:
+        del scope["cleaning"]
 
 
 def hand_over(m: Machine, act: Activation) -> None:
@@ -244,7 +253,7 @@ def forget_undoing(m: Machine, act: Activation) -> None:
 
 def interrupt(m: Machine, scope: Scope) -> None:
     """Give back to a scope that is withdrawn what it has not undone, and what it cleans up."""
-    for number, cleanup in m.state.get("cleanups", {}).items():
+    for number, cleanup in m.state["cleanups"].items() if "cleaning" in scope else ():
         if cleanup.get("kind") == "scope" and cleanup["of"] == scope["id"]:
             scope.setdefault("finals", []).append(_given_back(m, number))
     for number, undo in list(m.state["undos"].items()):

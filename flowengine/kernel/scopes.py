@@ -75,7 +75,7 @@ def end_if_over(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether it has ended.
     """
-    if scope["live"] or scope["held"] or scope.get("over") or cleaning.at_work(m, scope):
+    if scope["live"] or scope["held"] or scope.get("over") or "cleaning" in scope:
         return False
     succeed_scope(m, scope)
     return True

@@ -87,6 +87,8 @@ class Scope(TypedDict, total=False):
     """What is to be cleaned up before somebody goes on here; so of activations and units."""
     error: ErrorData | None
     """How it has ended, while it is taken out; absent of one that is withdrawn."""
+    cleaning: int
+    """Cleanups that nothing but the end of the scope waits for; absent if none."""
     cleaned: bool
     """Of the flow: its own `finally` is due, or has run."""
     over: bool

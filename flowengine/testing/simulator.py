@@ -297,6 +297,9 @@ def _check_cleanups(state: State) -> None:
         assert not cleanup.get("over") or not cleanup["todo"]
     for act in state["acts"].values():
         assert "final" not in act or act["final"] in cleanups
+    for number, scope in state["scopes"].items():
+        waited = [c for c in cleanups.values() if c.get("kind") == "scope" and c["of"] == number]
+        assert scope.get("cleaning", 0) == len(waited)
 
 
 def _check_locks(state: State) -> None:
