@@ -86,10 +86,22 @@ def why_not(schema: Any, value: Any) -> str | None:
     return None
 
 
-def reducer(path: str) -> Callable[[Any, Any], Any]:
-    """Return the function `module:name` that a flow names as the reducer of a state key."""
-    from importlib import import_module
+def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
+    """Return the function that a flow names as the reducer of a state key.
 
-    module, _, name = path.partition(":")
-    function: Callable[[Any, Any], Any] = getattr(import_module(module), name)
-    return function
+    It gets copies and gives plain data; whatever it raises comes out as a `ValueError`.
+
+    Args:
+        given: `python`: `module:name`; `folder`: where modules are looked for first.
+    """
+    from flowengine.engines.plain import copy, to_plain
+    from flowengine.python_modules import import_function
+
+    def reduce(old: Any, new: Any) -> Any:
+        try:
+            function = import_function(given["python"], given["folder"])
+            return to_plain(function(copy(old), copy(new)))
+        except Exception as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    return reduce

@@ -40,6 +40,8 @@ def structural_hash(compiled: CompiledFlow) -> str:
     for section, content in whole.items():
         if section == "steps":
             whole[section] = [_step(step, expressions) for step in content]
+        elif section == "state":
+            whole[section] = {key: _state(spec) for key, spec in content.items()}
         elif section not in CONSTANT:
             whole[section] = _entry(section, content, expressions)
     return _digest(whole)
@@ -61,6 +63,13 @@ def _step(step: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
     if "folder" in spec.get("task", {}):  # where the file lies; its modules are beside it anyway
         spec["task"] = {key: one for key, one in spec["task"].items() if key != "folder"}
     return spec
+
+
+def _state(spec: Any) -> Any:
+    reducer = spec.get("reducer")
+    if not isinstance(reducer, dict):
+        return spec
+    return {**spec, "reducer": {"python": reducer["python"]}}  # as of tasks, without the folder
 
 
 def _spec(node: Any, expressions: list[str]) -> Any:

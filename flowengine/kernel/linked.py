@@ -161,7 +161,8 @@ class Graph:
         evaluator: Gives its expressions their values.
         validate: Says why a value does not fit a JSON Schema, or None if it does; used for state
             and outputs. Without it they are not validated.
-        function: Resolves the path of a reducer written in Python.
+        function: Finds a reducer written in Python, by `{"python", "folder"}`; what it raises is a
+            `ValueError`.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class Graph:
         flow: CompiledFlow,
         evaluator: Evaluator,
         validate: Callable[[Plain, Plain], str | None] = takes_nothing,
-        function: Callable[[str], Callable[[Plain, Plain], Plain]] | None = None,
+        function: Callable[[dict[str, str]], Callable[[Plain, Plain], Plain]] | None = None,
     ) -> None:
         self.flow = flow
         self.evaluate = evaluator.evaluate

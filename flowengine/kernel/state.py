@@ -337,8 +337,8 @@ class State(TypedDict, total=False):
     inputs: dict[str, Plain]
     execution: dict[str, Plain]
     vars: dict[str, list[Plain]]
-    """State key → `[value, writer]`, and the locks under which it was written, if there were any;
-    the writer is an activation."""
+    """State key → `[value, writer]`: the writer is an activation; where an item of a map wrote it,
+    or a lock was held, `[value, writer, unit of the item or 0, locks]`."""
     scopes: dict[int, Scope]
     acts: dict[int, Activation]
     units: dict[int, Unit]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import locks, pasts
@@ -39,12 +40,24 @@ def union(old: Plain, new: Plain) -> Plain:
     return merged
 
 
+def add(old: Plain, new: Plain) -> Plain:
+    """Add numbers, or put texts or lists one behind the other."""
+    total = old + new
+    if isinstance(total, float):
+        fits = isfinite(total)
+    else:
+        fits = not isinstance(total, int) or -(2**63) <= total < 2**63
+    if not fits:
+        raise ValueError("the sum is out of the range of numbers")
+    return total
+
+
 REDUCERS: dict[str, Callable[[Plain, Plain], Plain]] = {
     "replace": lambda _old, new: new,
     "append": append,
     "union": union,
     "merge": lambda old, new: {**old, **new},
-    "add": lambda old, new: old + new,
+    "add": add,
     "max": max,
     "min": min,
 }
@@ -74,8 +87,8 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     values = [[key, evaluate(names, value)] for key, value in pairs]
     later = []
     node = m.node(act)
-    mapped = names.unit is not None and names.unit["item"] >= 0
-    kept_back = mapped and not node.each and node.lock is None
+    item = names.unit["id"] if names.unit is not None and names.unit["item"] >= 0 else 0
+    kept_back = item and not node.each and node.lock is None
     under = locks.held(m, act, names.unit) if "locks" in m.state else []
     for key, value in values:
         reducer = m.graph.state_keys[key].get("reducer", "replace")
@@ -83,8 +96,8 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
             later.append([key, value])
             continue
         if reducer == "replace":
-            _refuse_conflict(m, key, act, under)
-        reduce(m, key, value, act["id"], under)
+            _refuse_conflict(m, key, act, item, under)
+        reduce(m, key, value, act["id"], item, under)
         if reducer == "replace":
             act["past"] = pasts.remember(m.state, act["past"], mark(m, key), {"writer": act["id"]})
     return later
@@ -125,15 +138,16 @@ def mark(m: Machine, key: str) -> int:
     return -1 - list(m.graph.state_keys).index(key)
 
 
-def _refuse_conflict(m: Machine, key: str, act: Activation, under: list[str]) -> None:
+def _refuse_conflict(m: Machine, key: str, act: Activation, item: int, under: list[str]) -> None:
     """Raise `StateConflict` if the last write is neither behind the token nor under its lock."""
-    _value, writer, *locked = m.state["vars"][key]
-    if not writer or writer == act["id"]:
+    _value, writer, *how = m.state["vars"][key]
+    by_item, locked = how or (0, [])
+    if not writer or any(name in locked for name in under):
         return
-    if locked and any(name in locked[0] for name in under):
+    if writer == act["id"] and by_item == item:
         return
     record = pasts.find(m.state, act["past"], mark(m, key))
-    if record is None or record["writer"] != writer:
+    if record is None or record["writer"] != writer or writer == act["id"]:
         raise StepFailure(
             "StateConflict",
             f"state.{key} was replaced by a parallel branch; give it a reducer, or join first",
@@ -141,7 +155,14 @@ def _refuse_conflict(m: Machine, key: str, act: Activation, under: list[str]) ->
         )
 
 
-def reduce(m: Machine, key: str, value: Plain, writer: int, under: list[str] | None = None) -> None:
+def reduce(
+    m: Machine,
+    key: str,
+    value: Plain,
+    writer: int,
+    item: int = 0,
+    under: list[str] | None = None,
+) -> None:
     """Write one state key through its reducer.
 
     Args:
@@ -149,6 +170,7 @@ def reduce(m: Machine, key: str, value: Plain, writer: int, under: list[str] | N
         key: The state key.
         value: What is written.
         writer: The activation that writes.
+        item: The unit of the item that writes, if one does.
         under: The locks that it has.
 
     Raises:
@@ -160,7 +182,8 @@ def reduce(m: Machine, key: str, value: Plain, writer: int, under: list[str] | N
     try:
         new = _function(m, reducer)(m.state["vars"][key][0], value)
     except (TypeError, ValueError) as error:
-        raise StepFailure("ValidationError", f"state.{key}: {reducer}: {error}") from None
+        name = reducer if isinstance(reducer, str) else reducer["python"]
+        raise StepFailure("ValidationError", f"state.{key}: {name}: {error}") from None
     if reducer == "append":
         # What is there already has been looked at when it came.
         added = value if isinstance(value, list) else [value]
@@ -169,7 +192,7 @@ def reduce(m: Machine, key: str, value: Plain, writer: int, under: list[str] | N
         fault = m.graph.validate(schema, new)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
-    m.state["vars"][key] = [new, writer, under] if under else [new, writer]
+    m.state["vars"][key] = [new, writer, item, under or []] if item or under else [new, writer]
     m.changed.add(key)
 
 
@@ -179,4 +202,4 @@ def _function(m: Machine, reducer: Plain) -> Callable[[Plain, Plain], Plain]:
         return REDUCERS[reducer]
     if m.graph.function is None:
         raise StepFailure("ValidationError", "reducers in Python are not available here")
-    return m.graph.function(reducer["python"])
+    return m.graph.function(reducer)

@@ -57,6 +57,10 @@ async def label(context: StepContext, value: str) -> str:
 
 def longer(old: str, new: str) -> str:
     return max(old, new, key=len)
+
+
+def broken(old: str, new: str) -> str:
+    raise KeyError(new)
 '''
 
 
@@ -305,6 +309,11 @@ class Stage:
         """Run a flow until it ends or only waits."""
         flow = text if isinstance(text, Flow) else self.flow(text)
         return self.do(self.engine.run_async(flow, inputs, id=id))
+
+    def run_script(self, text: Text, script: Script) -> Result:
+        """Run a flow whose steps give what a script says."""
+        self.world.script = script
+        return self.run(text)
 
     def run_meanwhile(
         self, text: Text, holds: Callable[[], bool], then: Callable[[], Awaitable[object]]

@@ -134,6 +134,8 @@ class Compiler:
         elif "default" not in schema and reducer != "replace":
             message = f"state {name!r} needs a 'default' that its reducer can start from"
             self.report.at("E104", message, loc, "such as [] or 0", key=True)
+        if isinstance(reducer, dict):
+            reducer = self.tools.reducer(reducer["python"], (*loc, "reducer", "python"))
         return {"schema": shape, "default": schema.get("default"), "reducer": reducer}
 
     def _signal(self, name: str) -> dict[str, Any]:

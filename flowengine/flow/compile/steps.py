@@ -333,7 +333,8 @@ class Steps:
                 self.report.at("E301", f"there is no state {key!r}", loc, hint, key=True)
             return
         reducer = schema.get("reducer", "replace")
-        if reducer in {"replace", "add", "max", "min", "merge"} and differs(typed.schema, schema):
+        typed_alike = isinstance(reducer, str) and reducer not in {"append", "union"}
+        if typed_alike and differs(typed.schema, schema):
             message = f"state.{key} is {words(schema)}; this gives {words(typed.schema)}"
             self.report.at("E311", message, loc)
 
