@@ -10,11 +10,16 @@ import csv
 import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple, TypedDict
 
 from flowengine.sdk import StepContext
 
 Table = list[list[str]]
+
+ONE_AT_A_TIME = Lock()
+"""Files are read on several threads; the readers of Office files share one parser of lxml among
+them, which is not made for that."""
 
 
 class Document(TypedDict):
@@ -108,12 +113,13 @@ def read_docx(file: Path) -> Content:
 
     lines: list[str] = []
     tables: list[Table] = []
-    for block in Docx(str(file)).iter_inner_content():
-        if isinstance(block, DocxTable):
-            tables.append([[cell.text for cell in row.cells] for row in block.rows])
-            lines += as_lines(tables[-1])
-        else:
-            lines.append(block.text)
+    with ONE_AT_A_TIME:
+        for block in Docx(str(file)).iter_inner_content():
+            if isinstance(block, DocxTable):
+                tables.append([[cell.text for cell in row.cells] for row in block.rows])
+                lines += as_lines(tables[-1])
+            else:
+                lines.append(block.text)
     return Content(1, lines, tables)
 
 
@@ -123,17 +129,18 @@ def read_pptx(file: Path) -> Content:
 
     lines: list[str] = []
     tables: list[Table] = []
-    slides = Presentation(str(file)).slides
-    for slide in slides:
-        for shape in slide.shapes:
-            if shape.has_table:
-                tables.append([[cell.text for cell in row.cells] for row in shape.table.rows])
-                lines += as_lines(tables[-1])
-            elif shape.has_text_frame:
-                lines += shape.text_frame.text.splitlines()
-        if slide.has_notes_slide:
-            lines += slide.notes_slide.notes_text_frame.text.splitlines()
-    return Content(len(slides), lines, tables)
+    with ONE_AT_A_TIME:
+        slides = Presentation(str(file)).slides
+        for slide in slides:
+            for shape in slide.shapes:
+                if shape.has_table:
+                    tables.append([[cell.text for cell in row.cells] for row in shape.table.rows])
+                    lines += as_lines(tables[-1])
+                elif shape.has_text_frame:
+                    lines += shape.text_frame.text.splitlines()
+            if slide.has_notes_slide:
+                lines += slide.notes_slide.notes_text_frame.text.splitlines()
+        return Content(len(slides), lines, tables)
 
 
 def read_html(file: Path) -> Content:
