@@ -15,6 +15,7 @@ from flowengine.sdk import StepError, ValidationError
 _LONGEST = 4000
 _FRAMES = 10
 _CAUSES = 3
+_OURS = frozenset({"flowengine", "flowengine_nodes", "flowengine_envs", "asyncio"})
 
 
 def failure_of(error: BaseException, mask: Callable[[Plain], Plain]) -> ErrorData:
@@ -87,12 +88,16 @@ def _data_of(error: BaseException) -> Plain:
 
 def _places(error: BaseException) -> list[str]:
     """Return where it was raised, the author's code and what that called; innermost last."""
-    import os
     import traceback
 
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith((ours, "<frozen"))]
+    walked = list(traceback.walk_tb(error.__traceback__))
+    frames = traceback.StackSummary.extract(walked)
+    theirs = [
+        told
+        for (frame, _line), told in zip(walked, frames, strict=True)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _OURS
+        and not told.filename.startswith("<frozen")
+    ]
     return [
         f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"[:300]
         for frame in theirs[-_FRAMES:]
