@@ -1,0 +1,240 @@
+"""Random flows: the same outcome in any order, an end however they are disturbed (F21, F24)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from flowengine import FlowFileError
+from flowengine.flow.compile import Compiled
+from flowengine.testing.simulator import Fails, Simulator, unpacked
+from tests.language.stage import Call, Stage, check_told, outcome_of
+
+Step = dict[str, Any]
+
+
+class Author:
+    """Writes random flows whose outcome must not depend on the order of things.
+
+    Nothing in them races: no counting joins, no shared state, no time, no cancelling; what fails is
+    handled where it fails.
+
+    Args:
+        seed: Decides the flow.
+        wild: Races too: counting joins, time-outs, cancelling, errors that nobody handles.
+    """
+
+    def __init__(self, seed: int, *, wild: bool = False) -> None:
+        self.draw = random.Random(seed)
+        self.wild = wild
+        self.count = 0
+        self.before: list[str] = []
+
+    def flow(self) -> dict[str, Any]:
+        """Return a flow whose outputs are those of all its steps."""
+        steps = self.scope(self.draw.randint(3, 8), 0)
+        outputs = {step["id"]: f"${{{{ steps.{step['id']}.output }}}}" for step in steps}
+        flow: dict[str, Any] = {
+            "inputs": {name: {"type": "boolean"} for name in "pqr"},
+            "defaults": {"effect": "idempotent"},
+            "limits": {"activations": 20, "steps": 400},
+            "tools": {"undo": {"python": "tools:act"}},
+            "steps": steps,
+            "outputs": outputs,
+        }
+        if self.wild and self.draw.random() < 0.3:
+            flow["on_error"] = "compensate"
+        return flow
+
+    def scope(self, length: int, depth: int) -> list[Step]:
+        """Return the steps of a scope, each reached from one before, some from later ones too."""
+        names = []
+        for _ in range(length):
+            self.count += 1
+            names.append(f"s{self.count}")
+        steps = []
+        outside, self.before = self.before, list(self.before)
+        for number, name in enumerate(names):
+            step: Step = {"id": name}
+            self.action(step, depth)
+            self.way(step, names[number + 1 :], names[:number])
+            if number:
+                self.join(step)
+            if self.wild:
+                self.race(step, names)
+            steps.append(step)
+            self.before.append(name)
+        self.before = outside
+        return steps
+
+    def action(self, step: Step, depth: int) -> None:
+        """Give a step something to do, perhaps many times."""
+        kind = self.draw.random()
+        if kind < 0.15 and depth < 2:
+            step["group"] = self.scope(self.draw.randint(1, 4), depth + 1)
+        elif kind < 0.25 and depth < 2:
+            arms = [self.scope(1, 2)[0] for _ in range(self.draw.randint(1, 3))]
+            step["parallel"] = [self.arm(arm) for arm in arms]
+        elif kind < 0.9:
+            step["python"] = "tools:act"
+            step["with"] = {"value": self.value()}
+            if self.draw.random() < 0.2:
+                step["compensate"] = {"call": "undo", "with": {"value": "${{ output }}"}}
+        else:
+            step["output"] = self.value()
+        self.repeat(step)
+        self.handle(step)
+
+    def arm(self, step: Step) -> Step:
+        """Return a step as a branch of a parallel one."""
+        return {key: value for key, value in step.items() if key not in {"next", "join"}}
+
+    def value(self) -> Any:
+        """Return something about steps before, in the same scope or around it."""
+        if not self.before:
+            return self.draw.randint(0, 9)
+        name = self.draw.choice(self.before)
+        return [f"${{{{ default(steps.{name}.output, 0) }}}}", f"${{{{ steps.{name}.status }}}}"]
+
+    def repeat(self, step: Step) -> None:
+        """Let a step run for items, in rounds, or not at all."""
+        kind = self.draw.random()
+        if kind < 0.12:
+            step["map"] = {"over": self.draw.randint(0, 3), "concurrency": self.draw.randint(1, 3)}
+            if not self.wild:  # which items are done when the first fails is a race
+                step["map"]["on_item_error"] = "continue"
+        elif kind < 0.2:
+            step["loop"] = {"until": "${{ round.number == 2 }}", "max": 3}
+        elif kind < 0.3:
+            step["when"] = f"${{{{ inputs.{self.draw.choice('pqr')} }}}}"
+
+    def handle(self, step: Step) -> None:
+        """Let an error of a step be handled by itself."""
+        if "python" in step and "map" not in step:
+            step["on_error"] = self.draw.choice(["continue", [{"output": "none"}]])
+
+    def way(self, step: Step, ahead: list[str], back: list[str]) -> None:
+        """Say where a step leads: mostly on, to one or several, now and then back."""
+        if not ahead:
+            step["next"] = "end"
+            return
+        kind = self.draw.random()
+        on = ahead[0]
+        other = self.draw.choice(ahead[1:4] or [on])
+        condition = f"${{{{ inputs.{self.draw.choice('pqr')} }}}}"
+        if kind < 0.4 or other == on:
+            step["next"] = on
+        elif kind < 0.6:
+            step["next"] = {"all": [on, other]}
+        elif kind < 0.75:
+            step["next"] = {"first": [{"when": condition, "to": other}, {"else": on}]}
+        elif kind < 0.9 or not back:
+            step["next"] = {"all": [{"when": condition, "to": other}, on]}
+        else:
+            again = self.draw.choice(back)
+            turn = f"${{{{ default(steps.{again}.activations, 0) < 2 }}}}"
+            step["next"] = {"first": [{"when": turn, "to": again}, {"else": on}]}
+
+    def join(self, step: Step) -> None:
+        """Say how tokens meet at a step."""
+        joins: list[Any] = [None, "all", "active", "active", "active"]
+        if self.wild:
+            joins += [1, 2, "each", {"need": 1, "late": "cancel"}, {"need": 1, "late": "queue"}]
+        join = self.draw.choice(joins)
+        if join is not None:
+            step["join"] = join
+
+    def race(self, step: Step, names: list[str]) -> None:
+        """Let a step race against time, others or its own errors."""
+        kind = self.draw.random()
+        if kind < 0.1:
+            step["deadline"] = "2s"
+        elif kind < 0.2 and "python" in step:
+            step["timeout"] = "1s"
+            step["retry"] = {"attempts": 3, "delay": "500ms"}
+        elif kind < 0.3:
+            step.pop("on_error", None)
+        elif kind < 0.4 and "map" not in step:
+            step["on_error"] = [{"compensate": True, "next": self.draw.choice([*names, "end"])}]
+        elif kind < 0.5:
+            for key in ("python", "with", "group", "parallel", "output", "on_error", "compensate",
+                        "loop", "map"):  # fmt: skip
+                step.pop(key, None)
+            how = self.draw.choice(["cancelled", "succeeded", "failed"])
+            step["cancel"] = {"targets": [self.draw.choice(names)], "as": how}
+        elif kind < 0.58 and not isinstance(step["next"], dict):
+            step["next"] = "end_all"
+
+
+def accepted(stage: Stage, seed: int, *, wild: bool = False) -> Compiled | None:
+    """Return a random flow, if the checker accepts it."""
+    try:
+        return stage.compile(Author(seed, wild=wild).flow())
+    except FlowFileError:
+        return None
+
+
+def echo(call: Call) -> Any:
+    """Give what depends on the address and the argument only; some addresses always fail."""
+    if random.Random(call.address).random() < 0.2:
+        raise Fails("Broken", call.address, retryable=False)
+    return [call.step, call.value]
+
+
+SCRIPT = {f"s{n}": echo for n in range(1, 100)}
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_outcome_is_the_same_in_any_order(stage: Stage, block: int) -> None:
+    played = 0
+    for seed in range(block * 1000, block * 1000 + 60):
+        compiled = accepted(stage, seed)
+        if compiled is None:
+            continue
+        played += 1
+        for holding in ("q", "pr"):
+            inputs = {name: name in holding for name in "pqr"}
+            found = set()
+            for order in range(4):
+                state = stage.simulate(compiled, SCRIPT, inputs, seed=order).state
+                found.add(repr(outcome_of(state["status"], state["outputs"], state["error"])))
+            assert len(found) == 1, (seed, holding, found)
+    assert played > 25
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_wild_flows_end_whatever_happens_and_crashes(stage: Stage, block: int) -> None:
+    ends: Counter[str] = Counter()
+    for seed in range(block * 1000, block * 1000 + 60):
+        compiled = accepted(stage, seed, wild=True)
+        if compiled is None:
+            continue
+        for order in range(3):
+            simulator = stage.simulator(compiled, SCRIPT, seed=order)
+            simulator.start({name: bool(order & 1) for name in "pqr"})
+            _disturbed(simulator, random.Random(order))
+            assert simulator.status in {"succeeded", "failed"}, (seed, order, simulator.status)
+            check_told(simulator)
+            assert unpacked(simulator.replayed()) == unpacked(simulator.state)
+            ends[simulator.status] += 1
+    assert min(ends["succeeded"], ends["failed"]) > 3
+
+
+def _disturbed(simulator: Simulator, draw: random.Random) -> None:
+    """Play an execution to its end with crashes at random moments."""
+    while simulator.step():
+        if draw.random() < 0.1 and simulator.status == "running":
+            simulator.crash()
+
+
+def test_engine_and_simulator_agree(stage: Stage) -> None:
+    played = 0
+    for seed in range(7000, 7060):
+        if accepted(stage, seed) is not None:
+            played += 1
+            inputs = {name: bool(seed & bit) for name, bit in (("p", 1), ("q", 2), ("r", 4))}
+            stage.play(Author(seed).flow(), SCRIPT, inputs, seeds=1)
+    assert played > 20
