@@ -33,6 +33,7 @@ from flowengine.kernel import (
     outcomes,
     pasts,
     scopes,
+    signals,
     undoing,
     waits,
     watching,
@@ -42,7 +43,6 @@ from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Graph
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import (
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
         ErrorData,
         Event,
         Failed,
-        Message,
         RetryAsked,
         StateSet,
         Succeeded,
@@ -247,20 +246,6 @@ def _answered(m: Machine, event: Decided, cut: int, number: int) -> None:
         outcomes.attempt_failed(m, unit, attempts.uncertain(m, unit))
 
 
-def _message(m: Machine, event: Message) -> None:
-    message = {
-        "signal": event["signal"],
-        "key": event["key"],
-        "data": event["data"],
-        "id": event["id"],
-        "sent_at": format_time(event.get("sent", event["at"])),
-        "sent_by": event["by"],
-        "number": m.state["events"],
-    }
-    if not waits.receive(m, message) and m.graph.stores(event["signal"]):
-        m.state["kept"].setdefault(event["signal"], []).append(message)
-
-
 def _retry(m: Machine, event: RetryAsked) -> None:
     m.state["last"] = max(m.state["last"], event.get("last", 0))
     units = m.state["units"]
@@ -284,7 +269,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "cut": _cut,
     "timer": _timer,
     "decided": _decided,
-    "message": _message,
+    "message": signals.arrived,
     "cancel": lambda m, event: cancelling.cancel_flow(m, event["reason"], event["now"]),
     "retry": _retry,
     "state": _state_set,

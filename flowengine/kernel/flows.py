@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import cleaning, handlers, pasts, tokens, undoing, variables
+from flowengine.kernel import cleaning, handlers, pasts, signals, tokens, undoing, variables
 from flowengine.kernel.attempts import raised
 from flowengine.kernel.closing import close_activation, empty_scope, remove_scope, stop_settling
 from flowengine.kernel.commands import End
@@ -101,6 +101,7 @@ def handled(m: Machine, index: int, error: ErrorData) -> None:
     try:
         for key, value in spec.get("set", []):
             variables.reduce(m, key, evaluate(names, value), 0)
+        signals.emit(m, names, spec.get("emit", []), "0")
         if do == "next":
             _rescue(m, scope, spec["to"], pasts.share(m.state, past))
         elif do == "fail":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import cleaning, tokens, undoing, variables
+from flowengine.kernel import cleaning, signals, tokens, undoing, variables
 from flowengine.kernel.attempts import raised
 from flowengine.kernel.closing import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, fits
@@ -93,6 +93,8 @@ def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) ->
     try:
         if spec.get("set"):
             variables.write(m, names, spec["set"], act)
+        if spec.get("emit"):
+            signals.emit(m, names, spec["emit"], str(act["id"]))
         if do == "fail":
             failure = as_error(raised(evaluate(names, spec["fail"])), m.step_address(act))
             failure["cause"] = error

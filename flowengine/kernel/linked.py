@@ -15,6 +15,7 @@ from flowengine.kernel.graph import (
     CancelSpec,
     CompiledFlow,
     Condition,
+    EmitSpec,
     Evaluator,
     HandlerSpec,
     JoinSpec,
@@ -42,9 +43,9 @@ class Node:
 
     __slots__ = (
         "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "each",
-        "effect", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map", "named",
-        "on_crash", "on_error", "output", "plain", "raises", "retry", "secret", "set", "sources",
-        "split", "timeout", "wait", "when",
+        "effect", "emit", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map",
+        "named", "on_crash", "on_error", "output", "plain", "raises", "retry", "secret", "set",
+        "sources", "split", "timeout", "wait", "when",
     )  # fmt: skip
 
     def __init__(self, index: int, spec: StepSpec) -> None:
@@ -64,6 +65,7 @@ class Node:
         self.join: JoinSpec | None = spec.get("join")
         self.split: SplitSpec | None = spec.get("split")
         self.when: Condition | None = spec.get("when")
+        self.emit: list[EmitSpec] = spec.get("emit", [])
         self.map: MapSpec | None = spec.get("map")
         self.each: bool = self.map is not None and self.map.get("each", False)
         self.loop: LoopSpec | None = spec.get("loop")

@@ -31,6 +31,7 @@ class Machine:
         changed: State keys written since it was last looked who watches them.
         watchers: Heap of those that are to be looked at because of that, the oldest first.
         awake: Those that are on that heap.
+        emitted: Number of messages that steps have sent since the event began.
         places: Map activations in which an item has given back its place.
     """
 
@@ -40,6 +41,7 @@ class Machine:
         "calm",
         "changed",
         "commands",
+        "emitted",
         "graph",
         "marked",
         "moved",
@@ -60,6 +62,7 @@ class Machine:
         self.moved: list[int] = []
         self.marked: set[int] = set()
         self.calm: dict[int, bool] = {}
+        self.emitted = 0
         self.changed: set[str] = set()
         self.watchers: list[int] = []
         self.awake: set[int] = set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from flowengine.kernel import cleaning, handlers, locks, pasts, tokens, undoing, variables
+from flowengine.kernel import cleaning, handlers, locks, pasts, signals, tokens, undoing, variables
 from flowengine.kernel.activations import need_now, unpark
 from flowengine.kernel.attempts import (
     of_loop,
@@ -64,7 +64,7 @@ def attempt_ended(
     output = raw
     if node.lock is not None and not _has_lock(m, unit, raw, outcome, past):
         return
-    if node.output is not None or node.set:
+    if node.output is not None or node.set or node.emit:
         names = Names(m, act, unit, past, {"result": raw, "outcome": outcome})
         try:
             if node.output is not None:
@@ -72,6 +72,8 @@ def attempt_ended(
             assert names.extra is not None
             names.extra["output"] = output
             _write(m, act, unit, names)
+            if node.emit:
+                signals.emit(m, names, node.emit, f"{unit['id']}/{unit['attempt']}")
         except (StepFailure, EvaluationError) as failure:
             # The action has acted, whatever became of its result.
             undoing.remember(m, act, unit, raw, past)

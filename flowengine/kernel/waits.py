@@ -161,8 +161,8 @@ def _specs(m: Machine, wait: Wait) -> Any:
 def _take_kept(m: Machine, wait: Wait) -> None:
     """Take the messages sent before that fit some alternative, oldest first."""
     specs = _specs(m, wait)["alternatives"]
-    signals = {s["signal"] for s in specs if "signal" in s and not s.get("transient")}
-    kept = [message for name in signals for message in m.state["kept"].get(name, ())]
+    signals = [s["signal"] for s in specs if "signal" in s and not s.get("transient")]
+    kept = [one for name in dict.fromkeys(signals) for one in m.state["kept"].get(name, ())]
     for message in sorted(kept, key=_number_of):
         if not is_open(m, wait):
             return
@@ -170,9 +170,9 @@ def _take_kept(m: Machine, wait: Wait) -> None:
             m.state["kept"][message["signal"]].remove(message)
 
 
-def _number_of(message: Plain) -> int:
-    number: int = message["number"]
-    return number
+def _number_of(message: Plain) -> tuple[int, int]:
+    """Order messages by the event that brought them, and in it by when a step sent them."""
+    return message["number"], message.get("part", 0)
 
 
 def _look(m: Machine, wait: Wait, index: int) -> None:
@@ -228,7 +228,7 @@ def offer(m: Machine, wait: Wait, message: Plain, *, stored: bool = False) -> bo
     Args:
         m: The advance at work.
         wait: An open wait.
-        message: `{signal, key, data, id, sent_at, sent_by, number}`.
+        message: See `signals.deliver`.
         stored: The message was sent before the wait began; transient alternatives do not see it.
 
     Returns:

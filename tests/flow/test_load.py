@@ -209,6 +209,7 @@ def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> Non
         "Map": f"steps:\n  - {{id: a, map: {{over: 3, {key}: {value}}}}}\n",
         "Loop": f"steps:\n  - {{id: a, loop: {{until: '${{{{ 1 }}}}', max: 1, {key}: {value}}}}}\n",
         "Lock": f"steps:\n  - {{id: a, lock: {{key: b, {key}: {value}}}}}\n",
+        "Emit": f"steps:\n  - {{id: a, emit: {{signal: b, {key}: {value}}}}}\n",
         "Wait": f"steps:\n  - {{id: a, wait: {{{key}: {value}}}}}\n",
         "Alternative": f"steps:\n  - {{id: a, wait: {{all: [{{id: b, {key}: {value}}}]}}}}\n",
         "Approval": f"steps:\n  - {{id: a, approval: {{title: b, {key}: {value}}}}}\n",

@@ -61,6 +61,7 @@ class Drawn:
         keys: Described = {"join": self.join(), "next": self.next(names)}
         self.action(keys, depth, names)
         draw = self.random.random
+        keys["emit"] = [{"signal": "s", "data": v(1)}] * self.random.choice([0, 0, 0, 0, 0, 1, 2])
         if draw() < 0.1:
             keys["when"] = x(self.condition())
         if draw() < 0.15:
@@ -171,6 +172,8 @@ class Drawn:
             made["output"] = v(0)
         elif do == "fail":
             made["fail"] = v({"type": "Again", "message": "again"})
+        if self.random.random() < 0.2:
+            made["emit"] = [{"signal": "s"}]
         if self.random.random() < 0.3:
             made["compensate"] = True
         if self.random.random() < 0.2:

@@ -27,8 +27,8 @@ from flowengine.flow.compile.types import (
 )
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.models import Alternative, Approval, Cancel, Fail, FlowModel, Loc, Wait
-from flowengine.kernel.graph import AlternativeSpec, Value, WaitSpec
+from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, FlowModel, Loc, Wait
+from flowengine.kernel.graph import AlternativeSpec, EmitSpec, Value, WaitSpec
 
 ASK = "std.ask"
 ANSWER: Schema = {
@@ -228,6 +228,23 @@ class Actions:
                 self.report.at("E401", f"there is no signal {name!r}", loc, hint)
             return UNKNOWN
         return model.data or UNKNOWN
+
+    def emit(self, given: Emit, view: View) -> EmitSpec:
+        """Return the compiled form of a signal that a step or a handler sends."""
+        spec = EmitSpec(signal=given.signal)
+        schema = self.signal_data(given.signal, (*given.loc, "signal"))
+        if given.key is not None:
+            spec["key"] = self._of(given.key, (*given.loc, "key"), view, TEXT)
+        typed = self.expressions.value(given.data, (*given.loc, "data"), view)
+        if given.has("data"):
+            spec["data"] = typed.value
+        if differs(typed.schema, schema):
+            message = (
+                f"the data of {given.signal!r} is {words(schema)}, this is {words(typed.schema)}"
+            )
+            loc = (*given.loc, "data") if given.has("data") else given.loc
+            self.report.at("E103", message, loc)
+        return spec
 
     # approval
 

@@ -104,6 +104,8 @@ class Steps:
         spec_set = self.sets(model.set, (*info.loc, "set"), after)
         if spec_set:
             spec["set"] = spec_set
+        if model.emit:
+            spec["emit"] = [self.actions.emit(one, after) for one in model.emit]
         self._loop_end(info, after)
         self._compensate(info, after)
         kept = model.loop is not None and model.loop.keep is not None
@@ -359,6 +361,8 @@ class Steps:
         pairs = self.sets(model.set, (*model.loc, "set"), view)
         if pairs:
             spec["set"] = pairs
+        if model.emit:
+            spec["emit"] = [self.actions.emit(one, view) for one in model.emit]
         if model.fail is not None:
             spec["fail"] = self.actions.fail(model.fail, view)
         if not model.has("output"):

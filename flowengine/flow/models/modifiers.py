@@ -318,7 +318,7 @@ class Emit(Part):
     to: Template = Field(
         default="execution",
         description="`execution`, `parent`, `all` (by key), or the id of an execution.",
-        examples=["parent"],
+        examples=["execution"],
     )
 
 

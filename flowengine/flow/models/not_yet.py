@@ -31,7 +31,6 @@ def _is_no_host(value: Any) -> bool:
 ENVIRONMENTS = NotYet("environments other than 'host'", _is_no_host, {"const": "host"})
 AGENTS = NotYet("agents")
 SUBFLOWS = NotYet("subflows")
-EMITTING = NotYet("sending signals from a step")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "imports"): NotYet("imports"),
@@ -52,11 +51,10 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Step", "in"): ENVIRONMENTS,
     ("Step", "environments"): NotYet("declared environments"),
     ("Step", "trigger"): NotYet("triggers"),
-    ("Step", "emit"): EMITTING,
     ("Compensation", "agent"): AGENTS,
     ("Compensation", "flow"): SUBFLOWS,
     ("Compensation", "in"): ENVIRONMENTS,
-    ("Handler", "emit"): EMITTING,
+    ("Emit", "to"): NotYet("signals to other executions", _is_of_others, {"const": "execution"}),
     ("Lock", "scope"): NotYet("locks across executions", _is_of_others, {"const": "execution"}),
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),

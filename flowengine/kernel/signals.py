@@ -1,0 +1,94 @@
+"""Signals: messages to this execution, from outside or from one of its own steps (§9.7, §10.3).
+
+A message goes to one receiver, the oldest that takes it: an open wait, or a map that it adds an
+item to. Else it is kept, if something in the flow takes messages that came before it began.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel import waits
+from flowengine.kernel.graph import EmitSpec, Plain
+from flowengine.kernel.machine import Machine, require
+from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.times import format_time
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import Message
+
+
+def deliver(m: Machine, message: Plain) -> None:
+    """Give a message to who takes it, or keep it for who will.
+
+    Args:
+        m: The advance at work.
+        message: `{signal, key, data, id, sent_at, sent_by, number}`.
+    """
+    if not waits.receive(m, message) and m.graph.stores(message["signal"]):
+        m.state["kept"].setdefault(message["signal"], []).append(message)
+
+
+def arrived(m: Machine, event: Message) -> None:
+    """Deliver a message that came from outside.
+
+    Args:
+        m: The advance at work.
+        event: As it was stored.
+    """
+    message = {
+        "signal": event["signal"],
+        "key": event["key"],
+        "data": event["data"],
+        "id": event["id"],
+        "sent_at": format_time(event.get("sent", event["at"])),
+        "sent_by": event["by"],
+        "number": m.state["events"],
+    }
+    deliver(m, message)
+
+
+def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
+    """Send what a step emits; it is delivered before anything else follows from the step.
+
+    Args:
+        m: The advance at work.
+        names: What keys and data see.
+        specs: The signals, in the order of the file; none is sent if one of them cannot be.
+        sender: Tells this end of a step from every other one: part of the messages' ids.
+
+    Raises:
+        StepFailure: Data does not fit the schema of its signal; or steps send one another ever more
+            messages without end (a map that adds items to itself).
+        EvaluationError: A key or data has no value.
+    """
+    execution = m.state["execution"].get("id")
+    limit = m.graph.limits["steps"]
+    require(
+        m.emitted + len(specs) <= limit,
+        "LimitExceeded",
+        f"more than {limit} messages sent without a wait in between (limits.steps)",
+        {"limit": "steps"},
+    )
+    messages = []
+    for index, spec in enumerate(specs):
+        signal = spec["signal"]
+        data = evaluate(names, spec["data"]) if "data" in spec else None
+        schema = m.graph.flow.get("signals", {}).get(signal, {}).get("data", {})
+        fault = m.graph.validate(schema, data)
+        require(fault is None, "ValidationError", f"signal {signal!r}: {fault}", {"signal": signal})
+        key = str(evaluate(names, spec["key"])) if "key" in spec else m.state["keys"].get(signal)
+        messages.append(
+            {
+                "signal": signal,
+                "key": key,
+                "data": data,
+                "id": f"{execution}/{sender}/{index}",
+                "sent_at": format_time(m.now),
+                "sent_by": f"execution:{execution}",
+                "number": m.state["events"],
+            }
+        )
+    for message in messages:
+        m.emitted += 1
+        deliver(m, {**message, "part": m.emitted})
