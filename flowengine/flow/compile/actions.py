@@ -191,9 +191,10 @@ class Actions:
 
     def _on_state(self, spec: AlternativeSpec, given: Wait | Alternative, view: View) -> None:
         loc = (*given.loc, "when")
+        before = len(self.report.diagnostics.errors)
         with self.expressions.noting_state() as keys:
             spec["when"] = self.expressions.condition(str(given.when), loc, view)
-        if not keys:
+        if not keys and len(self.report.diagnostics.errors) == before:
             message = "this names nothing of 'state', so nothing would ever end the wait"
             self.report.at("E103", message, loc, "name a state key that some step sets")
         elif "*" not in keys:
