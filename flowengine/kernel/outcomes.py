@@ -193,6 +193,8 @@ def _may_not_reach(act: Activation, spec: MapSpec) -> bool:
 def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
     if act["units"].pop(unit["id"]):
         act["busy"] -= 1
+        if act["units"] and not act["busy"]:
+            m.touch(act["scope"])  # the items that are left wait: the scope may rest
     del m.state["units"][unit["id"]]
     pass_finals(unit, act)
     locks.leave(m, unit)
