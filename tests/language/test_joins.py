@@ -189,6 +189,23 @@ def test_need_is_computed_once_a_round_and_refused_where_it_is_no_number(stage: 
     assert sorted(error["data"]["from"]) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("last", ["next: end_all", "fail: no"])
+def test_all_that_would_end_the_scope_does_not_keep_its_own_promise(
+    stage: Stage, last: str
+) -> None:
+    """Behind the join all waiting is over; but the join itself may wait for ever."""
+    text = f"""
+inputs: {{p: {{type: boolean}}}}
+steps:
+  - {{id: s, next: {{all: [a, b]}}}}
+  - {{id: a, next: {{first: [{{when: "${{{{ inputs.p }}}}", to: j}}, {{else: b}}]}}}}
+  - {{id: b, join: active, next: j}}
+  - {{id: j, join: all, {last}}}
+"""
+    with pytest.raises(FlowFileError, match=r"E207.*'join: all' of 'j' can wait for ever"):
+        stage.compile(text)
+
+
 def test_withdrawn_arrival_does_not_count(stage: Stage) -> None:
     """`late: cancel` of one join withdraws a token that another join had counted already."""
     text = """

@@ -67,6 +67,12 @@ class _Promises:
             for place, node in enumerate(net.nodes)
             if node.join == "count" and node.late == "cancel"
         ]
+        # The end of the scope keeps every promise; but behind an `all` join it comes only after
+        # that join has got what it waits for, which it cannot promise to itself.
+        self.at_end = 0
+        self.delivers = self.delivers_waiting = [self.everything] * len(net.nodes)
+        self._find_delivers()
+        self.at_end = self.everything
         self.delivers = [self.everything] * len(net.nodes)
         self._find_delivers()
         self.at = [self.everything] * len(net.edges)
@@ -105,6 +111,8 @@ class _Promises:
         node = self.net.nodes[place]
         if node.many:
             return 0
+        if not node.moves:
+            return self.at_end
         result = self.everything
         for move in node.moves:
             result &= self._feed_all(move.sure) | self._feed_one_of(move)
@@ -117,10 +125,10 @@ class _Promises:
     def _feed(self, edge: EdgeId) -> int:
         """Return what a token sent along an edge surely feeds."""
         if edge < 0:
-            return self.everything if edge == END_ALL else 0
+            return self.at_end if edge == END_ALL else 0
         target = self.net.edges[edge].target
         if self.net.nodes[target].join == "all":
-            return 1 << edge | (self.delivers[target] & self.behind[target])
+            return 1 << edge | (self.delivers_waiting[target] & self.behind[target])
         return self.delivers[target]
 
     def _feed_all(self, edges: Iterable[EdgeId]) -> int:
