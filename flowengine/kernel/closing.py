@@ -304,14 +304,22 @@ def _arrivals_of(entry: tuple[object, ...]) -> list[Arrival]:
 
 
 def cancel_late(m: Machine, scope: Scope, join: int) -> None:
-    """Withdraw the tokens of a scope that can still reach a join that has fired (pattern 29)."""
+    """Withdraw the tokens of a scope that can still reach a join that has fired (pattern 29).
+
+    The token that has just left through the join is spared, though a cycle may bring it back.
+    """
     reachers = m.graph.body(scope["body"]).reachers[join]
-    for entry in list(m.agenda):
-        if entry[0] == "arrive" and entry[1]["scope"] == scope["id"]:
-            arrival: Arrival = entry[1]
-            if arrival["step"] == join or arrival["step"] in reachers:
-                m.agenda.remove(entry)
+    left = []
+    for entry in m.agenda:
+        arrivals = _arrivals_of(entry)
+        step = arrivals[0]["step"] if arrivals and arrivals[0]["scope"] == scope["id"] else -1
+        if (step in reachers and step != join) or (step == join and entry[0] == "arrive"):
+            for arrival in arrivals:
                 pasts.drop(m.state, arrival["past"])
+        else:
+            left.append(entry)
+    m.agenda.clear()
+    m.agenda.extend(left)
     for number, step in list(scope["live"].items()):
         if step in reachers and number in m.state["acts"]:
             close_activation(m, m.state["acts"][number])

@@ -14,6 +14,7 @@ from flowengine.testing.simulator import Fails, Simulator, unpacked
 from tests.language.stage import Call, Stage, check_told, outcome_of
 
 Step = dict[str, Any]
+SIGN = {"title": "Sure?", "expires": "2s"}
 
 
 class Author:
@@ -167,6 +168,16 @@ class Author:
             step["cancel"] = {"targets": [self.draw.choice(names)], "as": how}
         elif kind < 0.58 and not isinstance(step["next"], dict):
             step["next"] = "end_all"
+        elif kind < 0.68 and "with" in step:
+            for key in ("python", "with", "compensate"):
+                step.pop(key, None)
+            step.update(self.draw.choice([{"wait": "1s"}, {"approval": SIGN}]))
+        elif kind < 0.75 and "cancel" not in step:
+            step["lock"] = self.draw.choice(["l1", "l2"])
+        elif kind < 0.85 and "group" in step:
+            self.count += 1
+            cleanup = {"id": f"s{self.count}", "python": "tools:act", "with": {"value": 0}}
+            step["finally"] = [cleanup]
 
 
 def accepted(stage: Stage, seed: int, *, wild: bool = False) -> Compiled | None:

@@ -189,6 +189,22 @@ def test_need_is_computed_once_a_round_and_refused_where_it_is_no_number(stage: 
     assert sorted(error["data"]["from"]) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("ways", list(itertools.permutations(["a", "b", "j"])))
+def test_cancelling_join_withdraws_what_begins_in_the_same_moment(
+    stage: Stage, ways: tuple[str, ...]
+) -> None:
+    """Whatever the order of the entries: `a` can reach the join and never begins, `b` does."""
+    text = f"""
+steps:
+  - {{id: s, next: {{all: [{", ".join(ways)}]}}}}
+  - {{id: a, python: "tools:act", next: j}}
+  - {{id: b, python: "tools:act", next: end}}
+  - {{id: j, join: {{need: 1, late: cancel}}, python: "tools:act"}}
+"""
+    simulator = stage.simulate(text)
+    assert sorted(simulator.started) == ["b", "j"]
+
+
 @pytest.mark.parametrize("last", ["next: end_all", "fail: no"])
 def test_all_that_would_end_the_scope_does_not_keep_its_own_promise(
     stage: Stage, last: str
