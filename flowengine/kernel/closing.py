@@ -71,7 +71,7 @@ def close_unit(m: Machine, unit: Unit) -> None:
         close_scope(m, m.state["scopes"][unit["scope"]])
     stop_attempt(m, unit)
     act = m.act_of(unit)
-    if unit["tries"] and (unit["item"] >= 0 or unit["round"]):
+    if (unit["tries"] or "lock" in unit) and (unit["item"] >= 0 or unit["round"]):
         m.note(act, "cancelled", unit=unit)
     if act["units"].pop(unit["id"], False):
         act["busy"] -= 1

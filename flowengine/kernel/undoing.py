@@ -58,8 +58,11 @@ def begin(m: Machine, act: Activation, cause: ErrorData, then: tuple[Any, ...]) 
     """
     scope = m.scope_of(act)
     owner: Any = act if m.node(act).action == "group" else scope
-    todo, cut = owner.get("done", []), owner.get("cut", [])
-    owner["done"], owner["cut"] = [], []
+    todo, cuts = owner.get("done", []), owner.get("cut", [])
+    # A step that is being tried again is not over: its later attempt tells what became of it.
+    alive = [number for number in cuts if number in m.state["units"]]
+    cut = [number for number in cuts if number not in m.state["units"]]
+    owner["done"], owner["cut"] = [], alive
     begin_in(m, scope, todo, cut, cause, then)
 
 

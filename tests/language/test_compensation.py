@@ -454,3 +454,35 @@ steps:
     assert simulator.status == "succeeded"
     assert undone(simulator) == ["outer/g/b", "outer/g/a", "outer/g/a"]
     assert statuses(simulator)["outer"] == "failed"
+
+
+def test_step_that_is_tried_again_is_not_settled_meanwhile(stage: Stage) -> None:
+    """Its first attempt timed out, the second is on its way: that one tells what became of it."""
+    text = """
+defaults: {effect: idempotent}
+tools: {undo: {python: "tools:act"}}
+steps:
+  - id: p
+    parallel:
+      - id: a
+        python: "tools:act"
+        timeout: 1s
+        retry: {attempts: 3, delay: 1s, jitter: none}
+        compensate: {call: undo}
+      - {id: b, python: "tools:act", on_error: [{compensate: true, next: end}]}
+    on_error: compensate
+  - {id: last, python: "tools:act"}
+on_error: compensate
+"""
+    simulator = stage.simulator(text, {"b": BROKEN, "last": BROKEN}, order="first").start()
+    [timer] = simulator.state["timers"]
+    simulator.apply({"type": "timer", "at": simulator.now + 1000, "timer": timer})
+    simulator.finish("p/b")
+    assert not simulator.running
+    [timer] = simulator.state["timers"]
+    simulator.apply({"type": "timer", "at": simulator.now + 1000, "timer": timer})
+    assert [run.address for run in simulator.running.values()] == ["p/a"]
+    simulator.finish("p/a")
+    simulator.finish("last")
+    simulator.run()
+    assert simulator.started == ["p/a", "p/b", "p/a", "last", "p/a/compensate"]
