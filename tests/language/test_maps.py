@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from flowengine import Engine, FlowFileError
+from flowengine import FlowFileError
 from flowengine.testing.simulator import Fails
 from tests.language.stage import Call, Stage, statuses
 
@@ -579,41 +577,6 @@ def test_fifty_items_wait_at_once_and_are_answered_in_any_order(stage: Stage) ->
         assert len(stage.world.ended) == 50 + done
     assert decision.result is not None
     assert decision.result.outputs == {"all": [[n, f"c{n}"] for n in range(50)]}
-
-
-ANSWERER = """
-import random, sys
-from flowengine import Engine
-
-store, user, *waits = sys.argv[1:]
-random.Random(user).shuffle(waits)
-with Engine(store, user=user) as engine:
-    for wait in waits:
-        assert engine.approve(wait).first
-"""
-
-
-def test_answers_from_several_processes_at_once_are_all_taken(stage: Stage) -> None:
-    text = """
-steps:
-  - {id: each, map: {over: 50, concurrency: 4}, approval: "Item ${{ item }}"}
-outputs: {by: "${{ steps.each.output.map(o, o.by) }}"}
-"""
-    folder = stage.folder / "store"
-    with Engine(folder, user="user:u0") as engine:
-        result = engine.run(stage.flow(text))
-        waits = [wait["id"] for wait in result.waits]
-    shares = {f"user:u{n}": waits[n::3] for n in range(3)}
-    answerers = [
-        subprocess.Popen([sys.executable, "-c", ANSWERER, str(folder), user, *share])
-        for user, share in shares.items()
-    ]
-    assert [process.wait() for process in answerers] == [0, 0, 0]
-    with Engine(folder) as engine:
-        ended = engine.result(result.execution)
-        if not ended.ended:  # the last answer came while another process held the execution
-            ended = engine.resume(result.execution)
-    assert ended.outputs == {"by": [f"user:u{n % 3}" for n in range(50)]}
 
 
 def test_item_that_works_beside_its_wait_holds_its_place(stage: Stage) -> None:
