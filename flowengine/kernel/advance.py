@@ -280,10 +280,26 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
 # --- 2 Agenda ----------------------------------------------------------------------------------
 
 
-def _ended(m: Machine, number: int, output: Plain, outcome: str) -> None:
-    unit = m.state["units"].get(number)
-    if unit is not None:
-        outcomes.attempt_ended(m, unit, output, outcome)
+def _of_unit(do: Callable[..., None]) -> Callable[..., None]:
+    """Return an entry that does something to a unit, if it is still there when its turn comes."""
+
+    def entry(m: Machine, number: int, *more: Any) -> None:
+        unit = m.state["units"].get(number)
+        if unit is not None:
+            do(m, unit, *more)
+
+    return entry
+
+
+def _of_act(do: Callable[..., None]) -> Callable[..., None]:
+    """Return an entry that does something to an activation, if it is still there by then."""
+
+    def entry(m: Machine, number: int, *more: Any) -> None:
+        act = m.state["acts"].get(number)
+        if act is not None:
+            do(m, act, *more)
+
+    return entry
 
 
 def _group_over(m: Machine, number: int, output: Plain, past: int) -> None:
@@ -293,18 +309,6 @@ def _group_over(m: Machine, number: int, output: Plain, past: int) -> None:
     pasts.drop(m.state, past)
 
 
-def _attempt_failed(m: Machine, number: int, failure: outcomes.Failure) -> None:
-    unit = m.state["units"].get(number)
-    if unit is not None:
-        outcomes.attempt_failed(m, unit, failure)
-
-
-def _unit_ended(m: Machine, number: int, output: Plain) -> None:
-    unit = m.state["units"].get(number)
-    if unit is not None:
-        outcomes.unit_ended(m, unit, output)
-
-
 def _unit_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
@@ -312,12 +316,6 @@ def _unit_broken(m: Machine, number: int, failure: StepFailure | EvaluationError
             activations.unpark(m, unit)
         error = as_error(failure, m.address(unit))
         outcomes.unit_failed(m, unit, error)
-
-
-def _act_ended(m: Machine, number: int, status: str, outcome: str, output: Plain) -> None:
-    act = m.state["acts"].get(number)
-    if act is not None:
-        outcomes.activation_ended(m, act, status, outcome, output)
 
 
 def _act_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
@@ -356,18 +354,6 @@ def _too_few(m: Machine, step: int, arrivals: list[Arrival], need: int, came: li
     _act_broken(m, act["id"], failure)
 
 
-def _fill(m: Machine, number: int) -> None:
-    act = m.state["acts"].get(number)
-    if act is not None:
-        activations.fill(m, act)
-
-
-def _add_item(m: Machine, number: int, item: Plain) -> None:
-    act = m.state["acts"].get(number)
-    if act is not None:
-        activations.add_item(m, act, item)
-
-
 def _map_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
     """Fail a map that runs because of what it says of itself, not because of an item."""
     act = m.state["acts"].get(number)
@@ -380,30 +366,6 @@ def _map_over(m: Machine, number: int) -> None:
     act = m.state["acts"].get(number)
     if act is not None and not act["units"]:
         outcomes.map_over(m, act)
-
-
-def _items_left(m: Machine, number: int) -> None:
-    act = m.state["acts"].get(number)
-    if act is not None:
-        outcomes.items_left(m, act)
-
-
-def _round(m: Machine, number: int) -> None:
-    unit = m.state["units"].get(number)
-    if unit is not None:
-        attempts.begin_round(m, unit)
-
-
-def _attempt(m: Machine, number: int) -> None:
-    unit = m.state["units"].get(number)
-    if unit is not None:
-        attempts.attempt(m, unit)
-
-
-def _cancel(m: Machine, number: int) -> None:
-    unit = m.state["units"].get(number)
-    if unit is not None:
-        cancelling.cancel(m, unit)
 
 
 def _end_all(m: Machine, number: int, line: list[int], past: int) -> None:
@@ -420,12 +382,6 @@ def _scope_failed(m: Machine, number: int, error: ErrorData) -> None:
         flows.fail_scope(m, scope, error)
 
 
-def _handled(m: Machine, number: int, index: int, error: ErrorData) -> None:
-    act = m.state["acts"].get(number)
-    if act is not None:
-        handlers.compensated(m, act, index, error)
-
-
 def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> None:
     """Go on after a compensation that could not undo everything: the scope around fails."""
     if then[0] == "handled":
@@ -437,55 +393,37 @@ def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> N
         flows.end(m, status, error)
 
 
-def _act_failed(m: Machine, number: int, error: ErrorData) -> None:
-    act = m.state["acts"].get(number)
-    if act is not None:
-        handlers.handle(m, act, error)
-
-
-def _unit_failed(m: Machine, number: int, error: ErrorData) -> None:
-    unit = m.state["units"].get(number)
-    if unit is not None:
-        outcomes.unit_failed(m, unit, error)
-
-
-def _pause_begins(m: Machine, number: int, error: ErrorData) -> None:
-    unit = m.state["units"].get(number)
-    if unit is not None:
-        attempts.pause_before_attempt(m, unit, error)
-
-
 AGENDA: dict[str, Callable[..., None]] = {
     "arrive": joins.arrive,
     "activate": activations.activate,
-    "attempt": _attempt,
-    "round": _round,
-    "ended": _ended,
+    "attempt": _of_unit(attempts.attempt),
+    "round": _of_unit(attempts.begin_round),
+    "ended": _of_unit(outcomes.attempt_ended),
     "group_over": _group_over,
-    "attempt_failed": _attempt_failed,
-    "unit_ended": _unit_ended,
+    "attempt_failed": _of_unit(outcomes.attempt_failed),
+    "unit_ended": _of_unit(outcomes.unit_ended),
     "unit_broken": _unit_broken,
-    "act_ended": _act_ended,
+    "act_ended": _of_act(outcomes.activation_ended),
     "act_broken": _act_broken,
     "broken": _broken_join,
     "too_few": _too_few,
-    "fill": _fill,
-    "add_item": _add_item,
+    "fill": _of_act(activations.fill),
+    "add_item": _of_act(activations.add_item),
     "map_broken": _map_broken,
     "map_over": _map_over,
-    "items_left": _items_left,
-    "cancel": _cancel,
+    "items_left": _of_act(outcomes.items_left),
+    "cancel": _of_unit(cancelling.cancel),
     "cancel_late": _cancel_late,
     "end_all": _end_all,
     "scope_failed": _scope_failed,
-    "handled": _handled,
+    "handled": _of_act(handlers.compensated),
     "undo": undoing.go_on,
     "undo_failed": _undo_failed,
     "clean": cleaning.first_of_scope,
     "clean_on": cleaning.go_on,
-    "act_failed": _act_failed,
-    "unit_failed": _unit_failed,
-    "pause": _pause_begins,
+    "act_failed": _of_act(handlers.handle),
+    "unit_failed": _of_unit(outcomes.unit_failed),
+    "pause": _of_unit(attempts.pause_before_attempt),
     "flow_over": lambda m, _scope, past: flows.succeed(m, past),
     "flow_handled": flows.handled,
     "flow_cancelled": cancelling.cancel_flow,

@@ -16,12 +16,11 @@ from flowengine.kernel import pasts, tokens
 from flowengine.kernel.activations import begin_unit, new_activation
 from flowengine.kernel.closing import forget_undoing, no_longer_cleaning
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.graph import START
 from flowengine.kernel.machine import Machine
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state import Activation, Arrival, Cleanup, Final
+    from flowengine.kernel.state import Activation, Cleanup, Final
 
 
 def first(
@@ -105,15 +104,7 @@ def _run(m: Machine, number: int, final: Final) -> None:
     if error is None and "error" not in final:
         withdrawn = StepFailure("Cancelled", "withdrawn by what ended around it", retryable=False)
         error = as_error(withdrawn, final["address"].rpartition("/")[0])
-    arrival: Arrival = {
-        "scope": m.root()["id"],
-        "step": final["step"],
-        "source": START,
-        "output": None,
-        "past": final["past"],
-        "line": [],
-        "marks": {},
-    }
+    arrival = tokens.unsent(m.root()["id"], final["step"], final["past"], [])
     act = new_activation(m, m.graph.node(final["step"]), [arrival])
     act["final"] = number
     act["address"] = final["address"]

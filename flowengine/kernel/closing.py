@@ -15,12 +15,12 @@ from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.locks import leave
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, local_names
+from flowengine.kernel.variables import make_fitting
 from flowengine.kernel.waits import close_wait
 from flowengine.kernel.watching import unlisten, unwatch
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Arrival, Cut, Final, Scope, Unit
-from flowengine.kernel.variables import make_fitting
 
 
 def close_activation(m: Machine, act: Activation, status: str = "cancelled") -> None:

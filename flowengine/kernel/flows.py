@@ -9,7 +9,7 @@ from flowengine.kernel.attempts import raised
 from flowengine.kernel.closing import close_activation, empty_scope, remove_scope, stop_settling
 from flowengine.kernel.commands import End
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.graph import START, EvaluationError, HandlerSpec, Plain
+from flowengine.kernel.graph import EvaluationError, HandlerSpec, Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate
 from flowengine.kernel.scopes import keep_for_finally, open_scope
@@ -17,7 +17,7 @@ from flowengine.kernel.times import parse_duration
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Started
-    from flowengine.kernel.state import Arrival, Final, Scope
+    from flowengine.kernel.state import Final, Scope
 
 
 def begin(m: Machine, event: Started) -> None:
@@ -125,15 +125,7 @@ def _rescue(m: Machine, scope: Scope, step: int, past: int) -> None:
     """Lead a token back into the flow, once."""
     del scope["over"]
     scope["rescued"] = True
-    arrival: Arrival = {
-        "scope": scope["id"],
-        "step": step,
-        "source": START,
-        "output": None,
-        "past": past,
-        "line": [],
-        "marks": {},
-    }
+    arrival = tokens.unsent(scope["id"], step, past, [])
     m.agenda.append(("arrive", arrival))
 
 

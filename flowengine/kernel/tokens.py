@@ -142,19 +142,25 @@ def _send(
         m.agenda.append(("arrive", arrival))
 
 
+def unsent(scope: int, step: int, past: int, line: list[int]) -> Arrival:
+    """Return a token that no step has sent; the caller's reference to its past goes with it."""
+    return {
+        "scope": scope,
+        "step": step,
+        "source": START,
+        "output": None,
+        "past": past,
+        "line": line,
+        "marks": {},
+    }
+
+
 def start(m: Machine, scope: Scope, targets: list[int], line: list[int]) -> None:
     """Put the first tokens into a scope, each with the scope's past at entry."""
     several = len(targets) > 1
     for entry, target in enumerate(targets):
-        arrival: Arrival = {
-            "scope": scope["id"],
-            "step": target,
-            "source": START,
-            "output": None,
-            "past": pasts.share(m.state, scope["past"]),
-            "line": [*line, entry] if several else line,
-            "marks": {},
-        }
+        past = pasts.share(m.state, scope["past"])
+        arrival = unsent(scope["id"], target, past, [*line, entry] if several else line)
         m.agenda.append(("arrive", arrival))
 
 

@@ -17,14 +17,14 @@ from flowengine.kernel.approvals import ask_about
 from flowengine.kernel.closing import forget_cut, forget_undoing
 from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.graph import START, EvaluationError, Plain
+from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, join_secrets, local_names
 from flowengine.kernel.waits import close_wait
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state import Activation, Arrival, Cut, Done, Scope, Undo, Unit
+    from flowengine.kernel.state import Activation, Cut, Done, Scope, Undo, Unit
 
 
 def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int | None) -> None:
@@ -195,15 +195,7 @@ def _undo(m: Machine, number: int, done: Done) -> None:
     undo = m.state["undos"][number]
     undo["current"] = done
     hidden = m.graph.node(m.graph.node(done["step"]).compensate)
-    arrival: Arrival = {
-        "scope": undo["scope"],
-        "step": hidden.index,
-        "source": START,
-        "output": None,
-        "past": pasts.share(m.state, done["past"]),
-        "line": [],
-        "marks": {},
-    }
+    arrival = tokens.unsent(undo["scope"], hidden.index, pasts.share(m.state, done["past"]), [])
     act = new_activation(m, hidden, [arrival])
     act["undo"] = number
     act["address"] = f"{done['address']}/compensate"
