@@ -71,16 +71,6 @@ class ClearTimer(NamedTuple):
     timer: int
 
 
-class Emit(NamedTuple):
-    """Send a signal out of this execution (`to` is not `execution`)."""
-
-    signal: str
-    key: str | None
-    data: Plain
-    to: str
-    id: str
-
-
 class Notify(NamedTuple):
     """Tell people about a wait: it opened, a reminder is due, it was escalated."""
 
@@ -103,9 +93,7 @@ class End(NamedTuple):
     error: ErrorData | None
 
 
-Command = (
-    Run | Stop | OpenWait | CloseWait | SetTimer | ClearTimer | Emit | Notify | ReleaseScope | End
-)
+Command = Run | Stop | OpenWait | CloseWait | SetTimer | ClearTimer | Notify | ReleaseScope | End
 
 
 class Observation(NamedTuple):
