@@ -1,1 +1,15 @@
-"""Test doubles and simulators for users and for our own tests."""
+"""Test doubles and simulators for users and for our own tests; see docs/testing.md."""
+
+from flowengine.testing.explorer import Explored, ScheduleFailed, explore
+from flowengine.testing.simulator import Fails, OneOf, Simulator, deciding, sending
+
+__all__ = [
+    "Explored",
+    "Fails",
+    "OneOf",
+    "ScheduleFailed",
+    "Simulator",
+    "deciding",
+    "explore",
+    "sending",
+]

@@ -1,26 +1,36 @@
-"""A simulator of executions: the kernel alone, on virtual time, in an order drawn from a seed.
+"""A simulator of executions: the kernel alone, on virtual time, in an order that is chosen.
 
 Nothing sleeps and nothing runs outside: results of tasks come from a script, timers fire when the
-simulator lets time pass. One seed decides everything, so a seed that fails repeats the failure.
-After every event the invariants hold, and the state survives being packed and unpacked.
+simulator lets time pass. What may happen next is a list (`possible`); a seed, a caller or
+`flowengine.testing.explore` chooses from it. A choice repeated gives the same execution, so an
+order that fails can be played again (`follow`). After every event the invariants hold
+(`flowengine.testing.invariants`).
+
+    played = Simulator("flow.yaml", {"fetch": [1, 2], "send": Fails("Timeout")}, seed=7)
+    assert played.start({"name": "Ada"}).run().status == "failed"
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flowengine.journal.format import pack, unpack
 from flowengine.kernel import ENDED, Graph, advance, new_state, running
 from flowengine.kernel.commands import Command, End, Observation, Run, Stop
 from flowengine.kernel.events import ErrorData, Event
 from flowengine.kernel.graph import Plain
-from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.state import State
+from flowengine.testing.invariants import check_now
 
-Result = Callable[[Run], Plain]
-"""What a task gives: a value, or an `ErrorData` wrapped in `Fails` to fail with."""
+if TYPE_CHECKING:
+    from flowengine.engines.flows import Flow
+
+START = 1_000_000
+"""When a simulated execution begins (ms since 1970)."""
 
 
 class Fails(Exception):
@@ -42,39 +52,69 @@ class Fails(Exception):
             self.error["retryable"] = retryable
 
 
+class OneOf(NamedTuple):
+    """A task that may end in several ways: each is a choice of its own.
+
+    Each way is a value or a `Fails`.
+    """
+
+    ways: Sequence[Any]
+
+
+class Happening(NamedTuple):
+    """One thing that may happen next."""
+
+    name: str
+    """What happens, in words; unique among what may happen at that moment."""
+    do: Callable[[], None]
+
+
+Outside = Callable[["Simulator"], "list[Happening]"]
+"""What people and other systems may do at a moment; see `deciding` and `sending`."""
+
+
 class Simulator:
     """One execution under simulation.
 
     Args:
-        graph: The flow.
-        script: Step id → what its task gives: a function of the `Run`, or a value. A step that is
+        flow: A flow, the path of its file, or a graph.
+        script: Step id or address → what its task gives: a value, a `Fails`, a `OneOf`, or a
+            function of the kernel's `Run` that returns a value or raises a `Fails`. A step that is
             not named gives None.
         seed: Decides the order in which what can happen happens.
         order: `random`, or `first`: always the oldest that can happen; time passes last.
+        outside: What people and other systems may do.
 
     Attributes:
-        state: The state.
+        state: The kernel's state.
         journal: All events so far.
         observations: What happened to each activation.
         started: Addresses of the tasks in the order of their start.
+        schedule: Names of what `step` and `follow` let happen, in order.
+        running: (unit, attempt) → the task that runs.
+        commands: All commands so far.
+        ends: How often the end was told.
     """
 
     def __init__(
         self,
-        graph: Graph,
+        flow: Graph | Flow | str | PathLike[str],
         script: Mapping[str, Any] | None = None,
         *,
         seed: int = 0,
         order: str = "random",
+        outside: Sequence[Outside] = (),
     ) -> None:
-        self.graph = graph
+        self.graph = flow if isinstance(flow, Graph) else graph_of(flow)
         self.script = dict(script or {})
         self.random = random.Random(seed)
         self.order = order
+        self.outside = list(outside)
         self.state: State = new_state()
         self.journal: list[Event] = []
         self.observations: list[Observation] = []
         self.started: list[str] = []
+        self.schedule: list[str] = []
         self.commands: list[Command] = []
         self.running: dict[tuple[int, int], Run] = {}
         self.ends = 0
@@ -89,11 +129,23 @@ class Simulator:
         """Status of the execution."""
         return self.state["status"]
 
-    def start(self, inputs: dict[str, Plain] | None = None, at: int = 1_000_000) -> Simulator:
+    @property
+    def outputs(self) -> dict[str, Plain] | None:
+        """Outputs of the flow, if it has succeeded."""
+        return self.state["outputs"]
+
+    @property
+    def error(self) -> ErrorData | None:
+        """The error, if the execution has failed."""
+        return self.state["error"]
+
+    # What happens
+
+    def start(self, inputs: dict[str, Plain] | None = None, at: int = START) -> Simulator:
         """Begin the execution.
 
         Args:
-            inputs: Its inputs.
+            inputs: All its inputs, those with defaults too; they are not checked here.
             at: The time (ms).
 
         Returns:
@@ -127,19 +179,27 @@ class Simulator:
             elif isinstance(command, End):
                 self.ends += 1
         self.commands += commands
-        check_invariants(self.state)
-        if event["type"] != "cut":
-            assert set(self.running) == set(running(self.state)), "what runs is what the state says"
-        assert self.ends <= 1, "an execution ends once"
+        check_now(self)
         return commands
 
-    def possible(self) -> list[tuple[str, Any]]:
-        """Return what can happen now: a task ends, or time passes to the next timer."""
-        choices: list[tuple[str, Any]] = [("end", run) for run in self.running.values()]
-        timers = self.state["timers"]
-        if timers and (self.order == "random" or not choices):
-            choices.append(("timer", min(timers, key=lambda n: (timers[n]["due"], n))))
-        return choices
+    def possible(self) -> list[Happening]:
+        """Return what can happen now: a task ends, time passes to the next timer, what is outside.
+
+        Returns:
+            Nothing once the execution has ended.
+        """
+        if self.status in ENDED:
+            return []
+        found: list[Happening] = []
+        for run in self.running.values():
+            found += self._endings(run)
+        timers = self.state["timers"].values()
+        moves = any(timer["why"] != "remind" for timer in timers)  # reminders come for ever
+        if moves and (self.order == "random" or not found):
+            found.append(Happening("time passes", self.pass_time))
+        for may in self.outside:
+            found += may(self)
+        return found
 
     def step(self) -> bool:
         """Let one thing happen.
@@ -148,48 +208,13 @@ class Simulator:
             False if nothing can happen by itself.
         """
         choices = self.possible()
-        if not choices or self.status in ENDED:
+        if not choices:
             return False
-        what, which = choices[0] if self.order == "first" else self.random.choice(choices)
-        if what == "end":
-            self.end(which)
-        else:
-            due = self.state["timers"][which]["due"]
-            self.apply({"type": "timer", "at": max(due, self.now), "timer": which})
+        self.let(choices[0] if self.order == "first" else self.random.choice(choices))
         return True
 
-    def end(self, run: Run) -> None:
-        """Let the task of a `Run` end as the script says.
-
-        Args:
-            run: One that runs.
-        """
-        del self.running[run.unit, run.attempt]
-        script = self.script.get(self.graph.node(run.step).id)
-        try:
-            value = script(run) if callable(script) else script
-        except Fails as failure:
-            error: ErrorData = {**failure.error}
-            self.apply(
-                {"type": "failed", "at": self.now, "unit": run.unit, "attempt": run.attempt,
-                 "error": error}
-            )  # fmt: skip
-        else:
-            self.apply(
-                {"type": "succeeded", "at": self.now, "unit": run.unit, "attempt": run.attempt,
-                 "value": value}
-            )  # fmt: skip
-
-    def finish(self, address: str) -> None:
-        """Let the task at an address end now.
-
-        Args:
-            address: Of a task that runs.
-        """
-        self.end(next(run for run in self.running.values() if run.address == address))
-
     def run(self, limit: int = 100_000) -> Simulator:
-        """Let things happen until nothing can by itself.
+        """Let things happen until nothing can.
 
         Args:
             limit: Number of events at which a run counts as endless.
@@ -204,6 +229,57 @@ class Simulator:
             if not self.step():
                 return self
         raise AssertionError(f"still not at rest after {limit} events")
+
+    def follow(self, schedule: Sequence[str]) -> Simulator:
+        """Let happen what a schedule names, in its order.
+
+        Args:
+            schedule: Names as in `Simulator.schedule`.
+
+        Returns:
+            The simulator itself.
+
+        Raises:
+            AssertionError: Something named cannot happen at its turn.
+        """
+        for number, name in enumerate(schedule):
+            choices = {happening.name: happening for happening in self.possible()}
+            if name not in choices:
+                can = "; ".join(choices) or "nothing"
+                raise AssertionError(f"{number}: '{name}' cannot happen now; what can: {can}")
+            self.let(choices[name])
+        return self
+
+    def let(self, happening: Happening) -> None:
+        """Let one of what is `possible` happen."""
+        self.schedule.append(happening.name)
+        happening.do()
+
+    def pass_time(self) -> None:
+        """Let the next timer fire."""
+        timers = self.state["timers"]
+        number = min(timers, key=lambda n: (timers[n]["due"], n))
+        due = timers[number]["due"]
+        self.apply({"type": "timer", "at": max(due, self.now), "timer": number})
+
+    def end(self, run: Run) -> None:
+        """Let the task of a `Run` end as the script says; of several ways by chance.
+
+        Args:
+            run: One that runs.
+        """
+        given = self._given(run)
+        if isinstance(given, OneOf):
+            given = self.random.choice(given.ways)
+        self._end(run, given)
+
+    def finish(self, address: str) -> None:
+        """Let the task at an address end now.
+
+        Args:
+            address: Of a task that runs.
+        """
+        self.end(next(run for run in self.running.values() if run.address == address))
 
     def send(self, signal: str, data: Plain = None, key: str | None = None, id: str = "m") -> None:
         """Send a signal to the execution."""
@@ -230,6 +306,8 @@ class Simulator:
             event: Event = {"type": "cut", "at": self.now, "unit": unit, "attempt": attempt}
             self.apply(event)
 
+    # What has happened
+
     def replayed(self) -> State:
         """Return the state that the journal gives when it is applied from the start."""
         state = new_state()
@@ -241,113 +319,116 @@ class Simulator:
         """Return `address status` of all observations, for tests to compare."""
         return [f"{o.address} {o.status}" for o in self.observations]
 
+    # Inside
+
+    def _given(self, run: Run) -> Any:
+        by_step = self.script.get(self.graph.node(run.step).id)
+        return self.script.get(run.address, by_step)
+
+    def _endings(self, run: Run) -> list[Happening]:
+        """Return the ways in which a task can end now."""
+        given = self._given(run)
+        if not isinstance(given, OneOf):
+            return [Happening(f"{run.address} ends", partial(self._end, run, given))]
+        return [
+            Happening(f"{run.address} {_said(way)}", partial(self._end, run, way))
+            for way in given.ways
+        ]
+
+    def _end(self, run: Run, given: Any) -> None:
+        del self.running[run.unit, run.attempt]
+        try:
+            value = given(run) if callable(given) else given
+            if isinstance(value, Fails):
+                raise value
+        except Fails as failure:
+            error: ErrorData = {**failure.error}
+            self.apply(
+                {"type": "failed", "at": self.now, "unit": run.unit, "attempt": run.attempt,
+                 "error": error}
+            )  # fmt: skip
+        else:
+            self.apply(
+                {"type": "succeeded", "at": self.now, "unit": run.unit, "attempt": run.attempt,
+                 "value": value}
+            )  # fmt: skip
+
+
+def deciding(at: str, *choices: str | Mapping[str, Any]) -> Outside:
+    """Return what people may do about an approval or a question.
+
+    Args:
+        at: Id of the step, or an address.
+        choices: Ids of choices, or the parts of a decision: `choice`, and perhaps `form`, `edits`,
+            `comment`, `by`, `value`. Each is a way that the decision may go.
+
+    Returns:
+        For `Simulator(outside=...)`.
+    """
+    decisions = [{"choice": c} if isinstance(c, str) else dict(c) for c in choices]
+
+    def may(simulator: Simulator) -> list[Happening]:
+        return [
+            Happening(
+                f"{wait['address']} is decided: {decision['choice']}",
+                partial(simulator.decide, wait["address"], **decision),
+            )
+            for wait in simulator.waits()
+            if wait["kind"] in ("approval", "ask", "question") and at in _names(wait)
+            for decision in decisions
+        ]
+
+    return may
+
+
+def sending(signal: str, data: Plain = None, *, key: str | None = None, times: int = 1) -> Outside:
+    """Return what sends a signal at any moment.
+
+    Args:
+        signal: Its name.
+        data: What it carries.
+        key: For whom it is.
+        times: How often it is sent at most.
+
+    Returns:
+        For `Simulator(outside=...)`.
+    """
+
+    def may(simulator: Simulator) -> list[Happening]:
+        sent = sum(e["type"] == "message" and e["signal"] == signal for e in simulator.journal)
+        if sent >= times:
+            return []
+        id = f"{signal}-{sent}"
+        return [Happening(f"{signal} is sent", lambda: simulator.send(signal, data, key, id))]
+
+    return may
+
+
+def graph_of(flow: Flow | str | PathLike[str]) -> Graph:
+    """Return the linked graph of a flow.
+
+    Args:
+        flow: A flow, or the path of its file.
+
+    Returns:
+        The graph, with expressions and reducers as in the engine.
+    """
+    from flowengine.engines.flows import Flow, load
+    from flowengine.engines.programs import Program
+
+    loaded = flow if isinstance(flow, Flow) else load(flow)
+    return Program(loaded.compiled, loaded.hash).graph
+
 
 def unpacked(value: Any) -> Any:
     """Return data as it comes back from a store."""
     return unpack(pack(value))
 
 
-def check_invariants(state: State) -> None:
-    """Check what must hold after every event.
-
-    Args:
-        state: The state of an execution.
-    """
-    if state["status"] in ENDED:
-        for table in ("scopes", "acts", "units", "waits", "timers", "undos", "cuts", "layers",
-                      "listening", "watching"):  # fmt: skip
-            assert not state[table], f"{table} open after the end: {state[table]}"
-        assert "cleanups" not in state, "nothing is being cleaned up after the end"
-        assert "locks" not in state, "no lock is held after the end"
-        assert not state["running"]
-        return
-    for number, unit in state["units"].items():
-        act = state["acts"][unit["act"]]
-        assert number in act["units"], "a unit belongs to its activation"
-        assert ("wait" in unit) == (unit["phase"] in ("wait", "ask"))
-        assert ("scope" in unit) == (unit["phase"] == "scope")
-    for number, act in state["acts"].items():
-        scope = state["scopes"][act["scope"]]
-        assert scope["live"][number] == act["step"]
-        assert act["busy"] == sum(act["units"].values())
-        assert all(n in state["units"] for n in act["units"])
-    for scope in state["scopes"].values():
-        assert all(number in state["acts"] for number in scope["live"])
-        assert not scope["unit"] or state["units"][scope["unit"]]["scope"] == scope["id"]
-        assert scope["held"] == sum(map(number_held, scope["joins"].values()))
-    for wait in state["waits"].values():
-        assert not wait["unit"] or state["units"][wait["unit"]]["wait"] == wait["id"]
-        assert all(timer in state["timers"] for timer in wait["timers"])
-    _check_cleanups(state)
-    _check_locks(state)
-    working = [u for u in state["units"].values() if u["phase"] == "run"]
-    settling = [c for c in state["cuts"].values() if c.get("running")]
-    assert state["running"] == len(working) + len(settling)
-    _check_layers(state)
+def _said(way: Any) -> str:
+    return f"fails: {way.error['type']}" if isinstance(way, Fails) else f"gives {way!r}"
 
 
-def _check_cleanups(state: State) -> None:
-    """What is due is waited for, or the flow still has to end; what runs is due to somebody."""
-    cleanups = state.get("cleanups", {})
-    for number, cleanup in cleanups.items():
-        owners: Any = {"unit": state["units"], "act": state["acts"], "scope": state["scopes"]}
-        if "kind" in cleanup:
-            owner = owners[cleanup["kind"]][cleanup["of"]]
-            assert cleanup["kind"] == "scope" or owner["cleanup"] == number
-        assert not cleanup.get("over") or not cleanup["todo"]
-    for act in state["acts"].values():
-        assert "final" not in act or act["final"] in cleanups
-    for number, scope in state["scopes"].items():
-        waited = [c for c in cleanups.values() if c.get("kind") == "scope" and c["of"] == number]
-        assert scope.get("cleaning", 0) == len(waited)
-
-
-def _check_locks(state: State) -> None:
-    """Who has a lock or is queued for it says so, and nobody is queued for one that is free."""
-    units = state["units"]
-    locks = state.get("locks", {})
-    for name, lock in locks.items():
-        assert lock["holders"], "a lock that nobody holds is gone"
-        assert all(units[n]["lock"] == name and units[n]["held"] for n in lock["holders"])
-        assert all(units[n]["lock"] == name for n in lock["queue"])
-        assert all(units[n]["phase"] == "lock" for n in lock["queue"])
-    for number, unit in units.items():
-        assert (unit["phase"] == "lock") == ("then" in unit)
-        if "lock" in unit:
-            lock = locks[unit["lock"]]
-            assert number in (lock["holders"] if unit.get("held") else lock["queue"])
-
-
-def _check_layers(state: State) -> None:
-    """Each layer is referred to as often as it says."""
-    counted: dict[int, int] = {}
-    for layer in _references(state):
-        if layer:
-            counted[layer] = counted.get(layer, 0) + 1
-    actual = {number: layer[2] for number, layer in state["layers"].items()}
-    assert actual == counted, f"layers {actual} are referred to {counted}"
-
-
-def _references(state: State) -> Iterator[int]:
-    """Yield every reference to a layer that a state holds."""
-    yield from (layer[0] for layer in state["layers"].values())
-    dones = [d for undo in state["undos"].values() for d in undo["todo"]]
-    dones += [undo["current"] for undo in state["undos"].values() if "current" in undo]
-    yield from (unit.get("seen", 0) for unit in state["units"].values())
-    for act in state["acts"].values():
-        yield act["past"]
-        dones += act.get("done", [])
-    for scope in state["scopes"].values():
-        yield scope["past"]
-        yield from (past for _line, past in scope["ended"])
-        dones += scope["done"]
-        for join in scope["joins"].values():
-            yield from (arrival["past"] for arrival in held_arrivals(join))
-    owners: list[Any] = [*state["units"].values(), *state["acts"].values()]
-    finals = [f for owner in [*owners, *state["scopes"].values()] for f in owner.get("finals", ())]
-    for cleanup in state.get("cleanups", {}).values():
-        finals += cleanup["todo"]
-        yield cleanup.get("past", 0)
-    yield from (final["past"] for final in finals if "past" in final)
-    yield from (done["past"] for done in dones)
-    yield from (cut["past"] for cut in state["cuts"].values())
+def _names(wait: Mapping[str, Plain]) -> tuple[str, str]:
+    """Return the id of the step of a wait and its address."""
+    return wait["step"], wait["address"]

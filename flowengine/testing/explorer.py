@@ -1,0 +1,175 @@
+"""Plays a flow in every order in which things can happen, or in many if there are too many.
+
+    found = explore("flow.yaml", {"a": 1, "b": 2})
+    assert found.complete, found
+    for played in found.runs:
+        assert played.outputs == {"sum": 3}
+
+Each run is played from the start along a schedule of its own: what may happen at each moment is
+what `Simulator.possible` says, so the order of tasks, of timers among them, of decisions and of
+signals is all covered. The number of schedules grows quickly: n tasks at once can end in n! orders.
+Up to `limit` schedules are enumerated; where there are more, as many are drawn at random, and
+`complete` is False.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.kernel import Graph
+from flowengine.testing.invariants import check_over
+from flowengine.testing.simulator import Happening, Outside, Simulator, graph_of
+
+if TYPE_CHECKING:
+    from flowengine.engines.flows import Flow
+
+LIMIT = 1000
+"""Schedules that are played unless a caller says otherwise."""
+LONGEST = 2000
+"""Happenings after which a run counts as endless."""
+
+
+class Explored(NamedTuple):
+    """What `explore` has played."""
+
+    runs: list[Simulator]
+    """One for each schedule."""
+    complete: bool
+    """Whether these are all schedules there are."""
+
+    def __str__(self) -> str:
+        """Say how much was played."""
+        if self.complete:
+            return f"all {len(self.runs)} schedules"
+        return f"{len(self.runs)} schedules drawn at random of more"
+
+    @property
+    def stories(self) -> set[tuple[str, ...]]:
+        """The different orders in which tasks began."""
+        return {tuple(played.started) for played in self.runs}
+
+
+class ScheduleFailed(AssertionError):
+    """Something does not hold under one schedule.
+
+    Args:
+        schedule: What happened, in order, up to the failure.
+        reason: What does not hold.
+    """
+
+    def __init__(self, schedule: list[str], reason: str) -> None:
+        order = "; ".join(schedule) or "nothing but the start"
+        super().__init__(f"{reason}\nafter: {order}\nplay it again: .follow({schedule!r})")
+        self.schedule = schedule
+
+
+def explore(
+    flow: Graph | Flow | str | PathLike[str],
+    script: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    outside: Sequence[Outside] = (),
+    holds: Callable[[Simulator], None] | None = None,
+    limit: int = LIMIT,
+    patient: bool = False,
+    seed: int = 0,
+) -> Explored:
+    """Play a flow under all schedules, up to a bound.
+
+    The invariants are checked after every event and at the end of every run.
+
+    Args:
+        flow: A flow, the path of its file, or a graph.
+        script: As in `Simulator`. A function is called anew in every run and must give the same for
+            the same `Run`.
+        inputs: All inputs of the flow, those with defaults too.
+        outside: What people and other systems may do: `deciding(...)`, `sending(...)`.
+        holds: Called after everything that happens; raises AssertionError if something is wrong.
+        limit: Schedules that are played at most.
+        patient: Let time pass only when nothing else can happen; else timers race with tasks.
+        seed: For drawing, where there are more schedules than `limit`.
+
+    Returns:
+        The runs, in the order of the schedules, and whether they are all.
+
+    Raises:
+        ScheduleFailed: Something does not hold; says under which schedule.
+    """
+    graph = flow if isinstance(flow, Graph) else graph_of(flow)
+
+    def play(choose: Callable[[Sequence[Happening]], int]) -> Simulator:
+        order = "first" if patient else "random"
+        played = Simulator(graph, script, order=order, outside=outside)
+        _play(played, dict(inputs or {}), choose, holds)
+        return played
+
+    chance = random.Random(seed)
+
+    def draw(can: Sequence[Happening]) -> int:
+        return chance.randrange(len(can))
+
+    runs: list[Simulator] = []
+    for chooser in _choosers():
+        if len(runs) == limit:
+            return Explored([play(draw) for _ in range(limit)], complete=False)
+        runs.append(play(chooser))
+    return Explored(runs, complete=True)
+
+
+class _Chooser:
+    """Chooses along a prefix, and then always the first; notes how many there were to choose of.
+
+    Args:
+        prefix: Number of the choice at each turn.
+    """
+
+    def __init__(self, prefix: list[int]) -> None:
+        self.taken = prefix
+        self.of: list[int] = []
+
+    def __call__(self, can: Sequence[Happening]) -> int:
+        turn = len(self.of)
+        self.of.append(len(can))
+        if turn == len(self.taken):
+            self.taken.append(0)
+        return self.taken[turn]
+
+    def next_prefix(self) -> list[int] | None:
+        """Return the beginning of the next schedule, or None after the last one."""
+        for turn in reversed(range(len(self.of))):
+            if self.taken[turn] + 1 < self.of[turn]:
+                return [*self.taken[:turn], self.taken[turn] + 1]
+        return None
+
+
+def _choosers() -> Iterator[_Chooser]:
+    """Yield what leads through each schedule; each must be played before the next is asked for."""
+    prefix: list[int] | None = []
+    while prefix is not None:
+        chooser = _Chooser(prefix)
+        yield chooser
+        prefix = chooser.next_prefix()
+
+
+def _play(
+    played: Simulator,
+    inputs: dict[str, Any],
+    choose: Callable[[Sequence[Happening]], int],
+    holds: Callable[[Simulator], None] | None,
+) -> None:
+    try:
+        played.start(inputs)
+        for _ in range(LONGEST):
+            if holds is not None:
+                holds(played)
+            can = played.possible()
+            if not can:
+                check_over(played)
+                return
+            played.let(can[choose(can)])
+        raise AssertionError(f"still not at rest after {LONGEST} happenings")
+    except AssertionError as error:
+        raise ScheduleFailed(played.schedule, str(error)) from error

@@ -1,0 +1,219 @@
+"""What is true of every execution, whatever happens to it: the properties, stated in one place.
+
+`ALWAYS` holds after every event; the simulator checks it. `FINALLY` holds when nothing happens any
+more by itself; `check_over` checks it. Each property is a function that raises `AssertionError`;
+its name and the first line of its docstring say what it claims.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flowengine.journal.format import pack
+from flowengine.kernel import ENDED, running
+from flowengine.kernel.joins import held_arrivals, number_held
+from flowengine.kernel.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowengine.testing.simulator import Simulator
+
+OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
+"""Statuses of a step that has ended."""
+
+
+# After every event
+
+
+def nothing_is_open_after_the_end(simulator: Simulator) -> None:
+    """An execution that has ended holds nothing: no path, wait, timer, lock, clean-up."""
+    state = simulator.state
+    if state["status"] not in ENDED:
+        return
+    for table in ("scopes", "acts", "units", "waits", "timers", "undos", "cuts", "layers",
+                  "listening", "watching"):  # fmt: skip
+        assert not state[table], f"{table} open after the end: {state[table]}"
+    assert "cleanups" not in state, "nothing is being cleaned up after the end"
+    assert "locks" not in state, "no lock is held after the end"
+    assert not state["running"]
+
+
+def it_ends_once(simulator: Simulator) -> None:
+    """The end is told at most once."""
+    assert simulator.ends <= 1, "an execution ends once"
+
+
+def what_runs_is_what_the_state_says(simulator: Simulator) -> None:
+    """Every attempt that runs is in the state, and every one in the state runs."""
+    if simulator.journal[-1]["type"] != "cut":
+        here, said = set(simulator.running), set(running(simulator.state))
+        assert here == said, f"run: {sorted(here)}; the state says: {sorted(said)}"
+
+
+def no_path_is_lost_or_doubled(simulator: Simulator) -> None:
+    """Every token is in one scope, every unit in one activation, and each knows the other."""
+    state = simulator.state
+    for number, unit in state["units"].items():
+        act = state["acts"][unit["act"]]
+        assert number in act["units"], "a unit belongs to its activation"
+        assert ("wait" in unit) == (unit["phase"] in ("wait", "ask"))
+        assert ("scope" in unit) == (unit["phase"] == "scope")
+    for number, act in state["acts"].items():
+        scope = state["scopes"][act["scope"]]
+        assert scope["live"][number] == act["step"]
+        assert act["busy"] == sum(act["units"].values())
+        assert all(n in state["units"] for n in act["units"])
+    for scope in state["scopes"].values():
+        assert all(number in state["acts"] for number in scope["live"])
+        assert not scope["unit"] or state["units"][scope["unit"]]["scope"] == scope["id"]
+        assert scope["held"] == sum(map(number_held, scope["joins"].values()))
+    working = [u for u in state["units"].values() if u["phase"] == "run"]
+    settling = [c for c in state["cuts"].values() if c.get("running")]
+    assert state["running"] == len(working) + len(settling)
+
+
+def every_wait_can_end(simulator: Simulator) -> None:
+    """A wait belongs to a unit that waits for it, and its timers are set."""
+    state = simulator.state
+    for wait in state["waits"].values():
+        assert not wait["unit"] or state["units"][wait["unit"]]["wait"] == wait["id"]
+        assert all(timer in state["timers"] for timer in wait["timers"])
+
+
+def what_is_cleaned_up_is_waited_for(simulator: Simulator) -> None:
+    """What is due is waited for, or the flow still has to end; what runs is due to somebody."""
+    state = simulator.state
+    cleanups = state.get("cleanups", {})
+    for number, cleanup in cleanups.items():
+        owners: Any = {"unit": state["units"], "act": state["acts"], "scope": state["scopes"]}
+        if "kind" in cleanup:
+            owner = owners[cleanup["kind"]][cleanup["of"]]
+            assert cleanup["kind"] == "scope" or owner["cleanup"] == number
+        assert not cleanup.get("over") or not cleanup["todo"]
+    for act in state["acts"].values():
+        assert "final" not in act or act["final"] in cleanups
+    for number, scope in state["scopes"].items():
+        waited = [c for c in cleanups.values() if c.get("kind") == "scope" and c["of"] == number]
+        assert scope.get("cleaning", 0) == len(waited)
+
+
+def locks_are_held_by_those_who_say_so(simulator: Simulator) -> None:
+    """Who has a lock or is queued for it says so, and nobody is queued for one that is free."""
+    units = simulator.state["units"]
+    locks = simulator.state.get("locks", {})
+    for name, lock in locks.items():
+        assert lock["holders"], "a lock that nobody holds is gone"
+        assert all(units[n]["lock"] == name and units[n]["held"] for n in lock["holders"])
+        assert all(units[n]["lock"] == name for n in lock["queue"])
+        assert all(units[n]["phase"] == "lock" for n in lock["queue"])
+    for number, unit in units.items():
+        assert (unit["phase"] == "lock") == ("then" in unit)
+        if "lock" in unit:
+            lock = locks[unit["lock"]]
+            assert number in (lock["holders"] if unit.get("held") else lock["queue"])
+
+
+def every_past_is_kept_while_needed(simulator: Simulator) -> None:
+    """Each layer of the past is referred to as often as it says, and none is kept for nobody."""
+    state = simulator.state
+    counted: Counter[int] = Counter(layer for layer in _references(state) if layer)
+    actual = {number: layer[2] for number, layer in state["layers"].items()}
+    assert actual == counted, f"layers {actual} are referred to {dict(counted)}"
+
+
+ALWAYS: list[Callable[[Simulator], None]] = [
+    nothing_is_open_after_the_end,
+    it_ends_once,
+    what_runs_is_what_the_state_says,
+    no_path_is_lost_or_doubled,
+    every_wait_can_end,
+    what_is_cleaned_up_is_waited_for,
+    locks_are_held_by_those_who_say_so,
+    every_past_is_kept_while_needed,
+]
+
+
+# When it is over
+
+
+def replay_gives_the_same_bytes(simulator: Simulator) -> None:
+    """The journal, read back from bytes and applied from the start, gives the very same state."""
+    assert pack(simulator.replayed()) == pack(simulator.state), "replay gives another state"
+
+
+def what_began_is_told_how_it_ended(simulator: Simulator) -> None:
+    """Of an execution that has ended observers know how each activation ended."""
+    if simulator.status in ENDED:
+        last = {seen.address: seen.status for seen in simulator.observations}
+        left = {address: status for address, status in last.items() if status not in OVER}
+        assert not left, f"not told how it ended: {left}"
+
+
+def each_scope_is_cleaned_up_once(simulator: Simulator) -> None:
+    """However a group ended, its `finally` began once for it; so that of the flow."""
+    at_once = any(event["type"] == "cancel" and event["now"] for event in simulator.journal)
+    if simulator.status not in ENDED or at_once:
+        return
+    graph = simulator.graph
+    begun = Counter(seen.address for seen in simulator.observations if seen.status == "running")
+    due = Counter({"finally": 1} if graph.body(0).final >= 0 else {})
+    for seen in simulator.observations:
+        child = graph.node(seen.step).child
+        if seen.status == "running" and child >= 0 and graph.body(child).final >= 0:
+            due[f"{seen.address}/finally"] += 1
+    found = {address: times for address, times in begun.items() if address.endswith("finally")}
+    assert found == dict(due), f"cleaned up: {found}; due: {dict(due)}"
+
+
+def it_does_not_stall(simulator: Simulator) -> None:
+    """It ended or waits for something outside; of a flow that the checker accepts."""
+    uncertain = any(wait["kind"] == "question" for wait in simulator.waits())
+    assert simulator.status != "stalled" or uncertain, "nothing can ever move again"
+
+
+FINALLY: list[Callable[[Simulator], None]] = [
+    replay_gives_the_same_bytes,
+    what_began_is_told_how_it_ended,
+    each_scope_is_cleaned_up_once,
+]
+"""`it_does_not_stall` is not among them: it is promised of checked flows only."""
+
+
+def check_now(simulator: Simulator) -> None:
+    """Check all that holds after every event."""
+    for holds in ALWAYS:
+        holds(simulator)
+
+
+def check_over(simulator: Simulator) -> None:
+    """Check all that holds when nothing happens any more by itself."""
+    for holds in FINALLY:
+        holds(simulator)
+
+
+def _references(state: State) -> Iterator[int]:
+    """Yield every reference to a layer of the past that a state holds."""
+    yield from (layer[0] for layer in state["layers"].values())
+    dones = [d for undo in state["undos"].values() for d in undo["todo"]]
+    dones += [undo["current"] for undo in state["undos"].values() if "current" in undo]
+    yield from (unit.get("seen", 0) for unit in state["units"].values())
+    for act in state["acts"].values():
+        yield act["past"]
+        dones += act.get("done", [])
+    for scope in state["scopes"].values():
+        yield scope["past"]
+        yield from (past for _line, past in scope["ended"])
+        dones += scope["done"]
+        for join in scope["joins"].values():
+            yield from (arrival["past"] for arrival in held_arrivals(join))
+    owners: list[Any] = [*state["units"].values(), *state["acts"].values()]
+    finals = [f for owner in [*owners, *state["scopes"].values()] for f in owner.get("finals", ())]
+    for cleanup in state.get("cleanups", {}).values():
+        finals += cleanup["todo"]
+        yield cleanup.get("past", 0)
+    yield from (final["past"] for final in finals if "past" in final)
+    yield from (done["past"] for done in dones)
+    yield from (cut["past"] for cut in state["cuts"].values())
