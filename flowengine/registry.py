@@ -1,4 +1,4 @@
-"""Finds step kinds and environments by their entry points, and imports one when it is used.
+"""Finds step kinds, environments and sandboxes by their entry points; imports one when it is used.
 
 Listing names imports nothing of them: an entry point's name is the word in flow files, its value
 the class. Packages from elsewhere are found as the built-in ones are.
@@ -6,7 +6,7 @@ the class. Packages from elsewhere are found as the built-in ones are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.errors import FlowEngineError
 from flowengine.sdk import Environment, StepKind
@@ -14,10 +14,15 @@ from flowengine.sdk import Environment, StepKind
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from flowengine.sdk.environments import Provider, Sandbox
+
 NODES = "flowengine.nodes"
 ENVIRONMENTS = "flowengine.envs"
+SANDBOXES = "flowengine.sandboxes"
 
-_Plugin = TypeVar("_Plugin", StepKind, Environment)
+_Plugin = TypeVar("_Plugin")
+
+_WHAT = {NODES: "step kind", ENVIRONMENTS: "kind of environment", SANDBOXES: "sandbox"}
 
 _points: dict[str, dict[str, EntryPoint]] = {}
 _kinds: dict[str, StepKind] = {}
@@ -61,6 +66,25 @@ def environment(name: str) -> Environment:
     return found
 
 
+def sandbox_names() -> list[str]:
+    """Return the names of all installed sandboxes, sorted."""
+    return sorted(_entry_points(SANDBOXES))
+
+
+def provider_class(kind: str) -> type[Provider[Any]]:
+    """Return the class of the provider of a kind of environment; errors as in `kind_class`."""
+    from flowengine.sdk.environments import Provider
+
+    return _load(ENVIRONMENTS, kind, Provider)
+
+
+def sandbox_class(name: str) -> type[Sandbox]:
+    """Return the class of a sandbox; errors as in `kind_class`."""
+    from flowengine.sdk.environments import Sandbox
+
+    return _load(SANDBOXES, name, Sandbox)
+
+
 def _entry_points(group: str) -> dict[str, EntryPoint]:
     found = _points.get(group)
     if found is None:
@@ -72,7 +96,7 @@ def _entry_points(group: str) -> dict[str, EntryPoint]:
 
 def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     points = _entry_points(group)
-    what = "step kind" if group == NODES else "kind of environment"
+    what = _WHAT.get(group, "plug-in")
     if not points:
         raise UnknownKind(
             f"no {what} is installed: this Python has no installed distribution of flowengine",
@@ -90,7 +114,7 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     except ModuleNotFoundError as error:
         raise _missing(what, point, error) from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
-        raise UnknownKind(f"{what} '{name}': {point.value} is no flowengine.sdk.{base.__name__}")
+        raise UnknownKind(f"{what} '{name}': {point.value} is no {base.__module__}.{base.__name__}")
     return loaded
 
 

@@ -17,6 +17,7 @@ RETRYABLE = frozenset(
         "ToolError",
         "EnvironmentStartFailed",
         "EnvironmentLost",
+        "EnvironmentBusy",
     }
 )
 """Types of the engine that may be tried again by default; `HttpError` says it itself."""
@@ -29,6 +30,9 @@ FINAL = frozenset(
         "Refused",
         "EnvironmentUnavailable",
         "EnvironmentClosed",
+        "ImageUnavailable",
+        "PathEscape",
+        "NotAFile",
         "NotResolved",
         "MaxTurns",
         "BudgetExceeded",

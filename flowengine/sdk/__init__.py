@@ -1,9 +1,10 @@
-"""The one module that step kinds and environments import.
+"""The one package that step kinds and environments import.
 
 A *step kind* is what stands behind an action key of a flow file (`http`, `run`, ...): a class with
 `execute`, found by its entry point in the group `flowengine.nodes`. An *environment* is a place
-where commands run (`host`, ...): a class with `run`, found in the group `flowengine.envs`. The
-built-in ones use nothing that is not here.
+where commands run (`host`, ...): a class with `run`, found in the group `flowengine.envs`; what
+managed environments are written against is in `flowengine.sdk.environments`. The built-in ones use
+nothing that is not here.
 
     class Greeting(StepKind):
         async def execute(self, context, task, input):
@@ -20,6 +21,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import Plain
+from flowengine.sdk.errors import (
+    EnvironmentBusy,
+    EnvironmentClosed,
+    EnvironmentFailure,
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    ExitCode,
+    HttpError,
+    ImageUnavailable,
+    LimitExceeded,
+    NotAFile,
+    PathEscape,
+    Refused,
+    Rejected,
+    SecretMissing,
+    StepError,
+    Timeout,
+    ToolError,
+    ValidationError,
+)
 
 if TYPE_CHECKING:
     import logging
@@ -32,7 +54,10 @@ __all__ = [
     "Completed",
     "Effect",
     "Environment",
+    "EnvironmentBusy",
     "EnvironmentClosed",
+    "EnvironmentFailure",
+    "EnvironmentLost",
     "EnvironmentStartFailed",
     "EnvironmentUnavailable",
     "ErrorData",
@@ -40,9 +65,14 @@ __all__ = [
     "ExitCode",
     "File",
     "HttpError",
+    "ImageUnavailable",
+    "LimitExceeded",
+    "NotAFile",
+    "PathEscape",
     "Plain",
     "Processes",
     "Refused",
+    "Rejected",
     "SecretMissing",
     "StepContext",
     "StepError",
@@ -100,100 +130,6 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
         return python_modules.import_function(function, folder)
     except python_modules.FunctionNotFound as error:
         raise ToolError(f"{function}: {error}", retryable=False) from None
-
-
-# Errors
-
-
-class StepError(Exception):
-    """A step failed. Subclasses without a module of their own are the types of the language.
-
-    Args:
-        message: What happened, where, and what to do.
-        data: Plain data for handlers: a status, an exit code, what is left to do.
-        type: Name that handlers see; default: the class.
-        retryable: Whether trying again may help; default: what the type says.
-        retry_after: Seconds that the other side asked to wait before another try.
-    """
-
-    type: ClassVar[str | None] = None
-    """Name in flow files; None: `module.Class`."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        data: Plain = None,
-        type: str | None = None,
-        retryable: bool | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.data = data
-        self.name = type or self.type
-        self.retryable = retryable
-        self.retry_after = retry_after
-
-
-class Timeout(StepError):
-    """The other side did not answer in time."""
-
-    type = "Timeout"
-
-
-class HttpError(StepError):
-    """A request failed or was answered with a status that is not accepted."""
-
-    type = "HttpError"
-
-
-class ToolError(StepError):
-    """A tool failed in a way that another try may mend."""
-
-    type = "ToolError"
-
-
-class ExitCode(StepError):
-    """A command ended with an exit code that is not accepted."""
-
-    type = "ExitCode"
-
-
-class ValidationError(StepError):
-    """Arguments or a result do not fit their schema."""
-
-    type = "ValidationError"
-
-
-class Refused(StepError):
-    """A policy forbids it."""
-
-    type = "Refused"
-
-
-class SecretMissing(StepError):
-    """A secret that the step needs is not there."""
-
-    type = "SecretMissing"
-
-
-class EnvironmentUnavailable(StepError):
-    """This machine cannot give the environment."""
-
-    type = "EnvironmentUnavailable"
-
-
-class EnvironmentStartFailed(StepError):
-    """The environment did not start."""
-
-    type = "EnvironmentStartFailed"
-
-
-class EnvironmentClosed(StepError):
-    """The environment was closed while the step used it."""
-
-    type = "EnvironmentClosed"
 
 
 # Files

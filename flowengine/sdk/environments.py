@@ -1,0 +1,317 @@
+"""What managed environments are written against.
+
+A *provider* opens live resources of one *kind* (`python`, `sqlite`, `mcp`, ...). It is found by its
+entry point in the group `flowengine.envs`, whose name is the kind. The manager decides when
+something is opened, checked, reused, given back or taken away; a provider only knows how.
+
+    class Counters(Provider):
+        kind = "counter"
+        leaves_traces = False
+
+        async def probe(self, spec): ...
+        async def ensure(self, request): return Counter(request)
+        def health_check(self, resource): return resource.open
+        async def release(self, resource): resource.open = False
+
+Coroutines of providers, sandboxes and resources run on one background loop (`background`).
+`flowengine.testing.environment_conformance` checks a provider against all of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+from flowengine.kernel.graph import Plain
+from flowengine.sdk.background import Background, background
+from flowengine.sdk.resources import Resource, awaitable, blocking
+from flowengine.sdk.sandboxes import (
+    AXES,
+    ISOLATIONS,
+    Axis,
+    Capabilities,
+    Isolation,
+    Program,
+    Sandbox,
+)
+
+if TYPE_CHECKING:
+    import logging
+
+    from pydantic import BaseModel
+
+    from flowengine.sdk import Command, StepContext
+    from flowengine.sdk.models import Limits
+
+__all__ = [
+    "AXES",
+    "ISOLATIONS",
+    "VARIABLE",
+    "Axis",
+    "Background",
+    "Capabilities",
+    "Isolation",
+    "Leftover",
+    "Owner",
+    "Program",
+    "Provider",
+    "Request",
+    "Resource",
+    "Sandbox",
+    "Scope",
+    "Spec",
+    "Tracer",
+    "awaitable",
+    "background",
+    "blocking",
+]
+
+VARIABLE = "FLOWENGINE_ENVIRONMENT"
+"""The environment variable that marks every process of an environment; its value is
+`Request.mark`. By it the processes of a dead owner are found."""
+
+Scope = Literal["action_call", "region", "execution", "session", "agent", "request", "global"]
+"""How far an environment is shared."""
+
+_Live = TypeVar("_Live")
+
+
+class Spec(NamedTuple):
+    """What is asked for, checked and with all defaults: a copy, which may be kept."""
+
+    id: str
+    """The same for equal specs."""
+    kind: str
+    scope: Scope
+    owner_id: str
+    resource_key: str
+    """The name under which steps and tools find the resource."""
+    provider: str
+    """The sandbox, or for kinds without one the kind itself."""
+    config: Any
+    """An object of the provider's `config_model`; secrets are references here."""
+    policy: Any
+    """An object of the provider's `policy_model`."""
+    limits: Limits
+    requires: Mapping[str, str]
+    """What must be provable on this machine: axis → how it is to be held, or `isolation`."""
+
+    def __str__(self) -> str:
+        return f"environment '{self.resource_key}' ({self.kind} by {self.provider}, {self.place})"
+
+    @property
+    def place(self) -> str:
+        """Scope and owner, for people."""
+        return f"{self.scope} {self.owner_id}" if self.owner_id else self.scope
+
+
+class Owner(NamedTuple):
+    """The process that opens an environment; no other one ever has the same four facts."""
+
+    pid: int
+    started: int
+    """Start of the process, in ticks since the machine's boot."""
+    boot: str
+    """Id of the machine's boot."""
+    host: str
+
+
+class Tracer(Protocol):
+    """Writes down what may be left over when this process dies."""
+
+    def __call__(self, **facts: Plain) -> None:
+        """Add facts to the entry on disk; they are there when this returns.
+
+        Call it *before* the thing is started, or right after where its name is known only then:
+        `trace(container="...")`, `trace(pid=program.pid)`. Process ids under `pid` or `pids` are
+        kept with their start time, and folders under `folder` or `folders`; the reaper takes those
+        away by itself. Anything else is for `Provider.reap` and `Sandbox.reap`.
+
+        Args:
+            facts: Plain data by name; never a secret.
+        """
+
+
+class Request(NamedTuple):
+    """One opening of an environment: what is asked for, and what belongs to it."""
+
+    spec: Spec
+    id: str
+    """Of the handle; no other one has it, on any machine."""
+    generation: int
+    """1 for the first one of its spec; higher after each time it was opened anew."""
+    config: Any
+    """An object of the provider's `config_model` with the values of secrets: for this opening only,
+    never to be shown, kept or passed on."""
+    policy: Any
+    limits: Limits
+    workspace: Path
+    """A folder on the host that belongs to the environment. It is made and removed by the manager,
+    and is there again when the environment is opened anew after a wait."""
+    sandbox: type[Sandbox] | None
+    """Where programs are to run; None for kinds that need no sandbox."""
+    mounts: Mapping[str, Path]
+    """Folders of other environments on the host: path inside → folder."""
+    owner: Owner
+    manager: str
+    """Id of the manager, for labels."""
+    mark: str
+    """Value of the environment variable `VARIABLE`, to be set for every process."""
+    trace: Tracer
+    deadline: float
+    """When it must be ready: seconds of the background loop's clock (`loop.time()`)."""
+    log: logging.LoggerAdapter[logging.Logger]
+    """Names the environment, and masks its secrets."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels for what carries labels, such as containers; they say whose it is."""
+        return {
+            "flowengine": "1",
+            "flowengine.environment": self.id,
+            "flowengine.manager": self.manager,
+            "flowengine.scope": self.spec.scope,
+            "flowengine.owner_id": self.spec.owner_id,
+            "flowengine.resource_key": self.spec.resource_key,
+            "flowengine.pid": str(self.owner.pid),
+            "flowengine.started": str(self.owner.started),
+            "flowengine.boot": self.owner.boot,
+            "flowengine.host": self.owner.host,
+        }
+
+
+class Leftover(NamedTuple):
+    """What the registry on disk knows of an environment whose owner is dead."""
+
+    id: str
+    kind: str
+    provider: str
+    manager: str
+    owner: Owner
+    mark: str
+    workspace: Path
+    facts: Mapping[str, Any]
+    """What `trace` was told."""
+
+
+class Provider(Generic[_Live]):
+    """Opens live resources of one kind. One object per process; calls may overlap."""
+
+    kind: ClassVar[str]
+    """The word in `kind:`."""
+    sandbox: ClassVar[str | None] = None
+    """The sandbox that is taken when the spec names none; None: the kind needs no sandbox."""
+    live: ClassVar[bool] = False
+    """Whether its state is lost when it is closed, so that it is kept while an execution waits."""
+    leaves_traces: ClassVar[bool] = True
+    """Whether something can be left over when this process dies, so that a registry on disk is
+    needed."""
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`; default: nothing may be configured."""
+        from flowengine.sdk.models import Config
+
+        return Config
+
+    def policy_model(self) -> type[BaseModel]:
+        """Return the model of `policy:`; default: the common vocabulary."""
+        from flowengine.sdk.models import Policy
+
+        return Policy
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what is held, and how.
+
+        Args:
+            sandbox: What the sandbox holds; nothing for kinds without one.
+
+        Returns:
+            These, and what the provider holds by itself, such as the time of a call.
+        """
+        return sandbox
+
+    async def probe(self, spec: Spec) -> None:
+        """Find out, before anything starts, whether this machine can give the environment.
+
+        The sandbox has been probed before.
+
+        Args:
+            spec: What is asked for; secrets are references.
+
+        Raises:
+            EnvironmentUnavailable: It cannot; the message says why and what mends it.
+        """
+        raise NotImplementedError
+
+    async def ensure(self, request: Request) -> _Live:
+        """Open a live resource, ready to be used.
+
+        It must leave nothing behind when it raises or is cancelled.
+
+        Args:
+            request: What is to be opened.
+
+        Returns:
+            The resource: an object of its own for every request, best a `Resource`.
+
+        Raises:
+            EnvironmentStartFailed: It did not start.
+        """
+        raise NotImplementedError
+
+    def health_check(self, resource: _Live) -> bool | Awaitable[bool]:
+        """Return whether the resource still works; plain and at once where that can be.
+
+        Args:
+            resource: What `ensure` returned.
+
+        Returns:
+            The answer, or something to await on the background loop for it.
+        """
+        raise NotImplementedError
+
+    async def release(self, resource: _Live) -> None:
+        """End the resource and everything it started; the workspace stays.
+
+        Args:
+            resource: What `ensure` returned; it may be broken.
+        """
+        raise NotImplementedError
+
+    async def suspend(self, resource: _Live) -> None:
+        """Give the resource back for a wait: what `release` does, unless files have to be written.
+
+        Args:
+            resource: What `ensure` returned.
+        """
+        await self.release(resource)
+
+    async def reap(self, leftover: Leftover) -> None:
+        """End what a dead process left, beyond processes, folders and what its sandbox reaps.
+
+        Args:
+            leftover: What was recorded of it.
+        """
+
+    async def run(
+        self, resource: _Live, context: StepContext, command: Command
+    ) -> dict[str, Plain]:
+        """Do what a `run` step with `in:` asks, to its end, whatever its exit code.
+
+        Args:
+            resource: What `ensure` returned.
+            context: The attempt.
+            command: What to run.
+
+        Returns:
+            `{exit_code, stdout, stderr, value, files}`.
+
+        Raises:
+            NotImplementedError: This kind of environment runs no commands.
+        """
+        raise NotImplementedError(f"environments of kind '{self.kind}' run no commands")
+
+
+REQUIRED: Sequence[str] = ("probe", "ensure", "health_check", "release")
+"""What every provider says by itself."""

@@ -1,0 +1,202 @@
+"""Models that the configuration, policy and limits of an environment are made of.
+
+Loads pydantic: import it inside `Provider.config_model` and `policy_model`, not at the top of a
+module.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from flowengine.kernel.times import parse_duration
+
+REFERENCE = re.compile(r"secret:([A-Za-z_][A-Za-z0-9_]*)\Z")
+"""`secret:NAME`: a text that stands for a secret."""
+
+_UNITS = {
+    "": 1,
+    **{"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
+    **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "B": 1},
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s?([kMGT]B|[KMGT]iB|B|)\Z", re.ASCII)
+
+
+def parse_size(value: Any) -> Any:
+    """Return the bytes of a size such as `512MiB`; a number is bytes already.
+
+    Args:
+        value: Text or a number.
+
+    Returns:
+        Bytes, or what was given where it is no text.
+
+    Raises:
+        PydanticCustomError: It is no size.
+    """
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.match(value)
+    if match is None:
+        raise PydanticCustomError("size", "is no size; write for example 512MiB or 2GB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def parse_seconds(value: Any) -> Any:
+    """Return the seconds of a duration such as `1m30s`; a number is seconds already.
+
+    Args:
+        value: Text or a number.
+
+    Returns:
+        Seconds, or what was given where it is no text.
+
+    Raises:
+        PydanticCustomError: It is no duration.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value) / 1000
+    except ValueError:
+        raise PydanticCustomError(
+            "duration", "is no duration; write for example 90s, 15m or 1h30m"
+        ) from None
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticCustomError("number", "must be a number")
+    return value
+
+
+Size = Annotated[int, BeforeValidator(parse_size), BeforeValidator(_number), Field(gt=0)]
+"""Bytes, written as a number or as text: `2GiB`."""
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_seconds),
+    BeforeValidator(_number),
+    Field(gt=0, allow_inf_nan=False),
+]
+"""Seconds, written as a number or as text: `90s`."""
+
+
+class Secret:
+    """A field that holds a secret: in a spec only its reference may stand, never the value.
+
+    Where the environment is opened, `reveal()` gives the value; text, `repr` and JSON never do.
+
+    Args:
+        text: The reference, or what it was resolved to.
+        revealed: Whether it was resolved.
+    """
+
+    __slots__ = ("_revealed", "_text")
+
+    def __init__(self, text: str, *, revealed: bool) -> None:
+        self._text = text
+        self._revealed = revealed
+
+    def reveal(self) -> str:
+        """Return the value.
+
+        Raises:
+            ValueError: The environment is not being opened, so there is only the reference.
+        """
+        if not self._revealed:
+            raise ValueError(f"{self._text} is not resolved here")
+        return self._text
+
+    def __repr__(self) -> str:
+        return "***" if self._revealed else self._text
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Secret)
+            and other._text == self._text
+            and other._revealed == self._revealed
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._text, self._revealed))
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            cls._validated,
+            serialization=core_schema.plain_serializer_function_ser_schema(repr),
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": "string", "pattern": "^secret:[A-Za-z_][A-Za-z0-9_]*$"}
+
+    @classmethod
+    def _validated(cls, value: Any, info: ValidationInfo) -> Secret:
+        if isinstance(value, Secret):
+            return value
+        if isinstance(value, str):
+            if info.context and info.context.get("revealed"):
+                return cls(value, revealed=True)
+            if REFERENCE.match(value):
+                return cls(value, revealed=False)
+        raise PydanticCustomError(
+            "secret", "must be a reference to a secret, secret:NAME, and not its value"
+        )
+
+
+class Config(BaseModel):
+    """Base of what `config:` of a kind is: unknown fields are faults, objects do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Policy(Config):
+    """What programs in an environment may do. Kinds derive from it and add their own rules.
+
+    What is not said is the provider's default; what is said must be held, or the environment is
+    refused.
+    """
+
+    network: Literal["none", "any"] | list[str] | None = None
+    """`none`, `any`, or the places that may be reached, each `host:port`."""
+    writable: list[str] | None = None
+    """Folders inside that may be written beside the workspace."""
+
+
+class Limits(Config):
+    """Limits, one vocabulary for all kinds; what is not said is the provider's default."""
+
+    cpus: Annotated[float, BeforeValidator(_number), Field(gt=0)] | None = None
+    """Processors, also parts of one."""
+    memory: Size | None = None
+    """Bytes of all processes together."""
+    processes: Annotated[int, BeforeValidator(_number), Field(gt=0)] | None = None
+    """Processes and threads at once."""
+    disk: Size | None = None
+    """Bytes of the workspace and of scratch space."""
+    time: Duration | None = None
+    """Seconds of one call."""
+    total_time: Duration | None = None
+    """Seconds of all calls together."""
+    output: Size | None = None
+    """Bytes kept of what one call writes."""
+    best_effort: bool = False
+    """Open also where some of these cannot be enforced; the handle lists them."""

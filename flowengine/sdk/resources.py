@@ -1,0 +1,152 @@
+"""Live resources: each verb twice, once blocking and once as a coroutine for any loop.
+
+    class Counter(Resource):
+        async def _add(self, n: int = 1) -> int:
+            '''Add to the counter and return it.'''
+            return await self.connection.add(n)
+
+        add = blocking(_add)
+        async_add = awaitable(_add)
+
+What stands in `_add` runs on the background loop. A call that runs when the resource is given back
+ends first, or is cut off after a bound; calls after that are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from flowengine.sdk.background import background, refuse_in_loop
+from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
+
+if TYPE_CHECKING:
+    from asyncio import Task
+
+    from flowengine.sdk.environments import Request
+
+_Kind = TypeVar("_Kind", bound="Resource")
+_Args = ParamSpec("_Args")
+_Result = TypeVar("_Result")
+
+
+class Resource:
+    """Base of live resources.
+
+    Args:
+        request: What was asked for.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.name = str(request.spec)
+        """Names the environment in messages."""
+        self.generation = request.generation
+        """1 for the first one of its spec; higher after each time it was opened anew."""
+        self._pid = os.getpid()
+        self._calls: dict[Task[Any], None] = {}
+        self._cut = False
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Refuse use after the end, and in another process than the one that opened it.
+
+        Raises:
+            EnvironmentClosed: It was given back, or belongs to the parent of this process.
+            EnvironmentLost: It was cut off although it was still held.
+        """
+        if self._pid != os.getpid():
+            raise EnvironmentClosed(f"{self.name} belongs to process {self._pid}, not to this one")
+        if self._cut:
+            raise EnvironmentLost(f"{self.name} was cut off; ensure it again")
+        if self._closed:
+            raise EnvironmentClosed(f"{self.name} was given back; ensure it again")
+
+    async def finish(self, bound: float, *, lost: bool = False) -> None:
+        """Refuse new calls, let those that run end, and cut off what has not ended in time.
+
+        The manager calls it on the background loop before the provider's `release`.
+
+        Args:
+            bound: Seconds that running calls have.
+            lost: Whether there are holders left: their next use raises `EnvironmentLost`.
+        """
+        import asyncio
+
+        self._closed = True
+        if self._calls:
+            await asyncio.wait(list(self._calls), timeout=bound)
+        self._cut = lost or bool(self._calls)
+        for task in list(self._calls):
+            task.cancel()
+        if self._calls:
+            await asyncio.wait(list(self._calls), timeout=bound)
+
+    async def _call(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Do one call; it has a task of its own."""
+        import asyncio
+
+        self.check_open()
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls[task] = None
+        try:
+            return await verb()
+        except asyncio.CancelledError:
+            if self._cut:
+                raise EnvironmentLost(
+                    f"{self.name} was given back while it was used; the call was cut off"
+                ) from None
+            raise
+        finally:
+            del self._calls[task]
+
+
+def blocking(
+    verb: Callable[Concatenate[_Kind, _Args], Coroutine[Any, Any, _Result]],
+) -> Callable[Concatenate[_Kind, _Args], _Result]:
+    """Return a verb that blocks; inside a running loop it is refused, naming the other one.
+
+    Args:
+        verb: A coroutine method, named with a leading underscore.
+
+    Returns:
+        A plain method.
+    """
+    name = verb.__name__.lstrip("_")
+
+    def call(self: _Kind, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
+        self.check_open()
+        refuse_in_loop(None, f"async_{name}()")
+        return background().run(self._call(lambda: verb(self, *args, **kwargs)))
+
+    return _named(call, verb, name)
+
+
+def awaitable(
+    verb: Callable[Concatenate[_Kind, _Args], Coroutine[Any, Any, _Result]],
+) -> Callable[Concatenate[_Kind, _Args], Coroutine[Any, Any, _Result]]:
+    """Return a verb that is a coroutine for any loop.
+
+    Args:
+        verb: A coroutine method, named with a leading underscore.
+
+    Returns:
+        A coroutine method.
+    """
+
+    async def call(self: _Kind, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
+        self.check_open()
+        return await background().wait(self._call(lambda: verb(self, *args, **kwargs)))
+
+    return _named(call, verb, f"async_{verb.__name__.lstrip('_')}")
+
+
+_Callable = TypeVar("_Callable", bound=Callable[..., Any])
+
+
+def _named(call: _Callable, verb: Callable[..., Any], name: str) -> _Callable:
+    update_wrapper(call, verb)
+    call.__name__ = name
+    return call

@@ -1,0 +1,203 @@
+"""Sandboxes: where the programs of an environment run.
+
+A sandbox is found by its entry point in the group `flowengine.sandboxes`; the entry point's name is
+what `provider:` of an environment says (`namespace`, `docker`, `host`). Kinds that run programs are
+written once, against `Sandbox`, and so work in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, get_args
+
+from flowengine.sdk.errors import PathEscape
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+
+    from flowengine.sdk.environments import Leftover, Request, Spec
+
+Isolation = Literal["none", "process", "namespace", "container"]
+"""How far programs are kept from the machine, from not at all to furthest."""
+ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
+
+Axis = Literal[
+    "filesystem",
+    "network",
+    "user",
+    "variables",
+    "cpus",
+    "memory",
+    "processes",
+    "disk",
+    "time",
+    "total_time",
+    "output",
+]
+"""What can be held: what a program sees of files, network, users and environment variables; and
+the limits."""
+AXES: tuple[Axis, ...] = get_args(Axis)
+
+
+class Capabilities(NamedTuple):
+    """What is held, and how, on this machine; what is not named is not held."""
+
+    isolation: Isolation = "none"
+    holds: Mapping[Axis, str] = {}
+    """Axis → by what: `{"memory": "cgroup v2", "network": "own network namespace"}`."""
+
+    def also(self, holds: Mapping[Axis, str]) -> Capabilities:
+        """Return these and what somebody else holds, who counts where both do."""
+        return Capabilities(self.isolation, {**self.holds, **holds})
+
+
+class Program(Protocol):
+    """A process inside a sandbox, with its streams; `asyncio.subprocess.Process` is one."""
+
+    stdin: StreamWriter | None
+    stdout: StreamReader | None
+    stderr: StreamReader | None
+
+    @property
+    def pid(self) -> int:
+        """Process id on the host: of the program, or of the client that stands for it."""
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended; negative: by which signal; None: it runs."""
+
+    async def wait(self) -> int:
+        """Return how it ended, once it has."""
+
+    def terminate(self) -> None:
+        """Tell it to end (SIGTERM)."""
+
+    def kill(self) -> None:
+        """End it (SIGKILL)."""
+
+
+class Sandbox:
+    """One opened place where programs run. All its coroutines run on the background loop.
+
+    Args:
+        request: What is to be opened.
+    """
+
+    name: ClassVar[str]
+    """What `provider:` says."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.workspace = request.workspace
+        """The folder of the environment on the host; programs read and write it."""
+
+    @property
+    def workdir(self) -> str:
+        """The workspace as programs inside see it."""
+        return "/workspace"
+
+    @classmethod
+    def capabilities(cls) -> Capabilities:
+        """Return what this sandbox holds on this machine; may be asked often, so be quick."""
+        raise NotImplementedError
+
+    @classmethod
+    async def probe(cls, spec: Spec) -> None:
+        """Find out, before anything starts, whether this machine can give the sandbox.
+
+        Args:
+            spec: What is asked for.
+
+        Raises:
+            EnvironmentUnavailable: It cannot; the message says why and what mends it.
+        """
+        raise NotImplementedError
+
+    async def open(self) -> None:
+        """Make everything ready, calling `request.trace` before each thing that could be left over.
+
+        It must leave nothing behind when it raises or is cancelled.
+
+        Raises:
+            EnvironmentStartFailed: It did not start; the message has the last lines of its log.
+        """
+        raise NotImplementedError
+
+    async def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
+    ) -> Program:
+        """Start a program inside, with pipes for its streams.
+
+        Args:
+            argv: Program and arguments; no shell.
+            env: Its whole environment beside the marks of the sandbox.
+            cwd: Its working directory inside; default: the workspace.
+
+        Returns:
+            The running program.
+
+        Raises:
+            EnvironmentLost: The sandbox is gone.
+            EnvironmentStartFailed: It cannot be started.
+        """
+        raise NotImplementedError
+
+    def alive(self) -> bool:
+        """Return at once whether programs can still be started."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """End everything inside, wait until it has ended, and take the sandbox away."""
+        raise NotImplementedError
+
+    @classmethod
+    async def reap(cls, leftover: Leftover) -> None:
+        """End what a dead process left of such a sandbox, beyond its processes and folders.
+
+        Args:
+            leftover: What was recorded of it.
+        """
+
+    def inside(self, path: str | Path) -> str:
+        """Return a path of the host as programs see it.
+
+        Args:
+            path: A path below the workspace.
+
+        Returns:
+            The path inside.
+
+        Raises:
+            PathEscape: It is not below the workspace.
+        """
+        try:
+            below = Path(path).relative_to(self.workspace)
+        except ValueError:
+            raise PathEscape(f"{path} is not in the workspace {self.workspace}") from None
+        return str(PurePosixPath(self.workdir, *_plain(below.parts, str(path))))
+
+    def outside(self, path: str) -> Path:
+        """Return a path that programs see as a path of the host.
+
+        Args:
+            path: A path inside, absolute below the workspace or relative to it.
+
+        Returns:
+            The path on the host. Links are not followed: open it below the workspace only.
+
+        Raises:
+            PathEscape: It is not below the workspace.
+        """
+        below = PurePosixPath(self.workdir, path)
+        try:
+            parts = below.relative_to(self.workdir).parts
+        except ValueError:
+            raise PathEscape(f"{path} is not in the workspace {self.workdir}") from None
+        return self.workspace.joinpath(*_plain(parts, path))
+
+
+def _plain(parts: Sequence[str], path: str) -> Sequence[str]:
+    if ".." in parts:
+        raise PathEscape(f"{path} leads out of the workspace by '..'")
+    return parts
