@@ -166,6 +166,8 @@ class Dialogue:
             try:
                 choice = self._choice(wait)
                 answer: Any = self._filled(wait, choice)
+                if wait.get("claim"):
+                    self._session.engine.claim(wait["id"])
                 self._session.engine.decide(wait["id"], choice["id"], **answer, resume=False)
             except InputError as error:
                 show_error(error)

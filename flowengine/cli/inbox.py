@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from flowengine.cli.handing import link_text
 from flowengine.cli.output import clean, one_line, paint, table, when
 from flowengine.cli.yaml_text import inline
 
@@ -28,6 +29,9 @@ def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
     decided = any("decision" in wait for wait in waits)
     if decided:
         head[4] = "DECIDED"
+    claimed = any("claimed_by" in wait for wait in waits)
+    if claimed:
+        head.insert(5, "CLAIMED BY")
     return table(
         [
             [
@@ -36,6 +40,7 @@ def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
                 clean(wait["flow"]),
                 when(wait["since"]),
                 standing(wait) if decided else when(wait.get("due", "-")),
+                *([clean(wait.get("claimed_by", "-"))] if claimed else []),
                 one_line(wait.get("title", wait["address"]), 80),
             ]
             for wait in waits
@@ -76,6 +81,13 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
         if users:
             yield _fact(name, ", ".join(users))
+    if "claimed_by" in wait:
+        yield _fact("claimed by", wait["claimed_by"])
+    elif wait.get("claim") and wait.get("status") != "closed":
+        yield _fact("claimed by", "nobody; it must be claimed before it is decided")
+    for link in wait.get("handed", []):
+        why = f": {one_line(link['comment'])}" if link.get("comment") else ""
+        yield _fact("history", f"{link_text(link)} via {link.get('via', 'time')}{why}")
     if wait.get("need", 1) > 1:
         yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
     if wait.get("body"):

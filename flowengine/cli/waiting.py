@@ -75,6 +75,8 @@ def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, l
     kind = wait["kind"]
     if kind in ("approval", "ask", "question"):
         yield "show", ["approvals", "show", short]
+        if wait.get("claim") and "claimed_by" not in wait:
+            yield "claim", ["approvals", "claim", short]
         for choice in wait.get("choices", []):
             yield str(choice["id"]), [*_deciding(wait, choice, short), *_filled(wait, choice)]
     elif kind == "signal":
@@ -122,6 +124,8 @@ def _title(wait: WaitInfo) -> str:
 def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     if wait.get("assignees"):
         yield "assignees", clean(", ".join(wait["assignees"]))
+    if "claimed_by" in wait:
+        yield "claimed by", clean(wait["claimed_by"])
     if wait.get("need", 1) > 1:
         yield "votes", f"{len(wait.get('votes', []))} of {wait['need']}"
     if "due" in wait:

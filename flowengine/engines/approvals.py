@@ -12,9 +12,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.handing import check_assignee, check_claim, standing
 from flowengine.engines.inputs import fill_defaults
 from flowengine.engines.results import Decision
-from flowengine.errors import Conflict, InputError, NotAllowed
+from flowengine.errors import Conflict, InputError
 from flowengine.journal.format import pack, unpack
 from flowengine.journal.store import Vote
 from flowengine.kernel.times import format_time
@@ -53,14 +54,6 @@ class Answer(NamedTuple):
     value: Any = None
 
 
-def may_decide(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
-    """Return whether a user is among the assignees of a wait and not excluded."""
-    if settings.is_one_of(user, wait.get("exclude") or []):
-        return False
-    assignees = wait.get("assignees")
-    return not assignees or settings.is_one_of(user, assignees)
-
-
 def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) -> Decision:
     """Decide on a wait: the one function through which every decision comes.
 
@@ -78,7 +71,7 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
         Conflict: It was decided otherwise, closed without a decision, or its time is over,
             whether or not somebody has noticed yet.
     """
-    wait = store.wait(id)
+    wait = standing(store, id)
     if wait.record["kind"] not in DECIDABLE:
         raise Conflict(f"{id} waits for a {wait.record['kind']}, nobody decides on it")
     files = check_files(answer.attach)
@@ -91,15 +84,16 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
             hint=f"let it go on: flowengine resume {wait.execution}",
         )
     decision = check_answer(wait.record, answer, settings)
+    check_claim(wait.record, id, answer.by)
     decision["attachments"] = [_keep(store, wait.execution, path) for path in files]
     event = {"type": "decided", "at": now, "wait": wait.number, **decision}
     approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
-    standing = store.decide(id, Vote(answer.by, now, approves, pack(event)))
-    if standing.accepted:
+    stands = store.decide(id, Vote(answer.by, now, approves, pack(event)))
+    if stands.accepted:
         return _decision(wait, event, first=True)
-    if standing.event is None or standing.settled:
-        return _settled(standing.wait, answer, files)
-    return _agreed(standing.wait, unpack(standing.event), answer, files)
+    if stands.event is None or stands.settled:
+        return _settled(stands.wait, answer, files)
+    return _agreed(stands.wait, unpack(stands.event), answer, files)
 
 
 def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> dict[str, Any]:
@@ -114,7 +108,7 @@ def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) ->
         The decision as data: the fields of a `decided` event but `type`, `at`, `wait` and
         `attachments`, whose files are not looked at here.
     """
-    _check_person(wait, answer, settings)
+    check_assignee(wait, answer.by, settings, "decide on")
     choice = _choice(wait, answer.choice)
     decision: dict[str, Any] = {"choice": answer.choice, "by": answer.by, "via": answer.via}
     decision["comment"] = _comment(choice, answer.comment)
@@ -246,20 +240,6 @@ def _digest(path: str) -> str:
 
     with open(path, "rb") as file:
         return sha256(file.read()).hexdigest()
-
-
-def _check_person(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> None:
-    if may_decide(wait, answer.by, settings):
-        return
-    if settings.is_one_of(answer.by, wait.get("exclude") or []):
-        reason = f"excluded are {', '.join(wait['exclude'])}"
-    else:
-        reason = f"assignees are {', '.join(wait['assignees'])}"
-    mine = ", ".join(settings.groups_of(answer.by)) or "no group"
-    raise NotAllowed(
-        f"{answer.by} may not decide on '{wait.get('title') or wait['address']}': {reason}",
-        hint=f"{answer.by} is in {mine}, by settings.yaml; --as USER acts for somebody else",
-    )
 
 
 def _choice(wait: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -99,6 +99,22 @@ class Driver:
             except Exception as error:
                 self.halt(execution, error)
 
+    def commit(self, execution: Execution) -> None:
+        """Apply, commit and tell what is in the queue of an execution, and give its lease back.
+
+        Args:
+            execution: Held by this engine; it is not driven.
+
+        Raises:
+            Conflict: Somebody else has it now.
+        """
+        execution.told = Told([], [], []) if self.host.subscribers else None
+        execution.apply_queue()
+        [verdict] = self.host.store.commit([execution.take(release=True)])
+        if verdict is not None:
+            raise verdict
+        self._follow(execution)
+
     def start(self, execution: Execution, run: Run) -> None:
         """Begin an attempt that has to be awaited."""
         self.left.append((execution, run))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from flowengine.engines.approvals import Answer, decide
 from flowengine.engines.driver import Driver
 from flowengine.engines.host import Host
-from flowengine.engines.recovery import recover
+from flowengine.engines.recovery import recover, take_hands
 from flowengine.engines.results import (
     Answering,
     Decision,
@@ -271,6 +271,43 @@ class Engine:
         """Do as `reject`, on the running event loop."""
         return await self.decide_async(wait, self._choice(wait, "reject"), **answer)
 
+    def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
+        """Claim an approval that says `claim: true`: from then on nobody else decides on it.
+
+        It is on disk when this returns. The first of two who claim it at once has it; the other is
+        told by a `Conflict`. Claiming again what one has is fine.
+
+        Args:
+            wait: Id of the wait, or any unambiguous beginning of it.
+            by: Who claims it, as `user:NAME`. Default: the engine's user.
+
+        Returns:
+            The wait as it stands then.
+        """
+        return self._handed(wait, "claimed", by, {})
+
+    def release(self, wait: str, *, by: str | None = None) -> WaitInfo:
+        """Give back an approval that was claimed; only who claimed it may. As `claim`."""
+        return self._handed(wait, "released", by, {})
+
+    def delegate(
+        self, wait: str, to: str, *, comment: str | None = None, by: str | None = None
+    ) -> WaitInfo:
+        """Hand an approval on to another user, who may decide then in place of who handed it on.
+
+        Who it was asked of besides may still decide. What was claimed is claimed by the other then.
+
+        Args:
+            wait: Id of the wait, or any unambiguous beginning of it.
+            to: The other, as `user:NAME`.
+            comment: Why; kept with it.
+            by: Who hands it on. Default: the engine's user.
+
+        Returns:
+            The wait as it stands then.
+        """
+        return self._handed(wait, "delegated", by, {"to": to, "comment": comment})
+
     def signal(
         self,
         name: str,
@@ -504,10 +541,11 @@ class Engine:
 
     def wait(self, wait: str) -> WaitInfo:
         """Return one wait, open or closed, by any unambiguous beginning of its id."""
+        from flowengine.engines.handing import standing
         from flowengine.engines.lists import stored_wait_view
 
         store = self._host.store
-        return stored_wait_view(store.wait(store.find_wait(wait)))
+        return stored_wait_view(standing(store, store.find_wait(wait)))
 
     def events(
         self, execution: str, *, since: int = 0, follow: bool = False
@@ -697,8 +735,7 @@ class Engine:
     def _decided(self, wait: str, choice: str, answer: Answering) -> Decision:
         """Record a decision."""
         host = self._host
-        by = answer.get("by") or self.user
-        via = self._via if by == self.user else f"{self._via}, entered by {self.user}"
+        by, via = self._who(answer.get("by"))
         return decide(
             host.store,
             host.settings,
@@ -715,6 +752,47 @@ class Engine:
             ),
             host.clock.now(),
         )
+
+    def _who(self, by: str | None) -> tuple[str, str]:
+        """Return who acts and through what, for the history."""
+        by = by or self.user
+        return by, self._via if by == self.user else f"{self._via}, entered by {self.user}"
+
+    def _handed(
+        self, wait: str, what: str, by: str | None, more: Mapping[str, str | None]
+    ) -> WaitInfo:
+        """Record that an approval changes hands, and journal it unless another process does."""
+        from flowengine.engines.handing import hand
+        from flowengine.engines.lists import stored_wait_view
+
+        host = self._host
+        who, via = self._who(by)
+        event = {"type": what, "at": host.clock.now(), "by": who, "via": via, **more}
+        after = hand(host.store, host.settings, host.store.find_wait(wait), event)
+        self._take_inbox(after.execution)
+        return stored_wait_view(after)
+
+    def _take_inbox(self, execution: str) -> None:
+        """Let an execution journal what people did with its approvals; nothing of it is driven."""
+        host = self._host
+        if self._local is not None and execution in self._local.executions:
+            self._local.read_inbox(self._local.executions[execution])
+            return
+        try:
+            epoch = host.keeper.acquire(execution)
+        except Conflict:
+            return  # who holds it takes it
+        try:
+            loaded = host.store.load(execution)
+            program = host.programs.by_hash(loaded.record.hash)
+            found = host.execution(execution, program, epoch)
+            found.load(loaded)
+            take_hands(found, host.store.inbox(execution), host.clock.now())
+            Driver(host).commit(found)
+        except Conflict:
+            pass  # somebody took it meanwhile; it is in the inbox
+        finally:
+            host.store.release([(execution, epoch)])
 
     def _choice(self, wait: str, counts_as: str) -> str:
         """Return the one choice of a wait that counts so.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.handing import is_assignee
 from flowengine.engines.results import WaitInfo, WaitPage
 from flowengine.engines.views import wait_view
 from flowengine.journal.format import unpack
@@ -13,6 +14,7 @@ from flowengine.kernel.times import format_time
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.journal.store import Wait
+    from flowengine.settings import Settings
 
 
 def waits(
@@ -28,7 +30,8 @@ def waits(
         after: `next` of the page before.
 
     Returns:
-        The page; shorter than `limit` where a user is excluded from some.
+        The page; shorter than `limit` where a user is excluded from some, has handed some on, or
+        others have claimed some.
     """
     settings = host.settings
     if assignee is not None:
@@ -38,11 +41,17 @@ def waits(
         [
             stored_wait_view(wait)
             for wait in page.items
-            if assignee is None
-            or not settings.is_one_of(assignee, wait.record.get("exclude") or [])
+            if assignee is None or _is_mine(wait, assignee, settings)
         ],
         page.next,
     )
+
+
+def _is_mine(wait: Wait, user: str, settings: Settings) -> bool:
+    """Return whether a user may decide on a wait, once claimed if it must be."""
+    if not is_assignee(wait.record, user, settings):
+        return False
+    return not wait.open or wait.record.get("claimed_by") in (None, user)
 
 
 def stored_wait_view(wait: Wait) -> WaitInfo:

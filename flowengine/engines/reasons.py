@@ -138,13 +138,16 @@ def _wait(host: Host, execution: str, record: Mapping[str, Any], id: str) -> Rea
 
 
 def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
-    who = ", ".join(record.get("assignees") or ()) or "anyone"
+    who = record.get("claimed_by") or ", ".join(record.get("assignees") or ()) or "anyone"
     need, votes = record.get("need") or 1, len(record.get("votes") or ())
     count = f" ({votes} of {need} votes)" if need > 1 else ""
     approve = next((c for c in record["choices"] if c.get("counts_as") == "approve"), None)
     command = f"flowengine approve {wait}"
     if approve is None:
         command = f"flowengine approvals decide {wait} --choice {record['choices'][0]['id']}"
+    if record.get("claim") and "claimed_by" not in record:
+        command = f"flowengine approvals claim {wait}"
+        who += ", once somebody has claimed it"
     return {
         "what": f"it waits for a decision by {who}{count}: {record.get('title', '')}",
         "wakes": "a decision" + (" or its expiry" if "due" in record else ""),

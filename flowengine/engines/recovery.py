@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.format import unpack
 from flowengine.kernel import running
+from flowengine.kernel.handing import EVENTS
 
 if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
@@ -61,6 +62,19 @@ def take_message(execution: Execution, message: Message, now: int) -> bool:
     event["at"] = now
     execution.queue.append(event)
     return True
+
+
+def take_hands(execution: Execution, inbox: list[Message], now: int) -> None:
+    """Put into the queue what people did with approvals, and nothing else: no step follows from it.
+
+    Args:
+        execution: Loaded, nothing applied yet.
+        inbox: Its messages that no journal holds.
+        now: The time (ms).
+    """
+    for message in inbox:
+        if unpack(message.event)["type"] in EVENTS:
+            take_message(execution, message, now)
 
 
 def fire(execution: Execution, timer: int, now: int) -> None:

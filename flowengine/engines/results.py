@@ -48,6 +48,14 @@ class WaitInfo(TypedDict, total=False):
     batch: str
     attachments: list[Any]
     on_expire: str
+    claim: bool
+    """It must be claimed before it is decided."""
+    claimed_by: str
+    """Who has claimed it; nobody else decides then."""
+    delegate: bool
+    """Whether it may be handed on; absent: yes."""
+    handed: list[dict[str, Any]]
+    """Who claimed it, gave it back or handed it on: `{do, by, to, at, via, comment}` each."""
     signals: list[dict[str, Any]]
     """`{signal, key}` each: the messages that it takes."""
     status: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.kernel import handing
 from flowengine.kernel.commands import Notify
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.ids import wait_id
@@ -75,11 +76,12 @@ def remind(m: Machine, wait: Wait) -> None:
 
 
 def escalate(m: Machine, wait: Wait, index: int) -> None:
-    """Add further assignees, or replace them, because nobody has answered."""
+    """Add further assignees, or replace them, because nobody has answered; a claim ends."""
     step = wait["escalate"][index]
     record = wait["record"]
     before = [] if step.get("replace") else list(record.get("assignees") or ())
     record["assignees"] = list(dict.fromkeys([*before, *step["to"]]))
+    handing.escalated(record, step["to"], m.now)
     show(m, wait)
     _notify(m, wait, "escalated")
 

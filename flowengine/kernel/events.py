@@ -96,6 +96,21 @@ class Decided(TypedDict, total=False):
     """When it was made (ms), if it was recorded before it was journaled."""
 
 
+class Handed(TypedDict, total=False):
+    """A person claimed an approval, gave it back, or handed it on to `to`."""
+
+    type: Literal["claimed", "released", "delegated"]
+    at: int
+    wait: int
+    by: str
+    via: str
+    to: str
+    """`user:NAME`."""
+    comment: str | None
+    sent: int
+    """When it was done (ms), if it was recorded before it was journaled."""
+
+
 class Message(TypedDict):
     """A signal arrived for this execution."""
 
@@ -154,6 +169,7 @@ Event = (
     | CutOff
     | TimerFired
     | Decided
+    | Handed
     | Message
     | CancelAsked
     | RetryAsked

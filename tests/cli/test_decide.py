@@ -273,3 +273,47 @@ def test_a_question_after_a_crash_is_answered_with_the_result(flowengine: Comman
         stalled.err
     )
     assert done.out == "got: {id: 7}\n"
+
+
+def test_an_approval_is_claimed_handed_on_and_decided(
+    flowengine: CommandLine, tmp_path: Path
+) -> None:
+    flow = tmp_path / "sign.yaml"
+    flow.write_text(
+        """
+flowengine: 1
+id: sign
+steps:
+  - id: sign
+    approval: {title: "Sure?", claim: true, assignees: ["user:ben", "user:ana"]}
+    next: {outcome: {else: end}}
+"""
+    )
+    run = flowengine("run", flow, code=4)
+    [wait] = re.findall(r"approvals claim (\w+)", run.err)
+    assert "must be claimed" in flowengine("approvals", "show", wait).out
+    assert "has to be claimed" in flowengine("approve", wait, "--as", "ben", code=7).err
+
+    claimed = flowengine("approvals", "claim", wait, "--as", "ben")
+    assert steady(claimed.out) == f"{wait} claimed by user:ben at TIME\n"
+    assert (
+        "claimed by user:ben" in flowengine("approvals", "claim", wait, "--as", "ana", code=7).err
+    )
+    assert "user:ben" in flowengine("approvals", "list").out
+    assert "may not claim" in flowengine("approvals", "claim", wait, "--as", "eve", code=8).err
+
+    handed = flowengine(
+        "approvals", "delegate", wait, "--to", "cleo", "--comment", "yours", "--as", "ben"
+    )
+    assert steady(handed.out) == f"{wait} handed on to user:cleo by user:ben at TIME\n"
+    shown = flowengine("approvals", "show", wait).out
+    assert "claimed by  user:cleo" in shown
+    assert re.search(r"handed on to user:cleo by user:ben at \S+ via cli.*: yours", shown)
+    assert "handed it on" in flowengine("approve", wait, "--as", "ben", code=8).err
+    assert "no approval" in flowengine("approvals", "claim", "ffff", code=9).err
+
+    back = flowengine("approvals", "release", wait, "--as", "cleo")
+    assert steady(back.out) == f"{wait} given back by user:cleo at TIME\n"
+    told = json.loads(flowengine("approvals", "claim", wait, "--as", "cleo", "--json").out)
+    assert (told["claimed_by"], len(told["handed"])) == ("user:cleo", 4)
+    flowengine("approve", wait, "--as", "cleo")

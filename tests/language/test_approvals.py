@@ -261,6 +261,29 @@ steps:
     assert told[-1] == ("reminded", ["user:ceo"])
 
 
+def test_escalation_ends_a_claim_and_asks_again_whom_it_names(stage: Stage) -> None:
+    text = """
+steps:
+  - id: sign
+    approval:
+      title: Sure?
+      assignees: ["user:ana", "user:ben"]
+      claim: true
+      escalate: [{after: 20h, to: ["user:ana"]}]
+    next: {outcome: {else: end}}
+"""
+    execution = stage.run(text).execution
+    (wait,) = stage.engine.waits().items
+    stage.engine.delegate(wait["id"], "user:cleo", by="user:ana")
+    stage.engine.claim(wait["id"], by="user:ben")
+    stage.later(execution, 20 * 3600)
+    (wait,) = stage.engine.waits().items
+    assert "claimed_by" not in wait
+    assert [link["do"] for link in wait["handed"]] == ["delegated", "claimed", "escalated"]
+    stage.engine.claim(wait["id"], by="user:ana")
+    assert stage.engine.approve(wait["id"], by="user:ana").first
+
+
 def test_decision_before_expiry_wins_and_one_after_it_is_told_that_it_is_late(
     stage: Stage,
 ) -> None:

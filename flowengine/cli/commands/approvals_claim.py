@@ -1,0 +1,30 @@
+"""`flowengine approvals claim`: an approval that nobody else decides on from now on."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli import handing
+from flowengine.cli.session import Session
+
+HELP = "claim an approval, so that nobody else decides on it"
+EXAMPLE = "flowengine approvals claim a7f3"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    handing.configure(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Claim it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        wait = session.engine.claim(arguments.wait, by=arguments.by)
+        return handing.say(session, wait)

@@ -1,0 +1,39 @@
+"""`flowengine approvals delegate`: let somebody else decide in your place."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli import arguments as read
+from flowengine.cli import handing
+from flowengine.cli.session import Session
+
+HELP = "hand an approval on to another user, who decides in your place"
+EXAMPLE = """\
+flowengine approvals delegate a7f3 --to user:ana
+flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    handing.configure(parser)
+    parser.add_argument(
+        "--to", metavar="USER", required=True, type=read.user, help="who decides then: user:NAME"
+    )
+    parser.add_argument("--comment", metavar="TEXT", help="why; kept with it")
+
+
+def run(arguments: Namespace) -> int:
+    """Hand it on.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        wait = session.engine.delegate(
+            arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
+        )
+        return handing.say(session, wait)

@@ -1,0 +1,59 @@
+"""What `approvals claim`, `release` and `delegate` share."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli import arguments as read
+from flowengine.cli.output import clean, err, out, out_json, when
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.cli.session import Session
+    from flowengine.engines.results import WaitInfo
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments that all three take."""
+    parser.add_argument("wait", metavar="ID", help="an approval, by any unambiguous beginning")
+    parser.add_argument(
+        "--as", dest="by", metavar="USER", type=read.user, help="act for somebody else"
+    )
+
+
+def say(session: Session, wait: WaitInfo) -> int:
+    """Say what was done with an approval last, and how it can be answered.
+
+    Args:
+        session: Of the command.
+        wait: As it stands.
+
+    Returns:
+        The exit code.
+    """
+    if session.arguments.json:
+        out_json(wait)
+        return 0
+    short = session.short_wait(wait["id"])
+    out(f"{short} {link_text(wait['handed'][-1])}")
+    if wait.get("claimed_by") == session.engine.user and not session.arguments.quiet:
+        from flowengine.cli.waiting import answers
+
+        for name, words in answers(wait, short, session.short(wait["execution"])):
+            err(f"  {clean(name):11} {session.command(*words)}")
+    return 0
+
+
+def link_text(link: Mapping[str, Any]) -> str:
+    """Return one link of the chain of an approval as a person reads it."""
+    if link["do"] == "escalated":
+        text = f"escalated to {', '.join(link['to'])} at {when(link['at'])}"
+        return clean(text)
+    what = {
+        "claimed": f"claimed by {link['by']}",
+        "released": f"given back by {link['by']}",
+        "delegated": f"handed on to {link.get('to')} by {link['by']}",
+    }[link["do"]]
+    return clean(f"{what} at {when(link['at'])}")

@@ -1,0 +1,209 @@
+"""Claiming an approval, giving it back, handing it on: the one function through which all comes.
+
+What somebody does is sent to the execution as a message, whose id is the next number of the chain:
+of two who do something at once the store takes one, and the other looks again. The kernel writes it
+into the record of the wait when it is journaled; until then `standing` shows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import Conflict, NotAllowed, UsageError
+from flowengine.journal.format import pack, unpack
+from flowengine.kernel.handing import EVENTS, change, gave_away
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.journal.store import Store, Wait
+    from flowengine.settings import Settings
+
+HANDED = ("approval", "ask")
+"""Kinds of waits that have assignees."""
+
+
+def standing(store: Store, id: str) -> Wait:
+    """Return a wait with what people did with it that no journal holds yet.
+
+    Args:
+        store: Where it is.
+        id: Full id of the wait.
+    """
+    wait = store.wait(id)
+    if not wait.open or wait.record["kind"] not in HANDED:
+        return wait
+    # In this order: what is journaled in between is then seen twice, and changes nothing again.
+    messages = store.inbox(wait.execution)
+    wait = store.wait(id)
+    for message in messages:
+        event = unpack(message.event)
+        if event["type"] in EVENTS and event["wait"] == wait.number:
+            change(wait.record, event)
+    return wait
+
+
+def hand(
+    store: Store,
+    settings: Settings,
+    id: str,
+    event: dict[str, Any],
+) -> Wait:
+    """Record that an approval changes hands, if it may.
+
+    Args:
+        store: Where it is.
+        settings: Knows who is in which group.
+        id: Full id of the wait.
+        event: A `kernel.events.Handed` without `wait`.
+
+    Returns:
+        The wait as it stands then.
+    """
+    number = 0
+    while True:
+        wait = standing(store, id)
+        if not _changes(wait, event, settings):
+            return wait
+        event["wait"] = wait.number
+        number = max(number, len(wait.record.get("handed") or ()))
+        place = f"wait {wait.number} hand {number}"
+        if store.send(wait.execution, pack(event), event["at"], place).first:
+            change(wait.record, event)  # type: ignore[arg-type]
+            return wait
+        number += 1
+
+
+def check_claim(wait: Mapping[str, Any], id: str, user: str) -> None:
+    """Check that nobody else is at an approval, and that the user is if somebody has to be.
+
+    Args:
+        wait: The record.
+        id: For messages.
+        user: Who decides.
+
+    Raises:
+        Conflict: Nobody has claimed it and somebody must.
+    """
+    _check_holder(wait, id, user)
+    if wait.get("claim") and "claimed_by" not in wait:
+        raise Conflict(
+            f"{id} has to be claimed before it is decided",
+            hint=f"claim it: flowengine approvals claim {id}",
+        )
+
+
+def check_assignee(wait: Mapping[str, Any], user: str, settings: Settings, what: str) -> None:
+    """Check that a user is among the assignees and not excluded.
+
+    Args:
+        wait: The record.
+        user: Who wants to.
+        settings: Knows who is in which group.
+        what: What the user wants to do, for messages: `decide on`.
+
+    Raises:
+        NotAllowed: The user may not.
+    """
+    if is_assignee(wait, user, settings):
+        return
+    gave = user in gave_away(wait)
+    if settings.is_one_of(user, wait.get("exclude") or []):
+        reason = f"excluded are {', '.join(wait['exclude'])}"
+    elif gave:
+        reason = f"{user} has handed it on"
+    else:
+        reason = f"assignees are {', '.join(wait['assignees'])}"
+    mine = ", ".join(settings.groups_of(user)) or "no group"
+    raise NotAllowed(
+        f"{user} may not {what} '{wait.get('title') or wait['address']}': {reason}",
+        hint=None
+        if gave
+        else f"{user} is in {mine}, by settings.yaml; --as USER acts for somebody else",
+    )
+
+
+def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
+    """Return whether a user is among the assignees of a wait, and neither excluded nor past it."""
+    if settings.is_one_of(user, wait.get("exclude") or []) or user in gave_away(wait):
+        return False
+    assignees = wait.get("assignees")
+    return not assignees or settings.is_one_of(user, assignees)
+
+
+def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
+    """Check that somebody may do what the event says.
+
+    Args:
+        wait: As it stands.
+        event: What somebody wants to do.
+        settings: Knows who is in which group.
+
+    Returns:
+        Whether it changes anything: who has claimed an approval may claim it again.
+
+    Raises:
+        Conflict: It is closed, or cannot be claimed.
+        NotAllowed: Only somebody else may.
+    """
+    record, by, what = wait.record, event["by"], event["type"]
+    holder = record.get("claimed_by")
+    if record["kind"] not in HANDED:
+        raise Conflict(f"{wait.id} waits for a {record['kind']}, which has no assignees")
+    if not wait.open:
+        raise Conflict(f"{wait.id} is closed", standing=wait)
+    if what == "released":
+        if holder is None:
+            raise Conflict(f"{wait.id} is not claimed")
+        if holder != by:
+            raise NotAllowed(f"{wait.id} is claimed by {holder}; only who claimed it gives it back")
+        return True
+    check_assignee(record, by, settings, "claim" if what == "claimed" else "hand on")
+    _check_holder(record, wait.id, by)
+    if what == "delegated":
+        _check_delegation(wait, by, event["to"], settings)
+    elif not record.get("claim"):
+        raise Conflict(
+            f"{wait.id} need not be claimed: its assignees decide at once",
+            hint="an approval is claimed where the flow says 'claim: true'",
+        )
+    return what == "delegated" or holder is None
+
+
+def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
+    """Check that an approval may be handed on, and to whom.
+
+    Raises:
+        UsageError: `to` is no other user.
+        NotAllowed: The flow does not allow it, or `to` is excluded.
+        Conflict: One of them has voted already.
+    """
+    record = wait.record
+    if not to.startswith("user:") or not to[5:] or to.startswith("user:group:") or to == by:
+        raise UsageError(f"an approval is handed on to another user, not to {to!r}")
+    if record.get("delegate") is False:
+        raise NotAllowed(f"{wait.id} may not be handed on: the flow says 'delegate: false'")
+    if settings.is_one_of(to, record.get("exclude") or []):
+        excluded = ", ".join(record["exclude"])
+        raise NotAllowed(f"{to} may not decide on {wait.id}: excluded are {excluded}")
+    voters = {unpack(vote)["by"] for vote in wait.votes}
+    for user in (by, to):
+        if user in voters:
+            raise Conflict(f"{user} has voted on {wait.id} already")
+
+
+def _check_holder(record: Mapping[str, Any], id: str, user: str) -> None:
+    """Check that nobody else is at an approval.
+
+    Raises:
+        Conflict: Somebody else has claimed it.
+    """
+    holder = record.get("claimed_by")
+    if holder in (None, user):
+        return
+    since = next(link["at"] for link in reversed(record["handed"]) if link["do"] != "escalated")
+    raise Conflict(
+        f"{id} is claimed by {holder} since {since}",
+        standing={"claimed_by": holder, "at": since},
+        hint=f"{holder} may give it back: flowengine approvals release {id}",
+    )
