@@ -35,26 +35,26 @@ tools:
 """
 
 
-def _load(folder: Path, name: str, body: str) -> flowengine.Flow:
+def _load(folder: Path, name: str, body: str) -> flowengine.LoadedFlow:
     (folder / "bench_tools.py").write_text(MODULE)
     path = folder / f"{name}.yaml"
     path.write_text(f"flowengine: 1\nid: {name}\n{TOOLS}limits: {{steps: 1000000}}\n{body}")
     return flowengine.load(path)
 
 
-def chain(folder: Path, length: int, tool: str = "trivial") -> flowengine.Flow:
+def chain(folder: Path, length: int, tool: str = "trivial") -> flowengine.LoadedFlow:
     """Steps one after the other, each a call of a function that does nothing."""
     steps = "".join(f"  - {{id: s{n}, call: {tool}}}\n" for n in range(length))
     return _load(folder, f"chain_{length}_{tool}", f"steps:\n{steps}")
 
 
-def empty_chain(folder: Path, length: int) -> flowengine.Flow:
+def empty_chain(folder: Path, length: int) -> flowengine.LoadedFlow:
     """Steps one after the other that do nothing at all."""
     steps = "".join(f"  - {{id: s{n}}}\n" for n in range(length))
     return _load(folder, f"empty_{length}", f"steps:\n{steps}")
 
 
-def loop(folder: Path) -> flowengine.Flow:
+def loop(folder: Path) -> flowengine.LoadedFlow:
     """One step that runs `inputs.rounds` times."""
     body = """\
 inputs: {rounds: {type: integer}}
@@ -66,7 +66,7 @@ steps:
     return _load(folder, "again", body)
 
 
-def items(folder: Path) -> flowengine.Flow:
+def items(folder: Path) -> flowengine.LoadedFlow:
     """A map over `inputs.items` items."""
     body = """\
 inputs: {items: {type: integer}}
@@ -78,7 +78,7 @@ steps:
     return _load(folder, "items", body)
 
 
-def growing(folder: Path) -> flowengine.Flow:
+def growing(folder: Path) -> flowengine.LoadedFlow:
     """A list in state that grows by a kilobyte a round."""
     body = """\
 inputs: {rounds: {type: integer}}
@@ -93,7 +93,7 @@ outputs: {count: "${{ size(state.notes) }}"}
     return _load(folder, "growing", body)
 
 
-def asking(folder: Path) -> flowengine.Flow:
+def asking(folder: Path) -> flowengine.LoadedFlow:
     """One approval, then an output."""
     body = """\
 steps:
@@ -104,6 +104,6 @@ outputs: {choice: "${{ steps.ask.output.choice }}"}
     return _load(folder, "asking", body)
 
 
-def five(folder: Path) -> flowengine.Flow:
+def five(folder: Path) -> flowengine.LoadedFlow:
     """Five steps."""
     return chain(folder, 5)

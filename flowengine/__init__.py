@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
-    from flowengine.engines.flows import Flow, check, load
+    from flowengine.engines.flows import LoadedFlow, check, load
     from flowengine.engines.results import (
         Decision,
         ExecutionInfo,
@@ -46,11 +46,11 @@ __all__ = [
     "Decision",
     "Engine",
     "ExecutionInfo",
-    "Flow",
     "FlowEngineError",
     "FlowFileError",
     "InputError",
     "LeaseLost",
+    "LoadedFlow",
     "NotAllowed",
     "NotFound",
     "Reason",
@@ -69,7 +69,7 @@ __all__ = [
 
 _HOMES = {
     "Engine": "engines.engine",
-    "Flow": "engines.flows",
+    "LoadedFlow": "engines.flows",
     "check": "engines.flows",
     "load": "engines.flows",
     **dict.fromkeys(("StepContext", "StepError", "quick"), "sdk"),

@@ -10,7 +10,7 @@ from flowengine.cli.output import STATUS_COLOURS, clean, duration, err, one_line
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
-    from flowengine.engines.flows import Flow
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.results import Update, WaitInfo
     from flowengine.kernel.commands import Observation
 
@@ -43,7 +43,7 @@ class Progress:
         self._events = getattr(session.arguments, "events", False)
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}
-        self._flows: dict[str, Flow] = {}
+        self._flows: dict[str, LoadedFlow] = {}
 
     def __enter__(self) -> Self:
         return self

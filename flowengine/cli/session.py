@@ -16,7 +16,7 @@ from flowengine.engines.engine import Engine
 from flowengine.errors import NotFound
 
 if TYPE_CHECKING:
-    from flowengine.engines.flows import Flow
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.results import Result
 
 Beside = Callable[[Progress], AbstractContextManager[None]]
@@ -84,18 +84,18 @@ class Session:
         """Return the beginning of a wait's id that is only its own."""
         return self.engine.store.short_wait(wait)
 
-    def flow_of(self, execution: str) -> Flow:
+    def flow_of(self, execution: str) -> LoadedFlow:
         """Return the flow that an execution runs, as the store keeps it.
 
         Args:
             execution: Full id.
         """
-        from flowengine.engines.flows import Flow
+        from flowengine.engines.flows import LoadedFlow
         from flowengine.journal.format import unpack
 
         store = self.engine.store
         hash = store.execution(execution).hash
-        return Flow(unpack(store.get_flow(hash)), hash)
+        return LoadedFlow(unpack(store.get_flow(hash)), hash)
 
     # Driving
 

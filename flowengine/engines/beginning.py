@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.execution import Execution
-    from flowengine.engines.flows import Flow
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program
     from flowengine.kernel.graph import CompiledFlow
@@ -26,7 +26,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 def begin(
     host: Host,
-    flow: Flow,
+    flow: LoadedFlow,
     inputs: Mapping[str, Any],
     id: str | None,
     labels: Mapping[str, str],
@@ -57,7 +57,7 @@ def begin(
 
 def record(
     host: Host,
-    flow: Flow,
+    flow: LoadedFlow,
     inputs: Mapping[str, Any],
     id: str | None,
     labels: Mapping[str, str],

@@ -41,7 +41,7 @@ from flowengine.settings import current_user, load_settings
 
 if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
-    from flowengine.engines.flows import Flow
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.local import Local
     from flowengine.engines.seam import Clock, Ids
     from flowengine.journal.store import Durability, Pruned, Store
@@ -138,7 +138,7 @@ class Engine:
 
     # Flows
 
-    def load(self, path: str | PathLike[str]) -> Flow:
+    def load(self, path: str | PathLike[str]) -> LoadedFlow:
         """Read, check and compile a flow file; an unchanged one comes from the store's cache.
 
         A file with errors is a `FlowFileError` that holds all of them.
@@ -157,7 +157,7 @@ class Engine:
 
     def run(
         self,
-        flow: Flow | str | PathLike[str],
+        flow: LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
@@ -178,7 +178,7 @@ class Engine:
 
     async def run_async(
         self,
-        flow: Flow | str | PathLike[str],
+        flow: LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
@@ -189,7 +189,7 @@ class Engine:
 
     def start(
         self,
-        flow: Flow | str | PathLike[str],
+        flow: LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
@@ -402,7 +402,7 @@ class Engine:
         *,
         at: str,
         set: Mapping[str, Any] | None = None,
-        flow: Flow | str | PathLike[str] | None = None,
+        flow: LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Result:
@@ -427,7 +427,7 @@ class Engine:
         *,
         at: str,
         set: Mapping[str, Any] | None = None,
-        flow: Flow | str | PathLike[str] | None = None,
+        flow: LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Result:
@@ -634,14 +634,14 @@ class Engine:
 
     # Inside
 
-    def _flow(self, flow: Flow | str | PathLike[str]) -> Flow:
+    def _flow(self, flow: LoadedFlow | str | PathLike[str]) -> LoadedFlow:
         if isinstance(flow, str | PathLike):
             return self.load(flow)
         return flow
 
     def _new(
         self,
-        flow: Flow | str | PathLike[str],
+        flow: LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None,
         id: str | None,
         labels: Mapping[str, str] | None,
@@ -871,7 +871,7 @@ class Engine:
         execution: str,
         at: str,
         set: Mapping[str, Any] | None,
-        flow: Flow | str | PathLike[str] | None,
+        flow: LoadedFlow | str | PathLike[str] | None,
         id: str | None,
         labels: Mapping[str, str] | None,
     ) -> Execution:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph import CompiledFlow
 
 
-class Flow(NamedTuple):
+class LoadedFlow(NamedTuple):
     """A checked and compiled flow, ready to run; holds plain data only."""
 
     compiled: CompiledFlow
@@ -48,7 +48,7 @@ class Flow(NamedTuple):
         ]
 
 
-def load(path: str | PathLike[str]) -> Flow:
+def load(path: str | PathLike[str]) -> LoadedFlow:
     """Read, check and compile a flow file.
 
     Args:
@@ -78,7 +78,7 @@ def check(path: str | PathLike[str]) -> list[Diagnostic]:
         return error.diagnostics
 
 
-def load_cached(store: Store, path: str) -> Flow:
+def load_cached(store: Store, path: str) -> LoadedFlow:
     """Return the flow of a file from the store, if nothing it was made of has changed.
 
     Args:
@@ -93,7 +93,7 @@ def load_cached(store: Store, path: str) -> Flow:
     if found is not None:
         hash, sources, warnings = found
         if all(_digest(source) == digest for source, digest in sources):
-            return Flow(unpack(store.get_flow(hash)), hash, unpack(warnings))
+            return LoadedFlow(unpack(store.get_flow(hash)), hash, unpack(warnings))
     flow, sources = _compile(path)
     store.put_flow(flow.hash, pack(flow.compiled))
     sources = [(os.path.abspath(source), digest) for source, digest in sources]
@@ -101,12 +101,12 @@ def load_cached(store: Store, path: str) -> Flow:
     return flow
 
 
-def _compile(path: str) -> tuple[Flow, list[tuple[str, str]]]:
+def _compile(path: str) -> tuple[LoadedFlow, list[tuple[str, str]]]:
     from flowengine.flow.compile import compile_file
 
     compiled = compile_file(path)
     warnings = [diagnostic.as_dict() for diagnostic in compiled.diagnostics]
-    return Flow(compiled.flow, compiled.hash, warnings), compiled.sources
+    return LoadedFlow(compiled.flow, compiled.hash, warnings), compiled.sources
 
 
 def _compiler() -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from flowengine.engines.execution import Execution
-    from flowengine.engines.flows import Flow
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program
     from flowengine.kernel import Graph
@@ -26,7 +26,7 @@ def fork(
     old: str,
     at: str,
     values: Mapping[str, Any],
-    flow: Flow | None,
+    flow: LoadedFlow | None,
     id: str | None,
     labels: Mapping[str, str] | None,
     user: str,

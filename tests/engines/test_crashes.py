@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from flowengine.engines.engine import Engine
-from flowengine.engines.flows import Flow, load
+from flowengine.engines.flows import LoadedFlow, load
 from flowengine.errors import StoreError
 from flowengine.testing.faulty_store import Fault, FaultyStore, ProcessDied
 from tests.engines import flows, world
 
 
-def finish(store: FaultyStore, file: Path, flow: Flow) -> world.Outcome:
+def finish(store: FaultyStore, file: Path, flow: LoadedFlow) -> world.Outcome:
     """Drive an execution to its end in one process."""
     with Engine(store) as engine:
         world.finish(engine, file, "it", flow=flow)
         return world.outcome(engine, "it")
 
 
-def undisturbed(tmp_path: Path, name: str) -> tuple[Flow, world.Outcome, set[str], int]:
+def undisturbed(tmp_path: Path, name: str) -> tuple[LoadedFlow, world.Outcome, set[str], int]:
     """Return a flow, how it ends, what it does, and in how many writes."""
     file = world.make(tmp_path / "calm", flows.ALL[name])
     flow, store = load(file), FaultyStore()

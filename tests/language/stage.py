@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from flowengine import Decision, Engine, Flow, Result, Sent, StepContext, StepError, load
+from flowengine import Decision, Engine, LoadedFlow, Result, Sent, StepContext, StepError, load
 from flowengine.engines import threads
 from flowengine.engines.programs import reducer, why_not
 from flowengine.flow.compile import Compiled, compile_text
@@ -254,7 +254,7 @@ class Stage:
         """Check and compile a flow."""
         return compile_text(_file(text), folder=self.folder)
 
-    def flow(self, text: Text) -> Flow:
+    def flow(self, text: Text) -> LoadedFlow:
         """Load a flow the way a user does."""
         file = self.folder / "flow.yaml"
         file.write_text(_file(text))
@@ -304,10 +304,10 @@ class Stage:
         return self.loop.run_until_complete(work)
 
     def run(
-        self, text: Text | Flow, inputs: dict[str, Any] | None = None, id: str | None = None
+        self, text: Text | LoadedFlow, inputs: dict[str, Any] | None = None, id: str | None = None
     ) -> Result:
         """Run a flow until it ends or only waits."""
-        flow = text if isinstance(text, Flow) else self.flow(text)
+        flow = text if isinstance(text, LoadedFlow) else self.flow(text)
         return self.do(self.engine.run_async(flow, inputs, id=id))
 
     def run_script(self, text: Text, script: Script) -> Result:

@@ -91,7 +91,7 @@ def _expanded(path: str) -> str:
 
 
 def _host_steps(compiled: CompiledFlow) -> str:
-    from flowengine.engines.flows import Flow
+    from flowengine.engines.flows import LoadedFlow
 
-    names = Flow(compiled, "").host_steps
+    names = LoadedFlow(compiled, "").host_steps
     return f"; on this host, as you: {', '.join(names)}" if names else ""

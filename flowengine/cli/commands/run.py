@@ -11,7 +11,7 @@ from flowengine.cli.output import clean, err, out, out_json, paint
 from flowengine.cli.session import Session
 
 if TYPE_CHECKING:
-    from flowengine.engines.flows import Flow
+    from flowengine.engines.flows import LoadedFlow
 
 HELP = "run a flow file until it ends or only waits"
 EXAMPLE = """\
@@ -90,7 +90,7 @@ def run(arguments: Namespace) -> int:
         )
 
 
-def load(session: Session, path: str) -> Flow:
+def load(session: Session, path: str) -> LoadedFlow:
     """Read a flow file, and say what the check warns of.
 
     Args:
@@ -114,13 +114,13 @@ def one_line_of(warning: Mapping[str, Any]) -> str:
     return f"{place}: warning[{warning['code']}]: {warning['message']}{hint}"
 
 
-def tell_host_steps(session: Session, flow: Flow) -> None:
+def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
     """Name the steps that run on this machine, as the user."""
     if flow.host_steps and not session.arguments.quiet:
         err(f"on this host, as you: {', '.join(flow.host_steps)}")
 
 
-def detach(session: Session, flow: Flow, execution: str) -> int:
+def detach(session: Session, flow: LoadedFlow, execution: str) -> int:
     """Let a process in the background drive an execution that is recorded.
 
     Args:
