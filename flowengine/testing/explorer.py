@@ -24,7 +24,7 @@ from flowengine.testing.invariants import check_over
 from flowengine.testing.simulator import Happening, Outside, Simulator, graph_of
 
 if TYPE_CHECKING:
-    from flowengine.engines.flows import Flow
+    from flowengine.engines.flows import LoadedFlow
 
 LIMIT = 1000
 """Schedules that are played unless a caller says otherwise."""
@@ -67,7 +67,7 @@ class ScheduleFailed(AssertionError):
 
 
 def explore(
-    flow: Graph | Flow | str | PathLike[str],
+    flow: Graph | LoadedFlow | str | PathLike[str],
     script: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Any] | None = None,
     *,

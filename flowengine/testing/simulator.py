@@ -27,7 +27,7 @@ from flowengine.kernel.state import State
 from flowengine.testing.invariants import check_now
 
 if TYPE_CHECKING:
-    from flowengine.engines.flows import Flow
+    from flowengine.engines.flows import LoadedFlow
 
 START = 1_000_000
 """When a simulated execution begins (ms since 1970)."""
@@ -98,7 +98,7 @@ class Simulator:
 
     def __init__(
         self,
-        flow: Graph | Flow | str | PathLike[str],
+        flow: Graph | LoadedFlow | str | PathLike[str],
         script: Mapping[str, Any] | None = None,
         *,
         seed: int = 0,
@@ -404,7 +404,7 @@ def sending(signal: str, data: Plain = None, *, key: str | None = None, times: i
     return may
 
 
-def graph_of(flow: Flow | str | PathLike[str]) -> Graph:
+def graph_of(flow: LoadedFlow | str | PathLike[str]) -> Graph:
     """Return the linked graph of a flow.
 
     Args:
@@ -413,10 +413,10 @@ def graph_of(flow: Flow | str | PathLike[str]) -> Graph:
     Returns:
         The graph, with expressions and reducers as in the engine.
     """
-    from flowengine.engines.flows import Flow, load
+    from flowengine.engines.flows import LoadedFlow, load
     from flowengine.engines.programs import Program
 
-    loaded = flow if isinstance(flow, Flow) else load(flow)
+    loaded = flow if isinstance(flow, LoadedFlow) else load(flow)
     return Program(loaded.compiled, loaded.hash).graph
 
 
