@@ -1,0 +1,159 @@
+"""The image that a container starts from when its spec names none.
+
+It is described by `image.toml` beside this module and built on this machine: `mmdebstrap` makes a
+root file system of Debian's packages, and the daemon takes it in as an image. No registry is asked.
+The tag is a digest of the description, so that an image that is there is the right one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+REPOSITORY = "flowengine-sandbox"
+_BUILD_TIMEOUT = 900
+"""Seconds; a slow mirror takes minutes."""
+
+_CONFIGURATION = [
+    "ENV LANG=C.UTF-8",
+    "ENV PATH=/usr/local/bin:/usr/bin:/bin",
+    # The root file system is read-only: what a step installs goes to its home.
+    "ENV PIP_BREAK_SYSTEM_PACKAGES=1",
+    "WORKDIR /workspace",
+]
+
+
+class Description(NamedTuple):
+    """What is in the image."""
+
+    suite: str
+    """Debian's name of the release."""
+    packages: tuple[str, ...]
+    """`name=version`; a `*` in the version stands for any text."""
+    leave_out: tuple[str, ...]
+    """Patterns of files that packages bring and the image does without."""
+    tag: str
+    """`flowengine-sandbox:DIGEST`."""
+
+
+def description() -> Description:
+    """Return the description of the default image."""
+    text = (resources.files(__package__) / "image.toml").read_bytes()
+    told = tomllib.loads(text.decode())
+    digest = hashlib.sha256(text + "\n".join(_CONFIGURATION).encode()).hexdigest()[:12]
+    return Description(
+        told["suite"],
+        tuple(told["packages"]),
+        tuple(told["leave_out"]),
+        f"{REPOSITORY}:{digest}",
+    )
+
+
+def is_there(client: DockerClient, tag: str) -> bool:
+    """Return whether the daemon has an image."""
+    from docker.errors import ImageNotFound
+
+    try:
+        client.images.get(tag)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def build(client: DockerClient) -> str:
+    """Build the default image unless it is there, and return its tag.
+
+    It takes half a minute. Two processes that begin at once build it once.
+
+    Args:
+        client: A client of the daemon that is to have it.
+
+    Returns:
+        The tag.
+
+    Raises:
+        EnvironmentUnavailable: This machine cannot build it: `mmdebstrap` is missing.
+        EnvironmentStartFailed: The build failed; the message has its last lines.
+    """
+    wanted = description()
+    if is_there(client, wanted.tag):
+        return wanted.tag
+    if shutil.which("mmdebstrap") is None:
+        raise EnvironmentUnavailable(
+            f"the sandbox image {wanted.tag} is not built yet, and building it needs mmdebstrap, "
+            "which is not installed: sudo apt-get install mmdebstrap, or name an image of your own "
+            "in the environment's config"
+        )
+    with _alone(wanted.tag):
+        if not is_there(client, wanted.tag):
+            _build(client, wanted)
+    return wanted.tag
+
+
+def _build(client: DockerClient, wanted: Description) -> None:
+    with tempfile.TemporaryDirectory(prefix="flowengine-image-") as folder:
+        root = Path(folder) / "root.tar"
+        _make_root(wanted, root)
+        repository, _, tag = wanted.tag.partition(":")
+        client.api.import_image(
+            src=str(root), repository=repository, tag=tag, changes=_CONFIGURATION
+        )
+
+
+def _make_root(wanted: Description, target: Path) -> None:
+    """Make the root file system as a tar file."""
+    command = [
+        "mmdebstrap",
+        "--quiet",
+        "--variant=minbase",
+        f"--include={','.join(wanted.packages)}",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in wanted.leave_out),
+        '--aptopt=Acquire::Languages "none"',
+        wanted.suite,
+        str(target),
+    ]
+    try:
+        made = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_BUILD_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentStartFailed(
+            f"building the sandbox image took longer than {_BUILD_TIMEOUT} s and was given up"
+        ) from error
+    if made.returncode != 0:
+        said = "\n".join(made.stderr.strip().splitlines()[-10:])
+        raise EnvironmentStartFailed(f"the sandbox image could not be built; mmdebstrap:\n{said}")
+
+
+@contextmanager
+def _alone(tag: str) -> Iterator[None]:
+    """Hold a lock that other processes of this user on this machine respect."""
+    path = Path(tempfile.gettempdir()) / f"{tag.replace(':', '-')}-{os.getuid()}.lock"
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,370 @@
+"""`docker`: a container that holds the workspace, and nothing else of the machine.
+
+The first process of a container keeps it alive as long as this process is connected to its standard
+input. When this process dies, however it dies, that input ends, the container stops, and the daemon
+removes it: nothing is left even after a `kill -9`. What a daemon that was down meanwhile kept is
+found by its labels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from flowengine.sdk import (
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    ImageUnavailable,
+)
+from flowengine.sdk.environments import (
+    VARIABLE,
+    Capabilities,
+    Leftover,
+    Program,
+    Request,
+    Sandbox,
+    Spec,
+)
+from flowengine_envs.docker import image
+from flowengine_envs.docker.daemon import Attached, attached, connect
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+HOME = "/home/flow"
+SCRATCH = 64 * 1024 * 1024
+"""Bytes of `/tmp` and of the home folder each, where the spec sets no `disk`."""
+PROCESSES = 512
+MEMORY = 2 * 1024**3
+
+_KEEPER = (
+    "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.buffer.read()"
+)
+"""What the first process does: it takes in orphans, and ends with its input."""
+
+
+class Docker(Sandbox):
+    """A container of its own for every environment."""
+
+    name: ClassVar[str] = "docker"
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._container: str | None = None
+        self._keeper: Attached | None = None
+        self._input: asyncio.StreamWriter | None = None
+        self.image_id = ""
+        """Digest of the image that runs: `sha256:...`."""
+
+    @classmethod
+    def capabilities(cls) -> Capabilities:
+        """Return what a container holds."""
+        return Capabilities(
+            "container",
+            {
+                "filesystem": "read-only image; only the workspace is mounted",
+                "network": "own network without a way out",
+                "user": "no root, no capabilities, no new privileges",
+                "variables": "only those that are declared",
+                "cpus": "cgroup of the container",
+                "memory": "cgroup of the container",
+                "processes": "cgroup of the container",
+                "disk": "size of /tmp and of the home folder; the workspace is watched",
+            },
+        )
+
+    @classmethod
+    async def probe(cls, spec: Spec) -> None:
+        """Ask the daemon, and look for the image if it must not be fetched."""
+        await asyncio.to_thread(_probe, spec)
+
+    @cached_property
+    def _client(self) -> DockerClient:
+        return connect()
+
+    async def open(self) -> None:
+        """Make and start the container."""
+        self.request.trace(container=self._name, host=os.environ.get("DOCKER_HOST", ""))
+        try:
+            self._container = await asyncio.to_thread(self._create)
+            path = f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
+            self._keeper, self._input = await attached(path)
+            await asyncio.to_thread(self._start)
+        except BaseException:
+            await asyncio.shield(self.close())
+            raise
+
+    @property
+    def _name(self) -> str:
+        return _config(self.request.config, "container_name") or f"flowengine-{self.request.id}"
+
+    def _create(self) -> str:
+        from docker.errors import APIError
+
+        config = self.request.config
+        reference = _image(self._client, self.request.spec)
+        if os.getuid() == 0:
+            _give(str(self.workspace), _user(), _group())
+        self.image_id = str(self._client.images.get(reference).id)
+        api = self._client.api
+        try:
+            made = api.create_container(
+                reference,
+                ["python3", "-I", "-S", "-c", _KEEPER],
+                entrypoint=[],
+                name=self._name,
+                platform=_config(config, "platform"),
+                stdin_open=True,
+                user=f"{_user()}:{_group()}",
+                working_dir=self.workdir,
+                labels=self.request.labels,
+                environment={"HOME": HOME, VARIABLE: self.request.mark},
+                host_config=api.create_host_config(**self._rights()),
+            )
+        except APIError as error:
+            raise EnvironmentStartFailed(self._told(error)) from error
+        return str(made["Id"])
+
+    def _rights(self) -> dict[str, Any]:
+        """Return what the container may do: as little as possible."""
+        from docker.types import DeviceRequest, Mount, Ulimit
+
+        limits = self.request.limits
+        scratch = limits.disk or SCRATCH
+        owner = f"uid={_user()},gid={_group()}"
+        mounts = {self.workdir: self.workspace, **self.request.mounts}
+        memory = limits.memory or MEMORY
+        gpus = _config(self.request.config, "gpus")
+        return {
+            "auto_remove": True,
+            "network_mode": _network(self.request),
+            "mounts": [Mount(inside, str(path), "bind") for inside, path in mounts.items()],
+            "read_only": True,
+            "tmpfs": {
+                "/tmp": f"size={scratch},mode=1777",
+                HOME: f"size={scratch},mode=0700,exec,{owner}",
+            },
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges"],
+            "ipc_mode": "private",
+            "mem_limit": memory,
+            "memswap_limit": memory,
+            "pids_limit": limits.processes or PROCESSES,
+            "nano_cpus": int((limits.cpus or 0) * 1e9) or None,
+            "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+            "device_requests": _gpus(DeviceRequest, gpus) if gpus else None,
+        }
+
+    def _start(self) -> None:
+        from docker.errors import APIError
+
+        try:
+            self._client.api.start(str(self._container))
+        except APIError as error:
+            raise EnvironmentStartFailed(self._told(error)) from error
+
+    def _told(self, error: Exception) -> str:
+        """Say what the daemon did not like."""
+        said = str(getattr(error, "explanation", None) or error)
+        if "already in use by container" in said:
+            return (
+                f"{self.request.spec}: there is a container named {self._name} already, which "
+                "belongs to somebody else and is left alone; choose another container_name"
+            )
+        if "python3" in said and "executable file not found" in said:
+            return (
+                f"{self.request.spec}: the image has no python3, which a sandbox needs; "
+                "install it there, or use the default image"
+            )
+        if "could not select device driver" in said:
+            return f"{self.request.spec}: this machine has no GPU runtime for Docker: {said}"
+        return f"{self.request.spec}: the container did not start: {said}"
+
+    async def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
+    ) -> Program:
+        """Start a program in the container."""
+        if not self.alive():
+            raise EnvironmentLost(f"{self.request.spec}: its container has ended")
+        made = await asyncio.to_thread(self._exec, list(argv), dict(env), cwd or self.workdir)
+        body = json.dumps({"Detach": False, "Tty": False}).encode()
+        streams, stdin = await attached(f"/exec/{made}/start", body)
+        return _Running(self._client, made, streams, stdin)
+
+    def _exec(self, argv: list[str], env: dict[str, str], cwd: str) -> str:
+        from docker.errors import APIError
+
+        try:
+            made = self._client.api.exec_create(
+                self._container, argv, stdin=True, environment=env, workdir=cwd
+            )
+        except APIError as error:
+            raise EnvironmentLost(f"{self.request.spec}: {error.explanation}") from error
+        return str(made["Id"])
+
+    def alive(self) -> bool:
+        """Return whether the container's first process is connected."""
+        return self._keeper is not None and not self._keeper.ended.done()
+
+    async def close(self) -> None:
+        """Remove the container and wait until it is gone."""
+        if self._container is not None:
+            await asyncio.to_thread(_remove, self._client, self._container)
+        if self._input is not None:
+            self._input.close()
+        if os.getuid() == 0:
+            await asyncio.to_thread(_give, str(self.workspace), 0, 0)
+
+    @classmethod
+    async def reap(cls, leftover: Leftover) -> None:
+        """Remove the containers of a dead owner; they are found by their labels."""
+        await asyncio.to_thread(_reap, leftover)
+
+
+class _Running:
+    """A program in a container."""
+
+    def __init__(
+        self, client: DockerClient, exec_id: str, streams: Attached, stdin: asyncio.StreamWriter
+    ) -> None:
+        self._client = client
+        self._exec = exec_id
+        self._streams = streams
+        self._input = stdin
+        self.stdin: asyncio.StreamWriter | None = stdin
+        self.stdout: asyncio.StreamReader | None = streams.stdout
+        self.stderr: asyncio.StreamReader | None = streams.stderr
+        self.returncode: int | None = None
+
+    @property
+    def pid(self) -> int:
+        return int(self._client.api.exec_inspect(self._exec)["Pid"])
+
+    async def wait(self) -> int:
+        await asyncio.shield(self._streams.ended)
+        while self.returncode is None:
+            told = await asyncio.to_thread(self._inspect)
+            if told is None:
+                await asyncio.sleep(0.01)  # its streams have ended, the process is about to
+            self.returncode = told
+        return self.returncode
+
+    def _inspect(self) -> int | None:
+        from docker.errors import APIError
+
+        try:
+            told = self._client.api.exec_inspect(self._exec)
+        except (APIError, OSError):
+            return 137  # the container is gone, and with it every process
+        code = told["ExitCode"]
+        return None if told["Running"] or code is None else int(code)
+
+    def terminate(self) -> None:
+        """End its input: the daemon sends no signals to programs it did not begin with."""
+        self._input.close()
+
+    def kill(self) -> None:
+        self._input.close()
+
+
+def _probe(spec: Spec) -> None:
+    client = connect()
+    if _config(spec.config, "pull_policy") == "never":
+        _image(client, spec)
+
+
+def _image(client: DockerClient, spec: Spec) -> str:
+    """Return the image to start from; fetch or build it if it may be."""
+    from docker.errors import APIError
+
+    reference = _config(spec.config, "image")
+    if reference is None:
+        return image.build(client)
+    policy = _config(spec.config, "pull_policy") or "missing"
+    there = image.is_there(client, reference)
+    if there and policy != "always":
+        return str(reference)
+    if policy == "never":
+        raise ImageUnavailable(
+            f"{spec}: the image {reference} is not on this machine, and pull_policy is never: "
+            f"docker pull {reference}"
+        )
+    try:
+        client.images.pull(reference, platform=_config(spec.config, "platform"))
+    except (APIError, OSError) as error:
+        told = getattr(error, "explanation", None) or error
+        raise ImageUnavailable(
+            f"{spec}: the image {reference} could not be fetched (pull_policy {policy}): {told}"
+        ) from error
+    return str(reference)
+
+
+def _config(config: Any, field: str) -> Any:
+    """Return a field that only some kinds have."""
+    return getattr(config, field, None)
+
+
+def _network(request: Request) -> str:
+    """Return Docker's name of the network that the policy asks for."""
+    named = _config(request.config, "network")
+    if named is not None:
+        return str(named)
+    wanted = request.policy.network
+    if wanted in (None, "none"):
+        return "none"
+    if wanted == "any":
+        return "bridge"
+    raise EnvironmentUnavailable(
+        f"{request.spec}: containers reach all of the network (any) or nothing of it (none); "
+        f"{wanted} cannot be held"
+    )
+
+
+def _gpus(request: Any, wanted: str) -> list[Any]:
+    if wanted == "all":
+        return [request(count=-1, capabilities=[["gpu"]])]
+    return [request(device_ids=wanted.split(","), capabilities=[["gpu"]])]
+
+
+def _user() -> int:
+    """Never root: root's containers run as an ordinary user, and their files are given back."""
+    return os.getuid() or 1000
+
+
+def _group() -> int:
+    return os.getgid() or 1000
+
+
+def _give(folder: str, user: int, group: int) -> None:
+    """Give a folder and all in it to a user; links are not followed."""
+    for path, _, files in os.walk(folder):
+        for name in (".", *files):
+            os.lchown(os.path.join(path, name), user, group)
+
+
+def _remove(client: DockerClient, container: str) -> None:
+    from docker.errors import APIError, NotFound
+
+    try:
+        client.api.remove_container(container, force=True, v=True)
+    except NotFound:
+        return
+    except APIError as error:
+        if error.status_code != 409:  # it is being removed already
+            raise
+    try:
+        client.api.wait(container, condition="removed", timeout=30)
+    except (NotFound, OSError):
+        return
+
+
+def _reap(leftover: Leftover) -> None:
+    client = connect()
+    label = f"flowengine.environment={leftover.id}"
+    for found in client.api.containers(all=True, quiet=True, filters={"label": [label]}):
+        _remove(client, found["Id"])

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# See to it that a Docker daemon answers, for the tests of the docker sandbox. One that answers is
+# left as it is; otherwise, as root on Debian, it is installed and started.
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive
+
+run=${FLOWENGINE_DOCKER_RUN:-/run/flowengine-docker}
+
+say() { echo "docker: $*"; }
+give_up() { echo "docker: $*" >&2; exit 1; }
+answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+
+answers && exit 0
+[ "$(id -u)" = 0 ] || give_up "no Docker daemon answers; start it, or run this as root on Debian"
+
+if ! command -v dockerd >/dev/null || ! command -v iptables >/dev/null; then
+  say "installing the Debian packages docker.io and iptables"
+  log=$(mktemp)
+  if ! { apt-get update && apt-get install --yes --no-install-recommends docker.io iptables; } >"$log" 2>&1; then
+    cat "$log" >&2
+    give_up "apt-get could not install docker.io"
+  fi
+  rm -f "$log"
+  answers && exit 0
+fi
+
+mkdir -p "$run"
+exec 9>"$run/lock"
+flock 9 # two test runs that begin at once start one daemon
+answers && exit 0
+
+# A daemon that was killed leaves files that name its processes. Where those are gone, or are
+# zombies that nobody reaps, the next one would wait for them and give up.
+for pid_file in /var/run/docker.pid /var/run/docker/containerd/containerd.pid; do
+  [ -f "$pid_file" ] || continue
+  process=/proc/$(cat "$pid_file")
+  state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "$process/status" 2>/dev/null || true)
+  case "$(cat "$process/comm" 2>/dev/null || true)/$state" in
+    dockerd/[!ZX] | containerd/[!ZX]) ;;
+    *) rm -f "$pid_file" "${pid_file%.pid}.sock" ;;
+  esac
+done
+
+say "starting dockerd"
+setsid nohup dockerd --log-level=warn >"$run/dockerd.log" 2>&1 9>&- </dev/null &
+daemon=$!
+for _ in $(seq 1 150); do
+  answers && exit 0
+  kill -0 "$daemon" 2>/dev/null || break
+  sleep 0.2
+done
+tail -n 20 "$run/dockerd.log" >&2
+give_up "dockerd did not start; its log is $run/dockerd.log"
