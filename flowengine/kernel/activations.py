@@ -69,6 +69,12 @@ def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activatio
     return act
 
 
+def settle_in_frame(m: Machine, act: Activation, frame: int) -> None:
+    """Let an activation that is at work in the scope of another flow see what its own flow has."""
+    if frame != m.scope_of(act).get("frame", 0):
+        act["frame"] = frame
+
+
 def _merge(m: Machine, node: Node, act: Activation, arrivals: list[Arrival]) -> None:
     """Merge the tokens of several arrivals into that of the activation."""
     ordered = sorted(arrivals, key=lambda a: (a["line"], node.sources.index(a["source"])))
@@ -106,9 +112,10 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
     Raises:
         StepFailure: `LimitExceeded`.
     """
-    limits = m.graph.limits
     step = act["step"]
-    if m.graph.body(scope["body"]).repeats:
+    body = m.graph.body(scope["body"])
+    limits = m.graph.flows[body.flow].limits
+    if body.repeats:
         act["number"] = scope["counts"][step] = scope["counts"].get(step, 0) + 1
         hits = scope["hits"][step] = scope["hits"].get(step, 0) + 1
         require(
@@ -120,12 +127,23 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
         )
     if not scope["mapped"]:
         m.state["steps"] += 1
-        require(
-            m.state["steps"] <= limits["steps"],
-            "LimitExceeded",
-            f"more than {limits['steps']} activations (limits.steps)",
-            {"limit": "steps"},
-        )
+        _bound_steps(m.state["steps"], m.graph.limits["steps"])
+        _count_in_subflows(m, scope.get("frame", 0))
+
+
+def _count_in_subflows(m: Machine, frame: int) -> None:
+    """Count an activation in those subflows around it that say `limits.steps` themselves."""
+    while frame:
+        inside = m.state["frames"][frame]
+        if "steps" in inside:
+            inside["steps"] += 1
+            _bound_steps(inside["steps"], m.graph.flows[inside["flow"]].limits["steps"])
+        frame = inside["up"]
+
+
+def _bound_steps(count: int, limit: int) -> None:
+    message = f"more than {limit} activations (limits.steps)"
+    require(count <= limit, "LimitExceeded", message, {"limit": "steps"})
 
 
 def _begin(m: Machine, node: Node, act: Activation) -> None:
@@ -161,7 +179,7 @@ def _begin_map(m: Machine, node: Node, act: Activation, names: Names) -> None:
     )
     act.update(
         {
-            "over": _with_kept(m, spec["more"], over) if "more" in spec else over,
+            "over": _with_kept(m, names.frame, spec["more"], over) if "more" in spec else over,
             "keys": [],
             "next": 0,
             "places": places,
@@ -176,16 +194,16 @@ def _begin_map(m: Machine, node: Node, act: Activation, names: Names) -> None:
     act["keys"] = _keys(m, node, act)
     if "need" in spec:
         need_now(m, act)
-        watch(m, act["id"], spec.get("watches", ()))
+        watch(m, act["id"], m.watched(act, spec.get("watches", ())))
     if "more" in spec:
         listen(m, act["id"], spec["more"])
     m.agenda.append(("fill", act["id"]))
 
 
-def _with_kept(m: Machine, signal: str, over: list[Plain]) -> list[Plain]:
+def _with_kept(m: Machine, frame: int, signal: str, over: list[Plain]) -> list[Plain]:
     """Return the items of a map with those that messages sent before it began add."""
     kept = m.state["kept"].get(signal, [])
-    added = [message for message in kept if is_for(m, message)]
+    added = [message for message in kept if is_for(m, frame, message)]
     for message in added:
         kept.remove(message)
     return [*over, *(message["data"] for message in added)]

@@ -193,7 +193,7 @@ def _pause(m: Machine, number: int, arg: int) -> None:
 
 
 def _duration(m: Machine, number: int, _arg: int) -> None:
-    limit = m.graph.limits["duration"]
+    limit = m.flow_of(m.state["scopes"][number].get("frame", 0)).limits["duration"]
     failure = StepFailure("LimitExceeded", f"ran longer than {limit} (limits.duration)")
     m.agenda.append(("scope_failed", number, as_error(failure, "")))
 
@@ -392,7 +392,7 @@ def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> N
             handlers.fail(m, act, error)
     elif scope in m.state["scopes"]:
         status = "cancelled" if m.state["cancelling"] else "failed"
-        flows.end(m, status, error)
+        flows.end(m, status, error, None, scope)
 
 
 AGENDA: dict[str, Callable[..., None]] = {
@@ -426,7 +426,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "act_failed": _of_act(handlers.handle),
     "unit_failed": _of_unit(outcomes.unit_failed),
     "pause": _of_unit(attempts.pause_before_attempt),
-    "flow_over": lambda m, _scope, past: flows.succeed(m, past),
+    "flow_over": flows.succeed,
     "flow_handled": flows.handled,
     "flow_cancelled": cancelling.cancel_flow,
     "flow_end": flows.end,

@@ -2,7 +2,7 @@
 
 round ─► attempt ─► none, fail, cancel   end inside this event
    ▲         │      task                 runs outside: `Run`, then `succeeded` or `failed`
-   │         │      group                opens a scope
+   │         │      group, flow          opens a scope
    │         │      wait, approval       opens a wait
    └─ pause ◄┘
 """
@@ -23,6 +23,7 @@ from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, holds, join_secrets, split_secrets
 from flowengine.kernel.scopes import open_scope
+from flowengine.kernel.subflows import enter
 from flowengine.kernel.times import parse_duration
 from flowengine.kernel.waits import duration_of, open_wait
 
@@ -130,6 +131,8 @@ def _act(m: Machine, node: Node, unit: Unit) -> None:
     elif action == "group":
         m.note(m.act_of(unit), "running", unit=unit)
         open_scope(m, node.child, unit)
+    elif action == "flow":
+        enter(m, unit)
     elif action == "wait":
         open_wait(m, unit)
         park(m, unit)

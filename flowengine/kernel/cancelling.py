@@ -52,8 +52,9 @@ def _instances(m: Machine, act: Activation, target: int) -> list[Activation]:
     body = m.graph.node(target).body
     scope: Scope | None = m.scope_of(act)
     while scope is not None and scope["body"] != body:
-        owner = m.state["units"].get(scope["unit"])
-        scope = m.scope_of(m.act_of(owner)) if owner is not None else None
+        # A flow that runs itself has the step too: that is another one.
+        is_flow = m.graph.body(scope["body"]).kind == "flow"
+        scope = None if is_flow else m.scope_of(m.act_of(m.state["units"][scope["unit"]]))
     if scope is None:
         return []
     return [m.state["acts"][n] for n, step in scope["live"].items() if step == target]

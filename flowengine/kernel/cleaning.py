@@ -3,9 +3,10 @@
     scope over ─► its `finally` is due ─► what encloses it hands it outwards while it ends, too
                      └─► whoever goes on runs what is due first, innermost first, then goes on
 
-A `finally` runs as an activation of its hidden step, in the scope of the flow whatever it belongs
-to: so nothing that ends around it withdraws it. Who waits for it may be withdrawn meanwhile; the
-cleanup then goes on by itself, and whoever goes on in that place waits for it.
+A `finally` runs as an activation of its hidden step, in the scope of the main flow whatever it
+belongs to, and sees what its own flow has: so nothing that ends around it withdraws it. Who waits
+for it may be withdrawn meanwhile; the cleanup then goes on by itself, and whoever goes on in that
+place waits for it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts, tokens
-from flowengine.kernel.activations import begin_unit, new_activation
+from flowengine.kernel.activations import begin_unit, new_activation, settle_in_frame
 from flowengine.kernel.closing import forget_undoing, no_longer_cleaning
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.machine import Machine
@@ -107,6 +108,7 @@ def _run(m: Machine, number: int, final: Final) -> None:
     arrival = tokens.unsent(m.root()["id"], final["step"], final["past"], [])
     act = new_activation(m, m.graph.node(final["step"]), [arrival])
     act["final"] = number
+    settle_in_frame(m, act, final.get("frame", 0))
     act["address"] = final["address"]
     act["local"] = {**final["local"], "error": error}
     begin_unit(m, act, -1)
@@ -171,4 +173,5 @@ def _go_on_after(m: Machine, cleanup: Cleanup) -> None:
     elif cleanup["then"] is None:
         m.agenda.append(("scope_failed", of, error))
     else:
-        m.agenda.append(("flow_end", "cancelled" if m.state["cancelling"] else "failed", error))
+        status = "cancelled" if m.state["cancelling"] else "failed"
+        m.agenda.append(("flow_end", status, error, None, of))

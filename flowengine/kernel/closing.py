@@ -62,7 +62,7 @@ def end_bounds(m: Machine, act: Activation) -> None:
         if "more" in spec:
             unlisten(m, act["id"], spec["more"])
         if "need" in act:
-            unwatch(m, act["id"], spec.get("watches", ()))
+            unwatch(m, act["id"], m.watched(act, spec.get("watches", ())))
 
 
 def close_unit(m: Machine, unit: Unit) -> None:
@@ -120,6 +120,8 @@ def cut_off(m: Machine, unit: Unit) -> None:
         "local": local_names(names),
         "past": pasts.share(m.state, act["past"]),
     }
+    if names.frame:
+        cut["frame"] = names.frame
     m.state["cuts"][unit["id"]] = cut
     m.scope_of(act)["cut"].append(unit["id"])
 
@@ -173,6 +175,8 @@ def leave_past(m: Machine, scope: Scope, line: list[int], past: int) -> None:
 
 def remove_scope(m: Machine, scope: Scope) -> None:
     """Take an empty scope out of the state; its `finally` is now due."""
+    if "timer" in scope:
+        m.clear_timer(scope["timer"])
     owner = m.state["units"].get(scope["unit"])
     if owner is not None:
         pass_finals(scope, owner)
@@ -193,12 +197,15 @@ def remove_scope(m: Machine, scope: Scope) -> None:
 
 def _final(m: Machine, scope: Scope, owner: Unit) -> Final:
     """Return the `finally` of a scope, with all that it will see."""
+    is_flow = m.graph.body(scope["body"]).kind == "flow"
     final: Final = {
         "step": m.graph.body(scope["body"]).final,
         "address": f"{m.address(owner)}/finally",
-        "local": local_names(Names(m, m.act_of(owner), owner)),
+        "local": {} if is_flow else local_names(Names(m, m.act_of(owner), owner)),
         "past": tokens.merged_past(m, scope),
     }
+    if "frame" in scope:
+        final["frame"] = scope["frame"]
     if "error" in scope:
         final["error"] = scope["error"]
     return final

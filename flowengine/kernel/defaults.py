@@ -1,10 +1,10 @@
-"""Defaults of inputs that are expressions: values for what was not given, before an execution."""
+"""Defaults of inputs that are expressions: values for what was not given, before a flow begins."""
 
 from __future__ import annotations
 
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.initial import new_state
-from flowengine.kernel.linked import Graph
+from flowengine.kernel.linked import Flow, Graph
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
 
@@ -29,8 +29,21 @@ def computed_inputs(
     state = new_state()
     state["now"], state["execution"] = now, execution
     inputs = state["inputs"] = dict(given)
-    names = Names(Machine(graph, state, None), None)
-    for name, value in graph.flow.get("defaults", ()):
+    fill_computed(Names(Machine(graph, state, None), None), graph.flows[0], inputs)
+    return inputs
+
+
+def fill_computed(names: Names, flow: Flow, inputs: dict[str, Plain]) -> None:
+    """Fill in the computed defaults of a flow, each after those that it names.
+
+    Args:
+        names: What they see; `inputs` among it.
+        flow: The flow.
+        inputs: Its inputs that have a value; changed in place.
+
+    Raises:
+        EvaluationError: A default has no value.
+    """
+    for name, value in flow.defaults:
         if name not in inputs:
             inputs[name] = evaluate(names, value)
-    return inputs

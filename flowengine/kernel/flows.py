@@ -1,4 +1,8 @@
-"""The flow as a whole: its start, its own error handlers, its end (language ref., §9.9, §13)."""
+"""A flow as a whole: its start, its own error handlers, its end (language ref., §9.9, §13).
+
+The main flow and a subflow take the same way. At its end the main flow ends the execution, and a
+subflow lets the step that runs it go on, or fail: its `finally` runs as that of a group does.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import cleaning, handlers, pasts, signals, tokens, undoing, variables
 from flowengine.kernel.attempts import raised
-from flowengine.kernel.closing import close_activation, empty_scope, remove_scope, stop_settling
+from flowengine.kernel.closing import (
+    close_activation,
+    empty_scope,
+    remove_scope,
+    stop_settling,
+    stop_timeout,
+)
 from flowengine.kernel.commands import End
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import EvaluationError, HandlerSpec, Plain
 from flowengine.kernel.machine import Machine, require
-from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.names import Names, evaluate, of_scope
 from flowengine.kernel.scopes import keep_for_finally, open_scope
 from flowengine.kernel.times import parse_duration
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Started
+    from flowengine.kernel.linked import Flow
     from flowengine.kernel.state import Final, Scope
 
 
@@ -28,18 +39,19 @@ def begin(m: Machine, event: Started) -> None:
         event: The first event of the journal.
     """
     state = m.state
+    flow = m.graph.flows[0]
     state["inputs"] = event["inputs"]
     state["execution"] = event["execution"]
-    variables.initial(m)
+    state["vars"] = variables.initial(flow)
     names = Names(m, None)
     scope = open_scope(m, 0, None)
     try:
-        for signal, spec in m.graph.flow.get("signals", {}).items():
+        for signal, spec in flow.signals.items():
             if spec.get("key") is not None:
                 state["keys"][signal] = str(evaluate(names, spec["key"]))
     except EvaluationError as failure:
         m.agenda.append(("scope_failed", scope["id"], as_error(failure, "")))
-    duration = m.graph.limits.get("duration")
+    duration = flow.limits.get("duration")
     if duration:
         m.set_timer(parse_duration(duration), "duration", scope["id"])
 
@@ -53,27 +65,27 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
         error: The first such error; it keeps its type.
     """
     empty_scope(m, scope)
-    if scope["unit"]:
+    if m.graph.body(scope["body"]).kind != "flow":
         unit = m.state["units"][scope["unit"]]
         scope["error"] = error
         remove_scope(m, scope)
         m.agenda.append(("attempt_failed", unit["id"], error))
         return
     scope["over"] = True
-    specs = [] if scope.get("rescued") else m.graph.flow.get("on_error", [])
+    specs = [] if scope.get("rescued") else _flow(m, scope).on_error
     past = tokens.merged_past(m, scope)
     scope["ended"].append([[], past])
     try:
-        spec = handlers.find(m, Names(m, None, past=past, extra={"error": error}), specs, error)
+        spec = handlers.find(m, of_scope(m, scope, past, {"error": error}), specs, error)
     except EvaluationError as failure:
-        broken = as_error(failure, "")
+        broken = as_error(failure, _address(scope))
         broken["cause"] = error
-        m.agenda.append(("flow_end", "failed", broken))
+        m.agenda.append(("flow_end", "failed", broken, None, scope["id"]))
         return
     if spec is None:
-        m.agenda.append(("flow_end", "failed", error))
+        m.agenda.append(("flow_end", "failed", error, None, scope["id"]))
         return
-    then = ("flow_handled", specs.index(spec), error)
+    then = ("flow_handled", specs.index(spec), error, scope["id"])
     if spec.get("compensate"):
         todo, cut = scope["done"], scope["cut"]
         scope["done"], scope["cut"] = [], []
@@ -82,42 +94,62 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
         m.agenda.append(then)
 
 
-def handled(m: Machine, index: int, error: ErrorData) -> None:
-    """Do what a handler of the flow says, after it has compensated if it does.
+def _flow(m: Machine, scope: Scope) -> Flow:
+    """Return what the flow of a scope declares."""
+    return m.flow_of(scope.get("frame", 0))
+
+
+def _address(scope: Scope) -> str:
+    """Return the address of the step that runs a flow; empty for the main one."""
+    return scope["path"].rstrip("/")
+
+
+def _at_work(m: Machine, number: int) -> Scope | None:
+    """Return the scope of a flow; 0: of the main one; None of one that was withdrawn since."""
+    return m.state["scopes"].get(number) if number else m.root()
+
+
+def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
+    """Do what a handler of a flow says, after it has compensated if it does.
 
     Args:
         m: The advance at work.
         index: Which handler.
         error: What the flow failed with.
+        of: The scope of the flow; 0: the main one.
     """
-    scope = m.root()
-    if cleaning.first(m, "scope", scope, ("flow_handled", index, error), error):
+    scope = _at_work(m, of)
+    if scope is None:
         return
-    spec: HandlerSpec = m.graph.flow["on_error"][index]
+    of = scope["id"]
+    if cleaning.first(m, "scope", scope, ("flow_handled", index, error, of), error):
+        return
+    spec: HandlerSpec = _flow(m, scope).on_error[index]
     past = tokens.merged_past(m, scope)
     keep_for_finally(m, scope, past)
-    names = Names(m, None, past=past, extra={"error": error})
+    names = of_scope(m, scope, past, {"error": error})
     do = spec.get("do", "raise")
     try:
         for key, value in spec.get("set", []):
-            variables.reduce(m, key, evaluate(names, value), 0)
-        signals.emit(m, names, spec.get("emit", []), "0")
+            variables.reduce(m, names.frame, key, evaluate(names, value), 0)
+        signals.emit(m, names, spec.get("emit", []), str(of if scope["unit"] else 0))
         if do == "next":
             _rescue(m, scope, spec["to"], pasts.share(m.state, past))
         elif do == "fail":
             failure = as_error(raised(evaluate(names, spec["fail"])), error.get("step", ""))
             failure["cause"] = error
-            m.agenda.append(("flow_end", "failed", failure))
+            m.agenda.append(("flow_end", "failed", failure, None, of))
         elif do == "output":
-            m.agenda.append(("flow_end", "succeeded", None, evaluate(names, spec["output"])))
+            output = evaluate(names, spec["output"])
+            m.agenda.append(("flow_end", "succeeded", None, output, of))
         elif do == "continue":
-            m.agenda.append(("flow_over", scope["id"], pasts.share(m.state, past)))
+            m.agenda.append(("flow_over", of, pasts.share(m.state, past)))
         else:
-            m.agenda.append(("flow_end", "failed", error))
+            m.agenda.append(("flow_end", "failed", error, None, of))
     except (StepFailure, EvaluationError) as failed:
-        broken = as_error(failed, "")
+        broken = as_error(failed, _address(scope))
         broken["cause"] = error
-        m.agenda.append(("flow_end", "failed", broken))
+        m.agenda.append(("flow_end", "failed", broken, None, of))
     pasts.drop(m.state, past)
 
 
@@ -129,43 +161,55 @@ def _rescue(m: Machine, scope: Scope, step: int, past: int) -> None:
     m.agenda.append(("arrive", arrival))
 
 
-def succeed(m: Machine, past: int) -> None:
+def succeed(m: Machine, number: int, past: int) -> None:
     """Evaluate the outputs of a flow whose tokens have all ended, and end it.
 
     Args:
         m: The advance at work.
+        number: Its scope.
         past: What lies behind its tokens.
     """
+    scope = m.state["scopes"].get(number)
+    if scope is None:
+        pasts.drop(m.state, past)
+        return
     try:
-        outputs = _outputs(m, past)
+        outputs = _outputs(m, scope, past)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("flow_end", "failed", as_error(failure, "")))
+        error = as_error(failure, _address(scope))
+        m.agenda.append(("flow_end", "failed", error, None, number))
     else:
-        m.agenda.append(("flow_end", "succeeded", None, outputs))
-    keep_for_finally(m, m.root(), past)
+        m.agenda.append(("flow_end", "succeeded", None, outputs, number))
+    keep_for_finally(m, scope, past)
     pasts.drop(m.state, past)
 
 
-def _outputs(m: Machine, past: int) -> dict[str, Plain]:
-    names = Names(m, None, past=past)
+def _outputs(m: Machine, scope: Scope, past: int) -> dict[str, Plain]:
+    names = of_scope(m, scope, past)
     outputs: dict[str, Plain] = {}
-    for name, spec in m.graph.flow.get("outputs", {}).items():
+    for name, spec in _flow(m, scope).outputs.items():
         outputs[name] = evaluate(names, spec["value"])
         fault = m.graph.validate(spec["schema"], outputs[name]) if spec.get("schema") else None
         require(fault is None, "ValidationError", f"outputs.{name}: {fault}")
     return outputs
 
 
-def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None) -> None:
-    """End the execution, once its `finally` and those that are still due have run.
+def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, of: int = 0) -> None:
+    """End a flow: a subflow lets its step go on; the execution ends when all is cleaned up.
 
     Args:
         m: The advance at work.
         status: `succeeded`, `failed` or `cancelled`.
         error: What it failed with, or why it was cancelled.
         outputs: Its outputs, if it succeeded.
+        of: The scope of the flow; 0: the main one.
     """
-    scope = m.root()
+    scope = _at_work(m, of)
+    if scope is None:
+        return
+    if scope["unit"]:
+        _leave(m, scope, error, outputs)
+        return
     final = m.graph.body(scope["body"]).final
     if final >= 0 and not scope.get("cleaned"):
         scope["cleaned"] = True
@@ -174,6 +218,21 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None) -
         scope.setdefault("finals", []).append({**due, "error": error})
     if not cleaning.first(m, "scope", scope, ("flow_end", status, error, outputs), error):
         close(m, status, error, outputs)
+
+
+def _leave(m: Machine, scope: Scope, error: ErrorData | None, outputs: Any) -> None:
+    """End a subflow: its step has its outputs, or an error of the same type as the one inside."""
+    unit = m.state["units"][scope["unit"]]
+    scope["error"] = error
+    remove_scope(m, scope)
+    if error is not None:
+        whose: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": error}
+        m.agenda.append(("attempt_failed", unit["id"], {**error, **whose}))
+        return
+    stop_timeout(m, unit)
+    then = ("ended", unit["id"], outputs, "ok")
+    if not cleaning.first(m, "unit", unit, then):
+        m.agenda.append(then)
 
 
 def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None) -> None:
@@ -192,6 +251,7 @@ def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None)
     state["undos"].clear()
     state["cuts"].clear()
     state["layers"].clear()
+    state.pop("frames", None)
     state["kept"].clear()
     m.agenda.clear()
     state["status"] = status

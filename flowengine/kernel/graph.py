@@ -193,14 +193,15 @@ class StepSpec(TypedDict, total=False):
     body: int
     at: list[int]
     """Line and column in the file; not part of the structural hash."""
-    action: Literal["none", "task", "group", "wait", "approval", "fail", "cancel"]
+    action: Literal["none", "task", "group", "flow", "wait", "approval", "fail", "cancel"]
     kind: str
     """`python`, `http`, `run`, `shell`, `std`, ...: for a task the step kind that runs it. Of an
     approval `ask`, if it is a question whose answer is the output."""
     task: dict[str, Plain]
     """Constant part of a task, opaque to the kernel; handed to the runner."""
     args: Value
-    """Arguments (`with`) of a call; evaluated first, visible as `args` in `input`."""
+    """Arguments (`with`) of a call; evaluated first, visible as `args` in `input`. Of a `flow` what
+    its inputs are given."""
     input: Value
     """What a task, an approval or a fail gets; evaluated once per attempt."""
     key: Value
@@ -208,7 +209,7 @@ class StepSpec(TypedDict, total=False):
     wait: WaitSpec
     cancel: CancelSpec
     child: int
-    """The body of a group."""
+    """The body of a group or subflow."""
     sources: list[int]
     """Steps with an edge to this one, each once, in file order; `START`, `TRIGGER` too."""
     join: JoinSpec
@@ -242,8 +243,10 @@ class BodySpec(TypedDict, total=False):
     """A list of steps that runs as a scope: the flow, a group, a finally."""
 
     owner: int
-    """The group step, also of its `finally`; -1 for the flow and its own."""
+    """The group step, also of its `finally`; -1 for a flow and its own."""
     kind: Literal["flow", "group", "finally"]
+    flow: int
+    """Which flow it belongs to: a number of `CompiledFlow.flows`, from 1; absent: the main one."""
     start: list[int]
     """Steps that get a token when the scope starts: the first one, or all of a `parallel`."""
     steps: list[int]
@@ -252,6 +255,28 @@ class BodySpec(TypedDict, total=False):
     `parallel`. Sees the steps inside."""
     final: int
     """Number of a step with `body` -1: a group whose child is the body of `finally`."""
+
+
+class FlowSpec(TypedDict, total=False):
+    """A flow that others run as a step; its steps, bodies and expressions are among the others.
+
+    The keys that it shares with `CompiledFlow` mean the same, each for this flow alone.
+    """
+
+    id: str
+    body: int
+    """Its own body."""
+    steps: list[int]
+    """The first of its steps, and the first behind them; so for bodies and expressions."""
+    bodies: list[int]
+    expressions: list[int]
+    inputs: dict[str, Plain]
+    defaults: list[list[Any]]
+    outputs: dict[str, Plain]
+    state: dict[str, Plain]
+    signals: dict[str, Plain]
+    on_error: list[HandlerSpec]
+    limits: dict[str, Plain]
 
 
 class CompiledFlow(TypedDict, total=False):
@@ -265,6 +290,9 @@ class CompiledFlow(TypedDict, total=False):
     title: str
     bodies: list[BodySpec]
     """Number 0 is the flow's own."""
+    flows: list[FlowSpec]
+    """The subflows that it runs, directly or through others; number 1 is the first. Absent: none.
+    Each is there once, however often and deep it is run."""
     steps: list[StepSpec]
     expressions: list[Plain]
     inputs: dict[str, Plain]

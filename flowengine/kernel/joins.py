@@ -26,7 +26,7 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.linked import Body, Node
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.names import evaluate, of_scope
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Arrival, JoinState, Scope
@@ -117,9 +117,7 @@ def _keep(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arri
 def _open_round(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
     """Begin a round; what `need` is, is evaluated now, with the past of the first arrival."""
     assert node.join is not None
-    owner = m.state["units"].get(scope["unit"])
-    act = m.act_of(owner) if owner else None
-    names = Names(m, act, owner, arrival["past"])
+    names = of_scope(m, scope, arrival["past"])
     try:
         need = evaluate(names, node.join["need"])
         if isinstance(need, bool) or not isinstance(need, int) or need < 1:

@@ -95,20 +95,47 @@ def holds_secret(value: list[Any]) -> bool:
     return bool(tag == "secret")
 
 
+class Flow:
+    """What one of the flows of a compiled flow declares: number 0 is the main one.
+
+    Attributes:
+        limits: Those that it says, and the defaults of the others.
+        said: Those that it says.
+    """
+
+    __slots__ = ("defaults", "id", "indexes", "inputs", "limits", "on_error", "outputs", "said",
+                 "signals", "state", "steps")  # fmt: skip
+
+    def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
+        self.id: str = spec.get("id", "")
+        self.steps = steps
+        self.inputs: dict[str, Any] = spec.get("inputs", {})
+        self.defaults: list[list[Any]] = spec.get("defaults", [])
+        self.outputs: dict[str, Any] = spec.get("outputs", {})
+        self.state: dict[str, Any] = spec.get("state", {})
+        self.signals: dict[str, Any] = spec.get("signals", {})
+        self.on_error: list[HandlerSpec] = spec.get("on_error", [])
+        self.said: dict[str, Any] = spec.get("limits", {})
+        self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **self.said}
+        self.indexes: dict[str, int] = {}
+
+
 class Body:
     """A list of steps that runs as a scope.
 
     Attributes:
+        flow: Number of the flow that it belongs to.
         repeats: Some step may be activated more than once in one scope.
         watched: Joins that depend on who can still reach them, in file order.
         reachers: Watched join → the steps from which a way of one or more edges leads to it.
     """
 
-    __slots__ = ("final", "index", "kind", "output", "owner", "reachers", "repeats", "start",
-                 "steps", "watched")  # fmt: skip
+    __slots__ = ("final", "flow", "index", "kind", "output", "owner", "reachers", "repeats",
+                 "start", "steps", "watched")  # fmt: skip
 
     def __init__(self, index: int, spec: BodySpec, steps: list[StepSpec]) -> None:
         self.index = index
+        self.flow: int = spec.get("flow", 0)
         self.kind = spec.get("kind", "group")
         self.owner = spec.get("owner", -1)
         self.start = spec["start"]
@@ -179,10 +206,12 @@ class Graph:
         self.text = evaluator.text
         self.validate = validate
         self.function = function
-        self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **flow.get("limits", {})}
-        self.state_keys: dict[str, Any] = flow.get("state", {})
-        self.indexes: dict[str, int] = {}
         self._specs = flow["steps"]
+        subflows = flow.get("flows", [])
+        first = subflows[0]["steps"][0] if subflows else len(self._specs)
+        self.flows = [Flow(flow, (0, first))]
+        self.flows += [Flow(spec, (spec["steps"][0], spec["steps"][1])) for spec in subflows]
+        self.limits = self.flows[0].limits
         self._nodes: list[Node | None] = [None] * len(self._specs)
         self._bodies: list[Body | None] = [None] * len(flow["bodies"])
         self._stored: set[str] | None = None
@@ -202,11 +231,14 @@ class Graph:
             self._bodies[index] = body
         return body
 
-    def step_index(self, name: str) -> int:
-        """Return the number of the step called `name`, or -1."""
-        if not self.indexes:
-            self.indexes = {s["id"]: i for i, s in enumerate(self._specs) if s.get("body", -1) >= 0}
-        return self.indexes.get(name, NONE)
+    def step_index(self, name: str, flow: int = 0) -> int:
+        """Return the number of the step of a flow that is called `name`, or -1."""
+        indexes = self.flows[flow].indexes
+        if not indexes:
+            for index in range(*self.flows[flow].steps):
+                if self._specs[index].get("body", -1) >= 0:
+                    indexes[self._specs[index]["id"]] = index
+        return indexes.get(name, NONE)
 
     def stores(self, signal: str) -> bool:
         """Return whether something in the flow takes messages of `signal` sent before it began."""

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.commands import ClearTimer, Command, Observation, SetTimer
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import Plain
-from flowengine.kernel.linked import Graph, Node
+from flowengine.kernel.linked import Flow, Graph, Node
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state import Activation, Scope, State, Unit
 
@@ -91,6 +93,27 @@ class Machine:
         """Return the scope of an activation."""
         return self.state["scopes"][act["scope"]]
 
+    def frame_of(self, act: Activation) -> int:
+        """Return the frame of the subflow that an activation belongs to; 0: the main flow."""
+        return act["frame"] if "frame" in act else self.scope_of(act).get("frame", 0)
+
+    def flow_of(self, frame: int) -> Flow:
+        """Return what the flow of a frame declares."""
+        return self.graph.flows[self.state["frames"][frame]["flow"] if frame else 0]
+
+    def vars_of(self, frame: int) -> dict[str, list[Plain]]:
+        """Return the state of a flow at work: key → cell."""
+        return self.state["frames"][frame]["vars"] if frame else self.state["vars"]
+
+    def keys_of(self, frame: int) -> dict[str, str]:
+        """Return by which keys a flow at work is found: signal → key."""
+        return self.state["frames"][frame]["keys"] if frame else self.state["keys"]
+
+    def watched(self, act: Activation, keys: Iterable[str]) -> list[str]:
+        """Return state keys that an activation names as the names under which they are watched."""
+        frame = self.frame_of(act)
+        return [state_name(frame, key) for key in keys]
+
     def root(self) -> Scope:
         """Return the scope of the flow."""
         return next(s for s in self.state["scopes"].values() if not s["unit"])
@@ -137,13 +160,15 @@ class Machine:
         outcome: str | None = None,
         output: Plain = None,
         error: ErrorData | None = None,
+        given: Plain = None,
     ) -> None:
         """Tell who observes what happened to an activation, or to one item of it."""
         if self.observe is None:
             return
         address = self.step_address(act) if unit is None else self.address(unit)
         attempt = 0 if unit is None else unit.get("attempt", 0)
-        given = None if unit is None else unit.get("input")
+        if unit is not None and given is None:
+            given = unit.get("input")
         if unit is not None and given is None:
             given = unit.get("args")
         self.observe.append(
@@ -151,6 +176,11 @@ class Machine:
                 self.now, address, act["step"], status, outcome, attempt, output, error, given
             )
         )
+
+
+def state_name(frame: int, key: str) -> str:
+    """Return the name of a state key in an execution, in which several flows may have one."""
+    return f"{frame}/{key}" if frame else key
 
 
 def require(condition: bool, type: str, message: str, data: Plain = None) -> None:

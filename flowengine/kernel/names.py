@@ -10,7 +10,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
-    from flowengine.kernel.state import Activation, Unit
+    from flowengine.kernel.state import Activation, Scope, Unit
 
 NOT_RUN: dict[str, Plain] = {
     "status": "none",
@@ -33,13 +33,14 @@ class Names:
 
     Args:
         machine: The advance at work.
-        act: The activation whose expression is evaluated; None at the level of the flow.
+        act: The activation whose expression is evaluated; None at the level of a flow.
         unit: The item or round, if one.
         past: The past that `steps` shows; by default the activation's.
         extra: Roots that only this place has, such as `output` or `error`.
+        frame: Without an activation: that of the flow; 0: the main one.
     """
 
-    __slots__ = ("act", "extra", "machine", "past", "unit")
+    __slots__ = ("act", "extra", "frame", "machine", "past", "unit")
 
     def __init__(
         self,
@@ -48,9 +49,11 @@ class Names:
         unit: Unit | None = None,
         past: int | None = None,
         extra: dict[str, Plain] | None = None,
+        frame: int = 0,
     ) -> None:
         self.machine = machine
         self.act = act
+        self.frame = machine.frame_of(act) if act is not None else frame
         self.unit = unit
         self.past = past if past is not None else (act["past"] if act is not None else 0)
         self.extra = extra
@@ -60,11 +63,11 @@ class Names:
             return self.extra[root]
         state = self.machine.state
         if root == "inputs":
-            return state["inputs"]
+            return state["frames"][self.frame]["inputs"] if self.frame else state["inputs"]
         if root == "steps":
-            return Steps(self.machine, self.past)
+            return Steps(self.machine, self.past, self.frame)
         if root == "state":
-            return {key: cell[0] for key, cell in state["vars"].items()}
+            return {key: cell[0] for key, cell in self.machine.vars_of(self.frame).items()}
         if root == "execution":
             return state["execution"]
         if root == "now":
@@ -100,12 +103,25 @@ class Names:
                 if spec is not None and root in spec["names"]:
                     item = unit["item"]
                     return (act["over"][item], item, act["keys"][item])[spec["names"].index(root)]
-            owner = self.machine.scope_of(act)["unit"]
-            if not owner:
-                break
-            unit = self.machine.state["units"][owner]
-            act = self.machine.act_of(unit)
+            unit = around(self.machine, act)
+            act = None if unit is None else self.machine.act_of(unit)
         raise KeyError(root)
+
+
+def around(m: Machine, act: Activation) -> Unit | None:
+    """Return the unit of the group around an activation; None at the level of a flow."""
+    scope = m.scope_of(act)
+    if not scope["unit"] or m.graph.body(scope["body"]).kind == "flow":
+        return None
+    return m.state["units"][scope["unit"]]
+
+
+def of_scope(m: Machine, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
+    """Return what an expression of a scope sees: of a flow, or of a group at its unit."""
+    if m.graph.body(scope["body"]).kind == "flow":
+        return Names(m, None, past=past, extra=extra, frame=scope.get("frame", 0))
+    unit = m.state["units"][scope["unit"]]
+    return Names(m, m.act_of(unit), unit, past, extra)
 
 
 def local_names(names: Names) -> dict[str, Plain]:
@@ -125,26 +141,25 @@ def local_names(names: Names) -> dict[str, Plain]:
                     spec["names"], (act["over"][item], item, act["keys"][item]), strict=True
                 ):
                     found.setdefault(key, value)
-        owner = names.machine.scope_of(act)["unit"]
-        if not owner:
-            break
-        unit = names.machine.state["units"][owner]
-        act = names.machine.act_of(unit)
+        unit = around(names.machine, act)
+        act = None if unit is None else names.machine.act_of(unit)
     return found
 
 
 class Steps:
     """`steps`: a step's name → what is known of its latest activation in this past."""
 
-    __slots__ = ("machine", "past")
+    __slots__ = ("frame", "machine", "past")
 
-    def __init__(self, machine: Machine, past: int) -> None:
+    def __init__(self, machine: Machine, past: int, frame: int) -> None:
         self.machine = machine
         self.past = past
+        self.frame = frame
 
     def __getitem__(self, name: str) -> dict[str, Plain]:
-        graph = self.machine.graph
-        record = pasts.find(self.machine.state, self.past, graph.step_index(name))
+        state = self.machine.state
+        flow = state["frames"][self.frame]["flow"] if self.frame else 0
+        record = pasts.find(state, self.past, self.machine.graph.step_index(name, flow))
         if record is None:
             return NOT_RUN
         return {**NOT_RUN, **record, "activations": record["n"]}

@@ -37,7 +37,16 @@ def drop(state: State, layer: int) -> None:
         if entry[REFERENCES]:
             return
         del layers[layer]
+        if layer in state.get("frames", ()):
+            _forget_frame(state, layer)
         layer = entry[UP]
+
+
+def _forget_frame(state: State, layer: int) -> None:
+    """Forget what a subflow had of its own: nothing refers to a past inside it any more."""
+    del state["frames"][layer]
+    if not state["frames"]:
+        del state["frames"]
 
 
 def find(state: State, layer: int, step: int) -> Record | None:
@@ -83,10 +92,14 @@ def put(state: State, up: int, records: dict[int, Record]) -> int:
 
 
 def fold(state: State, layer: int) -> None:
-    """Take in the layers below that only this one refers to; the larger dict stays."""
+    """Take in the layers below that only this one refers to; the larger dict stays.
+
+    The lowest layer of a subflow stays: its number is that of the frame.
+    """
     layers = state["layers"]
     entry = layers[layer]
-    while entry[UP] and layers[entry[UP]][REFERENCES] == 1:
+    frames = state.get("frames", ())
+    while entry[UP] and layers[entry[UP]][REFERENCES] == 1 and entry[UP] not in frames:
         below = layers.pop(entry[UP])
         below[RECORDS].update(entry[RECORDS])
         entry[UP], entry[HEIGHT], entry[RECORDS] = below[UP], below[HEIGHT], below[RECORDS]

@@ -1,6 +1,6 @@
 """Scopes: a body at work, from its first tokens to its end (language reference, §6.2, §6.4).
 
-open ─► tokens ─► none left ─► ended: the group's unit goes on with its output
+open ─► tokens ─► none left ─► ended: the unit of the group or subflow goes on with its output
              └─► an unhandled error, `end_all`: the rest is withdrawn
 """
 
@@ -19,24 +19,28 @@ if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Scope, Unit
 
 
-def open_scope(m: Machine, body: int, unit: Unit | None) -> Scope:
+def open_scope(m: Machine, body: int, unit: Unit | None, frame: int = 0) -> Scope:
     """Open a scope and put its first tokens into it.
 
     Args:
         m: The advance at work.
         body: Which body.
-        unit: The group's unit; None for the flow.
+        unit: The unit of the group, or of the step that runs a subflow; None for the main flow.
+        frame: Of a subflow; with it goes a reference to its lowest layer.
 
     Returns:
         The scope.
     """
     act = m.act_of(unit) if unit is not None else None
+    past = frame
+    if act is not None and not frame:
+        past, frame = pasts.share(m.state, act["past"]), m.frame_of(act)
     scope: Scope = {
         "id": m.new_id(),
         "body": body,
         "unit": unit["id"] if unit is not None else 0,
         "path": f"{m.address(unit)}/" if unit is not None else "",
-        "past": pasts.share(m.state, act["past"]) if act is not None else 0,
+        "past": past,
         "ended": [],
         "live": {},
         "held": 0,
@@ -48,6 +52,8 @@ def open_scope(m: Machine, body: int, unit: Unit | None) -> Scope:
         "done": [],
         "cut": [],
     }
+    if frame:
+        scope["frame"] = frame
     m.state["scopes"][scope["id"]] = scope
     if unit is not None:
         unit["phase"] = "scope"
@@ -96,15 +102,15 @@ def end_all(m: Machine, scope: Scope, line: list[int], past: int) -> None:
 
 
 def succeed_scope(m: Machine, scope: Scope) -> None:
-    """End an empty scope: the flow has succeeded, or the group's unit goes on."""
+    """End an empty scope: its flow has succeeded, or the group's unit goes on."""
     past = tokens.merged_past(m, scope)
-    if not scope["unit"]:
+    body = m.graph.body(scope["body"])
+    if body.kind == "flow":
         m.agenda.append(("flow_over", scope["id"], past))
         scope["over"] = True
         return
     unit = m.state["units"][scope["unit"]]
     act = m.act_of(unit)
-    body = m.graph.body(scope["body"])
     failure: EvaluationError | None = None
     output = None
     if body.output is not None:

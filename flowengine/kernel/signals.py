@@ -74,10 +74,11 @@ def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
     for index, spec in enumerate(specs):
         signal = spec["signal"]
         data = evaluate(names, spec["data"]) if "data" in spec else None
-        schema = m.graph.flow.get("signals", {}).get(signal, {}).get("data", {})
+        schema = m.flow_of(names.frame).signals.get(signal, {}).get("data", {})
         fault = m.graph.validate(schema, data)
         require(fault is None, "ValidationError", f"signal {signal!r}: {fault}", {"signal": signal})
-        key = str(evaluate(names, spec["key"])) if "key" in spec else m.state["keys"].get(signal)
+        declared = m.keys_of(names.frame).get(signal)
+        key = str(evaluate(names, spec["key"])) if "key" in spec else declared
         messages.append(
             {
                 "signal": signal,

@@ -6,7 +6,7 @@ dict, never a set.
 
     execution ─ scopes ─ activations ─ units ─ (child scope | wait | running attempt)
 
-A *scope* runs a body: the flow or a group. An *activation* is one entry of a token into a step of a
+A *scope* runs a body: a flow or a group. An *activation* is one entry of a token into a step of a
 scope. A *unit* is what performs the step's action: one for a plain step, one per item under `map`.
 Tokens under way exist only inside one `advance`; between events a token is an activation, or an
 arrival held at a join.
@@ -60,6 +60,8 @@ class Scope(TypedDict, total=False):
     body: int
     unit: int
     """The group's unit that opened it; 0 for the flow."""
+    frame: int
+    """What the flow it belongs to has of its own, see `Frame`; absent for the main flow."""
     path: str
     """Prefix of the addresses inside."""
     past: int
@@ -92,9 +94,11 @@ class Scope(TypedDict, total=False):
     cleaned: bool
     """Of the flow: its own `finally` is due, or has run."""
     over: bool
-    """Of the flow: its tokens have ended; what follows is undoing and the end."""
+    """Of a flow: its tokens have ended; what follows is undoing and the end."""
     rescued: bool
     """The flow's own handler has led back into this scope once."""
+    timer: int
+    """Of a subflow: that of its `limits.duration`."""
 
 
 class Activation(TypedDict, total=False):
@@ -147,6 +151,8 @@ class Activation(TypedDict, total=False):
     finals: list[Final]
     cleanup: int
     """The cleanup that it waits for before its error is handled."""
+    frame: int
+    """On a compensation or `finally` that is at work in the scope of another flow: its frame."""
     address: str
     """On a compensation or `finally`: behind the address of what it is about."""
     local: dict[str, Plain]
@@ -205,7 +211,7 @@ class Lock(TypedDict):
     """Units, in order of arrival."""
 
 
-class Done(TypedDict):
+class Done(TypedDict, total=False):
     """A step that succeeded and says how it is undone."""
 
     step: int
@@ -213,6 +219,7 @@ class Done(TypedDict):
     output: Plain
     local: dict[str, Plain]
     past: int
+    frame: int
 
 
 class Cut(TypedDict, total=False):
@@ -227,6 +234,7 @@ class Cut(TypedDict, total=False):
     key: str | None
     local: dict[str, Plain]
     past: int
+    frame: int
     undo: int
     """The undo that settles it now."""
     running: bool
@@ -245,6 +253,7 @@ class Final(TypedDict, total=False):
     address: str
     local: dict[str, Plain]
     past: int
+    frame: int
     error: ErrorData | None
     """What its scope ended with; absent if the scope was withdrawn."""
     cleanup: int
@@ -326,6 +335,27 @@ class Undo(TypedDict, total=False):
     """What follows: `[what, *arguments]` for the agenda."""
 
 
+class Frame(TypedDict, total=False):
+    """What a subflow at work has of its own, beside its scope.
+
+    Its number is that of the lowest layer of every past inside it; it is there as long as something
+    refers to such a past, so what undoes or cleans up after the subflow still sees it.
+    """
+
+    flow: int
+    """Which flow of the compiled flow."""
+    up: int
+    """The frame of who runs it; 0: the main flow."""
+    inputs: dict[str, Plain]
+    vars: dict[str, list[Plain]]
+    """As in `State`."""
+    keys: dict[str, str]
+    room: int
+    """How many more may run inside one another, by `limits.depth`."""
+    steps: int
+    """Activations so far, if it bounds them itself."""
+
+
 class State(TypedDict, total=False):
     """The state of one execution."""
 
@@ -356,10 +386,13 @@ class State(TypedDict, total=False):
     """Signal → the key by which this execution is found."""
     layers: dict[int, list[Any]]
     """See `pasts`."""
+    frames: dict[int, Frame]
+    """By their layer. Absent while there is none."""
     listening: dict[str, dict[int, int]]
     """Signal → waits, with their units, and maps that listen to it, by age."""
     watching: dict[str, dict[int, bool]]
-    """State key → waits whose condition, and maps whose `need` names it."""
+    """State key → waits whose condition, and maps whose `need` names it; `frame/key` of a
+    subflow."""
     kept: dict[str, list[Plain]]
     """Signal → messages that nobody has taken yet."""
     steps: int

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts, tokens
-from flowengine.kernel.activations import begin_unit, new_activation
+from flowengine.kernel.activations import begin_unit, new_activation, settle_in_frame
 from flowengine.kernel.approvals import ask_about
 from flowengine.kernel.closing import forget_cut, forget_undoing
 from flowengine.kernel.commands import Run
@@ -36,6 +36,7 @@ def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int |
     if m.node(act).compensate < 0 or "undo" in act:
         return
     forget_cut(m, act, unit)
+    frame = m.frame_of(act)
     done: Done = {
         "step": act["step"],
         "address": m.address(unit),
@@ -43,12 +44,14 @@ def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int |
         "local": local_names(Names(m, act, unit)),
         "past": pasts.share(m.state, act["past"] if past is None else past),
     }
+    if frame:
+        done["frame"] = frame
     forget_undoing(m, act)
     m.scope_of(act)["done"].append(done)
 
 
 def begin(m: Machine, act: Activation, cause: ErrorData, then: tuple[Any, ...]) -> None:
-    """Compensate what completed in a group, or so far in the scope around any other step.
+    """Compensate what completed in a group or subflow, or so far in the scope around other steps.
 
     Args:
         m: The advance at work.
@@ -57,7 +60,7 @@ def begin(m: Machine, act: Activation, cause: ErrorData, then: tuple[Any, ...]) 
         then: What follows, for the agenda.
     """
     scope = m.scope_of(act)
-    owner: Any = act if m.node(act).action == "group" else scope
+    owner: Any = act if m.node(act).action in ("group", "flow") else scope
     todo, cuts = owner.get("done", []), owner.get("cut", [])
     # A step that is being tried again is not over: its later attempt tells what became of it.
     alive = [number for number in cuts if number in m.state["units"]]
@@ -175,19 +178,23 @@ def _done(m: Machine, cut: Cut) -> Done:
     node = m.graph.node(cut["step"])
     output = cut["value"]
     if node.output is not None:
-        names = Names(m, None, past=cut["past"], extra={**cut["local"], "result": output})
+        extra = {**cut["local"], "result": output}
+        names = Names(m, None, past=cut["past"], extra=extra, frame=cut.get("frame", 0))
         try:
             output = evaluate(names, node.output)
         except EvaluationError:
             # Undoing must not fail because the result cannot be reshaped: it sees the raw one.
             output = cut["value"]
-    return {
+    done: Done = {
         "step": cut["step"],
         "address": cut["address"],
         "output": output,
         "local": cut["local"],
         "past": cut["past"],
     }
+    if "frame" in cut:
+        done["frame"] = cut["frame"]
+    return done
 
 
 def _undo(m: Machine, number: int, done: Done) -> None:
@@ -198,6 +205,7 @@ def _undo(m: Machine, number: int, done: Done) -> None:
     arrival = tokens.unsent(undo["scope"], hidden.index, pasts.share(m.state, done["past"]), [])
     act = new_activation(m, hidden, [arrival])
     act["undo"] = number
+    settle_in_frame(m, act, done.get("frame", 0))
     act["address"] = f"{done['address']}/compensate"
     act["local"] = {**done["local"], "output": done["output"], "error": undo["cause"]}
     begin_unit(m, act, -1)

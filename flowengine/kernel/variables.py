@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel import locks, pasts
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import Plain
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.linked import Flow
+from flowengine.kernel.machine import Machine, state_name
 from flowengine.kernel.names import Names, evaluate
 
 if TYPE_CHECKING:
@@ -63,10 +64,9 @@ REDUCERS: dict[str, Callable[[Plain, Plain], Plain]] = {
 }
 
 
-def initial(m: Machine) -> None:
-    """Give every state key its default."""
-    for key, spec in m.graph.state_keys.items():
-        m.state["vars"][key] = [spec.get("default"), 0]
+def initial(flow: Flow) -> dict[str, list[Plain]]:
+    """Return the state of a flow that begins: every key has its default."""
+    return {key: [spec.get("default"), 0] for key, spec in flow.state.items()}
 
 
 def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> list[list[Any]]:
@@ -87,19 +87,21 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     values = [[key, evaluate(names, value)] for key, value in pairs]
     later = []
     node = m.node(act)
+    spec = m.flow_of(names.frame).state
     item = names.unit["id"] if names.unit is not None and names.unit["item"] >= 0 else 0
     kept_back = item and not node.each and node.lock is None
     under = locks.held(m, act, names.unit) if "locks" in m.state else []
     for key, value in values:
-        reducer = m.graph.state_keys[key].get("reducer", "replace")
+        reducer = spec[key].get("reducer", "replace")
         if kept_back and reducer in KEPT_BACK:
             later.append([key, value])
             continue
         if reducer == "replace":
-            _refuse_conflict(m, key, act, item, under)
-        reduce(m, key, value, act["id"], item, under)
+            _refuse_conflict(m, key, names, item, under)
+        reduce(m, names.frame, key, value, act["id"], item, under)
         if reducer == "replace":
-            act["past"] = pasts.remember(m.state, act["past"], mark(m, key), {"writer": act["id"]})
+            number = mark(m, names.frame, key)
+            act["past"] = pasts.remember(m.state, act["past"], number, {"writer": act["id"]})
     return later
 
 
@@ -116,7 +118,7 @@ def make_writes(m: Machine, act: Activation) -> None:
     left, act["writes"] = act["writes"], {}
     for item in sorted(left):
         for key, value in left[item]:
-            reduce(m, key, value, act["id"])
+            reduce(m, m.frame_of(act), key, value, act["id"])
 
 
 def make_fitting(m: Machine, act: Activation) -> None:
@@ -130,23 +132,25 @@ def make_fitting(m: Machine, act: Activation) -> None:
     for item in sorted(left):
         for key, value in left[item]:
             with suppress(StepFailure):
-                reduce(m, key, value, act["id"])
+                reduce(m, m.frame_of(act), key, value, act["id"])
 
 
-def mark(m: Machine, key: str) -> int:
+def mark(m: Machine, frame: int, key: str) -> int:
     """Return the number under which a past remembers who replaced a key."""
-    return -1 - list(m.graph.state_keys).index(key)
+    return -1 - list(m.flow_of(frame).state).index(key)
 
 
-def _refuse_conflict(m: Machine, key: str, act: Activation, item: int, under: list[str]) -> None:
+def _refuse_conflict(m: Machine, key: str, names: Names, item: int, under: list[str]) -> None:
     """Raise `StateConflict` if the last write is neither behind the token nor under its lock."""
-    _value, writer, *how = m.state["vars"][key]
+    act = names.act
+    assert act is not None
+    _value, writer, *how = m.vars_of(names.frame)[key]
     by_item, locked = how or (0, [])
     if not writer or any(name in locked for name in under):
         return
     if writer == act["id"] and by_item == item:
         return
-    record = pasts.find(m.state, act["past"], mark(m, key))
+    record = pasts.find(m.state, act["past"], mark(m, names.frame, key))
     if record is None or record["writer"] != writer or writer == act["id"]:
         raise StepFailure(
             "StateConflict",
@@ -157,6 +161,7 @@ def _refuse_conflict(m: Machine, key: str, act: Activation, item: int, under: li
 
 def reduce(
     m: Machine,
+    frame: int,
     key: str,
     value: Plain,
     writer: int,
@@ -167,6 +172,7 @@ def reduce(
 
     Args:
         m: The advance at work.
+        frame: Of the flow whose state it is.
         key: The state key.
         value: What is written.
         writer: The activation that writes.
@@ -176,11 +182,11 @@ def reduce(
     Raises:
         StepFailure: The value does not fit the reducer or the key's schema.
     """
-    spec = m.graph.state_keys[key]
+    spec, cells = m.flow_of(frame).state[key], m.vars_of(frame)
     schema = spec.get("schema") or {}
     reducer = spec.get("reducer", "replace")
     try:
-        new = _function(m, reducer)(m.state["vars"][key][0], value)
+        new = _function(m, reducer)(cells[key][0], value)
     except (TypeError, ValueError) as error:
         name = reducer if isinstance(reducer, str) else reducer["python"]
         raise StepFailure("ValidationError", f"state.{key}: {name}: {error}") from None
@@ -192,8 +198,8 @@ def reduce(
         fault = m.graph.validate(schema, new)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
-    m.state["vars"][key] = [new, writer, item, under or []] if item or under else [new, writer]
-    m.changed.add(key)
+    cells[key] = [new, writer, item, under or []] if item or under else [new, writer]
+    m.changed.add(state_name(frame, key))
 
 
 def _function(m: Machine, reducer: Plain) -> Callable[[Plain, Plain], Plain]:

@@ -113,7 +113,8 @@ def _begin(m: Machine, names: Names, spec: Any) -> dict[str, Plain]:
     elif "until" in spec:
         begun["due"] = _time_of(evaluate(names, spec["until"]))
     elif "signal" in spec:
-        key = evaluate(names, spec["key"]) if "key" in spec else m.state["keys"].get(spec["signal"])
+        declared = m.keys_of(names.frame).get(spec["signal"])
+        key = evaluate(names, spec["key"]) if "key" in spec else declared
         begun["key"] = key
         count = evaluate(names, spec["count"]) if "count" in spec else 1
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
@@ -197,13 +198,13 @@ def _listen(m: Machine, wait: Wait, index: int, alternative: dict[str, Plain]) -
     elif "signal" in spec:
         listen(m, wait["id"], spec["signal"], wait["unit"])
     else:
-        watch(m, wait["id"], _watches(m, spec))
+        watch(m, wait["id"], _watches(m, wait, spec))
 
 
-def _watches(m: Machine, spec: Any) -> Iterable[str]:
+def _watches(m: Machine, wait: Wait, spec: Any) -> Iterable[str]:
     """Return the state keys that a condition names; if that is not known, all."""
-    keys: Iterable[str] = spec.get("watches", m.graph.state_keys)
-    return keys
+    act = m.act_of(m.state["units"][wait["unit"]])
+    return m.watched(act, spec.get("watches", m.flow_of(m.frame_of(act)).state))
 
 
 def _described(m: Machine, wait: Wait) -> dict[str, Plain]:
@@ -258,9 +259,9 @@ def _key_fits(wanted: str | None, sent: str | None) -> bool:
     return sent is None or wanted is None or sent == wanted
 
 
-def is_for(m: Machine, message: Plain) -> bool:
-    """Return whether a message has the key that this execution is found by."""
-    return _key_fits(m.state["keys"].get(message["signal"]), message["key"])
+def is_for(m: Machine, frame: int, message: Plain) -> bool:
+    """Return whether a message has the key that a flow at work is found by."""
+    return _key_fits(m.keys_of(frame).get(message["signal"]), message["key"])
 
 
 def receive(m: Machine, message: Plain) -> bool:
@@ -278,7 +279,7 @@ def receive(m: Machine, message: Plain) -> bool:
         if wait is None:
             act = m.state["acts"][number]
             open_ = act["units"] or act["next"] < len(act["over"])
-            if open_ and is_for(m, message):
+            if open_ and is_for(m, m.frame_of(act), message):
                 m.agenda.append(("add_item", number, message["data"]))
                 return True
             continue
@@ -353,7 +354,7 @@ def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
     if wait["alternatives"] and unit is not None:
         for spec in _specs(m, wait)["alternatives"]:
             if "when" in spec:
-                unwatch(m, wait["id"], _watches(m, spec))
+                unwatch(m, wait["id"], _watches(m, wait, spec))
     if unit is not None and unit.get("wait") == wait["id"]:
         del unit["wait"]
     if wait["shown"]:
