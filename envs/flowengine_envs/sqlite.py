@@ -1,0 +1,457 @@
+"""`sqlite`: a database file, read-only unless the spec says otherwise.
+
+What a statement may do is decided by the database itself, which asks for every table, function and
+pragma while it compiles the statement; nothing depends on what the text looks like.
+Statements run on a thread of their own, one after the other, so the connection may be used from any
+thread, task or loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+from flowengine.sdk import (
+    EnvironmentBusy,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    LimitExceeded,
+    PathEscape,
+    Plain,
+    Refused,
+    StepError,
+    ValidationError,
+)
+from flowengine.sdk.environments import (
+    Capabilities,
+    Provider,
+    Request,
+    Resource,
+    Spec,
+    awaitable,
+    background,
+    blocking,
+)
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from flowengine.sdk import Command, StepContext
+
+MEMORY = ":memory:"
+Parameters = Sequence[Plain] | Mapping[str, Plain]
+_Result = TypeVar("_Result")
+
+_inside: ContextVar[tuple[int, ...]] = ContextVar("inside", default=())
+"""Databases in whose transaction the caller is; the background loop is told with each call."""
+
+_ROWS = 10_000
+_BYTES = 16 * 1024 * 1024
+_SECONDS = 30.0
+_PAGE = 4096
+_BATCH = 256
+"""Rows that are fetched before the size of the result is looked at."""
+
+_READS = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_RECURSIVE,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_PRAGMA,
+    sqlite3.SQLITE_TRANSACTION,
+}
+_NEVER = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
+_PRAGMAS = frozenset(
+    {
+        *("collation_list", "database_list", "foreign_key_check", "foreign_key_list"),
+        *("function_list", "index_info", "index_list", "index_xinfo", "integrity_check"),
+        *("quick_check", "table_info", "table_list", "table_xinfo"),
+    }
+)
+"""Pragmas that only tell something; those of them that take an argument take a name."""
+_FUNCTIONS = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
+
+
+class SqlError(StepError):
+    """A statement is wrong, or broke a rule of the schema; the message is the database's."""
+
+    type = "SqlError"
+
+
+class Rows(list[dict[str, Plain]]):
+    """Rows of a result, each a map from column to value."""
+
+    truncated = False
+    """Whether there were more than the limits let through."""
+
+
+class Done(NamedTuple):
+    """What a statement changed."""
+
+    changed: int
+    """Rows; -1 where the database does not say."""
+    last_id: int | None
+    """Row id of the last row that was inserted."""
+
+
+class Database(Resource):
+    """A connection to a database.
+
+    Args:
+        request: What was asked for.
+        connection: The open connection; it is used on `thread` only.
+        thread: The one thread it is used on.
+        file: Path for messages.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        connection: sqlite3.Connection,
+        thread: ThreadPoolExecutor,
+        file: str,
+    ) -> None:
+        super().__init__(request)
+        self.file = file
+        self._connection = connection
+        self._thread = thread
+        self._seconds = request.limits.time or _SECONDS
+        self._rows = request.config.rows
+        self._bytes = request.limits.output or _BYTES
+        self._turn = asyncio.Lock()
+
+    async def _query(self, sql: str, params: Parameters = ()) -> Rows:
+        """Return the rows of one statement.
+
+        Args:
+            sql: One statement.
+            params: Values for `?` by position, or for `:name` by name.
+
+        Returns:
+            The rows, cut where the limits of rows and bytes are reached.
+
+        Raises:
+            Refused: The mode or the policy does not let it.
+            SqlError: The database refused it.
+            EnvironmentBusy: Somebody else holds the database.
+            LimitExceeded: It took too long.
+        """
+        return await self._work(lambda: self._fetch(sql, params))
+
+    query = blocking(_query)
+    async_query = awaitable(_query)
+
+    async def _execute(self, sql: str, params: Parameters = ()) -> Done:
+        """Run one statement and return what it changed.
+
+        Args:
+            sql: One statement.
+            params: Values for `?` by position, or for `:name` by name.
+
+        Returns:
+            How many rows it changed.
+
+        Raises:
+            Refused: The mode or the policy does not let it.
+            SqlError: The database refused it.
+            EnvironmentBusy: Somebody else holds the database.
+            LimitExceeded: It took too long.
+        """
+
+        def execute() -> Done:
+            cursor = self._connection.execute(sql, params)
+            done = Done(cursor.rowcount, cursor.lastrowid)
+            cursor.close()
+            return done
+
+        return await self._work(execute)
+
+    execute = blocking(_execute)
+    async_execute = awaitable(_execute)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make what the block does one change: all of it, or nothing if the block raises.
+
+        Others wait until it has ended.
+        """
+        self._begin()
+        mark = _inside.set((*_inside.get(), id(self)))
+        try:
+            yield
+        except BaseException:
+            self._end("ROLLBACK")
+            raise
+        else:
+            self._end("COMMIT")
+        finally:
+            _inside.reset(mark)
+
+    @asynccontextmanager
+    async def async_transaction(self) -> AsyncIterator[None]:
+        """As `transaction`, for `async with`."""
+        await self._async_begin()
+        mark = _inside.set((*_inside.get(), id(self)))
+        try:
+            yield
+        except BaseException:
+            await self._async_end("ROLLBACK")
+            raise
+        else:
+            await self._async_end("COMMIT")
+        finally:
+            _inside.reset(mark)
+
+    async def _begin_(self) -> None:
+        if id(self) in _inside.get():
+            raise ValidationError(f"{self.name}: a transaction is open already")
+        await self._turn.acquire()
+        try:
+            await self._on_thread(lambda: self._connection.execute("BEGIN"))
+        except BaseException:
+            self._turn.release()
+            raise
+
+    _begin = blocking(_begin_)
+    _async_begin = awaitable(_begin_)
+
+    async def _end_(self, how: str) -> None:
+        try:
+            await self._on_thread(lambda: self._connection.execute(how))
+        except BaseException:
+            with suppress(StepError):
+                await self._on_thread(self._connection.rollback)
+            raise
+        finally:
+            self._turn.release()
+
+    _end = blocking(_end_)
+    _async_end = awaitable(_end_)
+
+    async def close(self) -> None:
+        """Roll back what is open and close the connection."""
+        loop = asyncio.get_running_loop()
+        self._connection.interrupt()
+        await loop.run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.rollback()
+        self._connection.close()
+
+    async def _work(self, work: Callable[[], _Result]) -> _Result:
+        """Do something with the connection when it is free, or at once inside a transaction."""
+        if id(self) in _inside.get():
+            return await self._on_thread(work)
+        async with self._turn:
+            return await self._on_thread(work)
+
+    async def _on_thread(self, work: Callable[[], _Result]) -> _Result:
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(self._seconds, self._connection.interrupt)
+        running = loop.run_in_executor(self._thread, work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self._connection.interrupt()
+            with suppress(sqlite3.Error):
+                await running
+            raise
+        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+            raise self._said(error) from error
+        finally:
+            late.cancel()
+
+    def _fetch(self, sql: str, params: Parameters) -> Rows:
+        """Fetch rows until a limit is reached."""
+        rows = Rows()
+        size = 0
+        cursor = self._connection.execute(sql, params)
+        try:
+            names = [column[0] for column in cursor.description or ()]
+            while batch := cursor.fetchmany(_BATCH):
+                for row in batch:
+                    size += sum(map(_size, row))
+                    if len(rows) == self._rows or size > self._bytes:
+                        rows.truncated = True
+                        return rows
+                    rows.append(dict(zip(names, row, strict=True)))
+        finally:
+            cursor.close()
+        return rows
+
+    def _said(self, error: Exception) -> StepError:
+        """Return what the database said as an error of the language."""
+        said = str(error)
+        code = getattr(error, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_INTERRUPT:
+            return LimitExceeded(
+                f"{self.name}: the statement took longer than {self._seconds:g} s (limits.time)",
+                data={"limit": "time", "value": self._seconds},
+            )
+        if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return EnvironmentBusy(f"{self.file} is locked by somebody else", retryable=True)
+        if code is not None and code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
+            return Refused(f"{self.name} does not let this statement: {said}")
+        if code is not None and code & 0xFF == sqlite3.SQLITE_FULL:
+            return LimitExceeded(f"{self.file} has reached its size (limits.disk)")
+        if code is not None and code & 0xFF == sqlite3.SQLITE_TOOBIG:
+            return LimitExceeded(f"{self.name}: a value is larger than {self._bytes} bytes")
+        return SqlError(said, retryable=False)
+
+
+class Sqlite(Provider[Database]):
+    """Opens SQLite databases."""
+
+    kind = "sqlite"
+    leaves_traces = False
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from pydantic import Field
+
+        from flowengine.sdk.models import Config
+
+        class SqliteConfig(Config):
+            """A database file."""
+
+            path: str = Field(min_length=1)
+            """The file, relative to the working folder; `:memory:` for one that is not kept."""
+            mode: Literal["ro", "rw", "rwc"] = "ro"
+            """Read only; read and write; and create it if it is not there."""
+            roots: tuple[str, ...] = (".",)
+            """Folders in which the file must lie, links resolved."""
+            rows: int = Field(default=_ROWS, gt=0)
+            """Rows that one query gives at most."""
+            busy: float = Field(default=5.0, ge=0, allow_inf_nan=False)
+            """Seconds to wait for somebody else's lock."""
+
+        return SqliteConfig
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what the database holds by itself."""
+        return Capabilities(
+            "none",
+            {
+                "filesystem": "one file, and no statement that opens another",
+                "network": "no statement reaches it",
+                "variables": "no statement reads them",
+                "time": "a statement is interrupted",
+                "output": "rows and bytes of a result are counted",
+                "disk": "largest number of pages",
+            },
+        )
+
+    async def probe(self, spec: Spec) -> None:
+        """Find out whether the file is where it may be, and is there."""
+        await asyncio.to_thread(_file, spec)
+
+    async def ensure(self, request: Request) -> Database:
+        """Open the database."""
+        file = _file(request.spec)
+        thread = ThreadPoolExecutor(1, thread_name_prefix=f"sqlite-{request.spec.resource_key}")
+        loop = asyncio.get_running_loop()
+        try:
+            connection = await loop.run_in_executor(thread, lambda: _open(file, request))
+        except BaseException as error:
+            thread.shutdown(wait=False)
+            if isinstance(error, sqlite3.Error):
+                raise EnvironmentStartFailed(f"{request.spec}: {file}: {error}") from error
+            raise
+        return Database(request, connection, thread, file)
+
+    def health_check(self, resource: Database) -> bool:
+        """Return whether the connection is open: a database has nothing that could die."""
+        return True
+
+    async def release(self, resource: Database) -> None:
+        """Close the database."""
+        await resource.close()
+
+    async def run(
+        self, resource: Database, context: StepContext, command: Command
+    ) -> dict[str, Plain]:
+        """Run the one statement of `script`; `env` gives its named parameters."""
+        if command.script is None:
+            raise ValidationError("a 'sqlite' environment takes a 'script', no 'argv'")
+        code, value, told = 0, None, ""
+        try:
+            rows = await background().wait(_statement(resource, command))
+            value = list(rows)
+        except (SqlError, Refused) as error:
+            code, told = 1, error.message
+        return {"exit_code": code, "stdout": "", "stderr": told, "value": value, "files": {}}
+
+
+async def _statement(database: Database, command: Command) -> Rows:
+    return await database._query(command.script or "", command.env)
+
+
+def _file(spec: Spec) -> str:
+    """Return the resolved path of the database, which lies where it may."""
+    config = spec.config
+    if config.path == MEMORY:
+        return MEMORY
+    path = Path(config.path).resolve()
+    roots = [Path(root).resolve() for root in config.roots]
+    if not any(path.is_relative_to(root) for root in roots):
+        within = ", ".join(map(str, roots))
+        raise PathEscape(f"{spec}: {path} is not below {within} (config.roots)")
+    if config.mode != "rwc" and not path.exists():
+        create = " or say 'mode: rwc' to create it" if config.mode == "rw" else ""
+        raise EnvironmentUnavailable(f"{spec}: there is no file {path}: mend config.path{create}")
+    return str(path)
+
+
+def _open(file: str, request: Request) -> sqlite3.Connection:
+    """Open a database and take away what no statement may do."""
+    config = request.config
+    if file == MEMORY:
+        target, writes = MEMORY, True
+    else:
+        target, writes = f"{Path(file).as_uri()}?mode={config.mode}", config.mode != "ro"
+    connection = sqlite3.connect(
+        target, uri=file != MEMORY, timeout=config.busy, isolation_level=None
+    )
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # is it a database?
+        if request.limits.disk and writes:
+            connection.execute(f"PRAGMA max_page_count = {max(1, request.limits.disk // _PAGE)}")
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, request.limits.output or _BYTES)
+        connection.set_authorizer(_writer if writes else _reader)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _reader(
+    action: int, first: str | None, second: str | None, database: str | None, view: str | None
+) -> int:
+    if action not in _READS:
+        return sqlite3.SQLITE_DENY
+    return _writer(action, first, second, database, view)
+
+
+def _writer(
+    action: int, first: str | None, second: str | None, database: str | None, view: str | None
+) -> int:
+    if action in _NEVER:
+        return sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_PRAGMA and (first or "").lower() not in _PRAGMAS:
+        return sqlite3.SQLITE_DENY
+    if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FUNCTIONS:
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str | bytes) else 8
