@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 
-from flowengine.sdk import Plain, StepContext, StepKind, Tool, ToolError
-from flowengine_nodes.below import Below
+from flowengine.sdk import Plain, Refused, StepContext, StepKind, Tool, ToolError
+from flowengine.sdk.below import Below
 
 LARGEST = 16 * 1024 * 1024
 """Bytes of a file that is read as text into the execution."""
+
+_RULE = "the file tools stay below the working folder (--workdir)"
 
 
 class Std(StepKind):
@@ -38,7 +40,7 @@ class Std(StepKind):
         if at_once is not None:
             return at_once(context, input)
         call = _FILE_TOOLS[task["tool"]]
-        folder = Below(context.execution.workdir)
+        folder = Below(context.execution.workdir, _RULE, Refused, ToolError)
         return await context.on_thread(lambda: call(folder, **input["args"]))
 
 

@@ -16,22 +16,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from flowengine.sdk import ToolError, ValidationError
+from flowengine.sdk.errors import NotAFile, PathEscape, StepError, ToolError, ValidationError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINKS = 40
-
-
-class OutsideError(ValidationError):
-    """A path leads out of the working folder; nothing was read or written."""
-
-    type = "Refused"
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(
-            f"'{path}' {why}: the file tools stay below the working folder (--workdir)",
-            retryable=False,
-        )
 
 
 class _Place(NamedTuple):
@@ -42,14 +30,32 @@ class _Place(NamedTuple):
 
 
 class Below:
-    """A working folder.
+    """A folder, below which all paths lie.
 
     Args:
         root: Its path.
+        rule: What is said of a path that leads out of it.
+        outside: The type of that error.
+        no_file: The type of the error for a folder, device or pipe where a file is meant.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root = root
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        rule: str = "files are reached below it only",
+        outside: type[StepError] = PathEscape,
+        no_file: type[StepError] = NotAFile,
+    ) -> None:
+        self._root = os.fspath(root)
+        self._rule = rule
+        self._outside_type = outside
+        self._no_file_type = no_file
+
+    def _outside(self, path: str, why: str) -> StepError:
+        return self._outside_type(f"'{path}' {why}: {self._rule}", retryable=False)
+
+    def _no_file(self, path: str) -> StepError:
+        return self._no_file_type(f"'{path}' is no file", retryable=False)
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the content of a file.
@@ -72,7 +78,7 @@ class Below:
             )
             try:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
-                    raise ToolError(f"'{path}' is no file", retryable=False)
+                    raise self._no_file(path)
                 with os.fdopen(file, "rb", closefd=False) as stream:
                     data = stream.read(limit + 1)
             finally:
@@ -99,7 +105,7 @@ class Below:
             with suppress(FileNotFoundError):
                 before = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
                 if not stat.S_ISREG(before):
-                    raise ToolError(f"'{path}' is no file", retryable=False)
+                    raise self._no_file(path)
             new = f".{secrets.token_hex(8)}.tmp"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
@@ -131,14 +137,14 @@ class Below:
             Paths relative to the working folder, sorted.
 
         Raises:
-            OutsideError: The pattern leads out of the folder.
+            PathEscape: The pattern leads out of the folder.
         """
         parts: list[str] = []
         for part in pattern.split("/"):
             if part not in {"", "."} and not (part == "**" and parts[-1:] == ["**"]):
                 parts.append(part)
         if pattern.startswith("/") or ".." in parts:
-            raise OutsideError(pattern, "is a pattern that leads out of its folder")
+            raise self._outside(pattern, "is a pattern that leads out of its folder")
         start = [part for part in path.split("/") if part not in {"", "."}]
         self._check_names(path)
         return sorted(set(self._matches(start, parts)))
@@ -181,20 +187,20 @@ class Below:
         try:
             with self._walk("/".join(found)) as place:
                 return os.stat(place.name, dir_fd=place.folder, follow_symlinks=False).st_mode
-        except (OutsideError, ToolError):
+        except StepError:
             return 0
 
     def _check_names(self, path: str) -> None:
         """Refuse what can be seen to lead out before anything is opened or made."""
         if path.startswith("/"):
-            raise OutsideError(path, "is an absolute path")
+            raise self._outside(path, "is an absolute path")
         if "\0" in path:
             raise ValidationError(f"{path!r} has a null character")
         depth = 0
         for name in path.split("/"):
             depth += {"": 0, ".": 0, "..": -1}.get(name, 1)
             if depth < 0:
-                raise OutsideError(path, "leads out of it")
+                raise self._outside(path, "leads out of it")
 
     @contextmanager
     def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[_Place]:
@@ -212,7 +218,7 @@ class Below:
                     continue
                 if name == "..":
                     if len(folders) == 1:
-                        raise OutsideError(path, "leads out of it")
+                        raise self._outside(path, "leads out of it")
                     folders.pop()
                     continue
                 target = _link(name, folders[-1])
@@ -237,7 +243,7 @@ class Below:
         for root in (os.path.abspath(self._root), os.path.realpath(self._root)):
             if target == root or target.startswith(f"{root.rstrip('/')}/"):
                 return target[len(root) :]
-        raise OutsideError(path, "leads out of it through a link")
+        raise self._outside(path, "leads out of it through a link")
 
 
 def _fits(name: str, pattern: str) -> bool:
