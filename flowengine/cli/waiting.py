@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flowengine.cli.session import Session
-    from flowengine.engines.results import Result, WaitInfo
+    from flowengine.engines.results import Reason, Result, WaitInfo
 
 NOUNS = {
     "approval": "approval",
@@ -34,12 +34,28 @@ def say_waits(session: Session, result: Result) -> None:
     for wait in result.waits[:MOST]:
         for line in describe(session, wait):
             err(line)
+    reasons = _no_waits(session, result)
     if len(result.waits) > MOST:
         more = session.command("approvals", "list", "--execution", short)
         err(f"  … and {len(result.waits) - MOST} more: {more}")
     if session.arguments.quiet:
         return
-    err(f"saved as {short}; {_what_next(session, result, short)}")
+    due = [reason["due"] for reason in reasons if "due" in reason]
+    err(f"saved as {short}; {_what_next(session, result, short, due)}")
+
+
+def _no_waits(session: Session, result: Result) -> list[Reason]:
+    """Say what an execution waits for in which no step waits: messages that trigger steps."""
+    if result.waits or result.status != "waiting":
+        return []
+    from shlex import split
+
+    reasons = session.engine.why(result.execution)
+    for reason in reasons:
+        err(when(clean(f"  {reason['address'] or 'flow'}: {reason['what']}")))
+        if reason["address"] and reason.get("command"):
+            err(f"    send  {session.command(*split(reason['command'])[1:])}")
+    return reasons
 
 
 def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
@@ -141,9 +157,9 @@ def _counted(waits: Sequence[WaitInfo]) -> str:
     return " and ".join(parts)
 
 
-def _what_next(session: Session, result: Result, short: str) -> str:
+def _what_next(session: Session, result: Result, short: str, due: list[str]) -> str:
     """Say who goes on with it and when."""
-    timed = [
+    timed = due + [
         wait["due"]
         for wait in result.waits
         if wait["kind"] in ("timer", "signal") and "due" in wait

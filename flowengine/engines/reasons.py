@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.results import ENDED, Reason
 from flowengine.journal.format import unpack
+from flowengine.kernel.graph import TRIGGER
 from flowengine.kernel.ids import wait_id
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.times import format_time
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.journal.store import Message, Owner
+    from flowengine.kernel.linked import Node
     from flowengine.kernel.state import State, Unit
 
 
@@ -48,7 +50,8 @@ def reasons(host: Host, execution: Execution) -> list[Reason]:
         elif unit["phase"] == "lock":
             found.append(_queued(machine, unit))
     found += [_wait(host, execution.id, record, id) for record in execution.waits.values()]
-    return found + _held(machine)
+    found += _held(machine, id)
+    return found or _idle(machine, id)
 
 
 def _ended(state: State, id: str) -> Reason:
@@ -167,11 +170,10 @@ def _signal(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
     signals = record.get("signals") or []
     names = " or ".join(f"'{signal['signal']}'" for signal in signals)
     key = signals[0].get("key") if signals else None
-    target = id if key is None else f"--key {key}"
     return {
         "what": f"it waits for a message {names}" + (f" with key '{key}'" if key else ""),
         "wakes": "such a message" + (", or the time" if "due" in record else ""),
-        "command": f"flowengine signal {target} {signals[0]['signal']}" if signals else "",
+        "command": _sending(id, key, signals[0]["signal"]) if signals else "",
     }
 
 
@@ -198,7 +200,7 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
 }
 
 
-def _held(machine: Machine) -> list[Reason]:
+def _held(machine: Machine, id: str) -> list[Reason]:
     """Say which joins hold tokens, and from where they still need one."""
     graph = machine.graph
     found: list[Reason] = []
@@ -211,11 +213,55 @@ def _held(machine: Machine) -> list[Reason]:
                 continue
             missing = [source for source in node.sources if source not in came]
             names = ", ".join(f"'{graph.node(s).id}'" for s in missing if s >= 0) or "others"
-            found.append(
-                {
-                    "address": scope["path"] + node.id,
-                    "what": f"its join holds what came and waits for {names}",
-                    "wakes": f"the arrival from {names}",
-                }
-            )
+            reason: Reason = {
+                "address": scope["path"] + node.id,
+                "what": f"its join holds what came and waits for {names}",
+                "wakes": f"the arrival from {names}",
+            }
+            if TRIGGER in missing:
+                reason.update(_message(machine, node, id))
+                reason["what"] = f"its join holds what came and {reason['what']}"
+            found.append(reason)
     return found
+
+
+def _sending(id: str, key: str | None, signal: str) -> str:
+    """Return the command that sends a signal; a key is text from anywhere."""
+    from shlex import quote
+
+    return f"flowengine signal {id if key is None else f'--key {quote(key)}'} {signal}"
+
+
+def _idle(machine: Machine, id: str) -> list[Reason]:
+    """Say which triggers an execution without a token waits for, and how long."""
+    graph, state = machine.graph, machine.state
+    due = [timer["due"] for timer in state["timers"].values() if timer["why"] == "idle"]
+    if not due:
+        return []
+    found: list[Reason] = []
+    for step in graph.flow.get("triggered", ()):
+        node = graph.node(step)
+        if node.trigger is not None and "signals" in node.trigger:
+            found.append({"address": node.id, **_message(machine, node, id)})
+    at = format_time(due[0])
+    ending: Reason = {
+        "address": "",
+        "what": f"nothing is left to do; it ends at {at} unless a message comes",
+        "wakes": f"the time {at}; somebody has to resume it then",
+        "due": at,
+        "command": f"flowengine resume {id}",
+    }
+    return [*found, ending]
+
+
+def _message(machine: Machine, node: Node, id: str) -> Reason:
+    """Say which messages a trigger waits for, and how to send one."""
+    assert node.trigger is not None
+    signals = node.trigger["signals"]
+    names = " and ".join(f"'{signal}'" for signal in signals)
+    key = machine.state["keys"].get(signals[0])
+    return {
+        "what": f"it is triggered by a message {names}" + (f" with key '{key}'" if key else ""),
+        "wakes": "such a message",
+        "command": _sending(id, key, signals[0]),
+    }

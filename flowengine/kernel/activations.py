@@ -61,6 +61,8 @@ def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activatio
         "units": {},
         "busy": 0,
     }
+    if "message" in first:
+        act["message"] = first["message"]
     if len(arrivals) > 1:
         _merge(m, node, act, arrivals)
     m.state["acts"][number] = act
@@ -86,6 +88,9 @@ def _merge(m: Machine, node: Node, act: Activation, arrivals: list[Arrival]) -> 
             marks[join] = max(marks.get(join, 0), number)
     act["past"] = past
     act["marks"] = marks
+    for arrival in ordered:
+        if "message" in arrival:
+            act["message"] = arrival["message"]
     assert node.join is not None
     if node.join["kind"] == "count":
         act["line"] = ordered[-1]["line"]

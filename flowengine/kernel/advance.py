@@ -35,6 +35,7 @@ from flowengine.kernel import (
     pasts,
     scopes,
     signals,
+    triggers,
     undoing,
     waits,
     watching,
@@ -85,7 +86,7 @@ def advance(
     EVENTS[event["type"]](m, event)
     _work(m)
     if state["status"] not in ENDED:
-        state["status"] = _status(state)
+        state["status"] = _status(m)
     return m.commands
 
 
@@ -198,6 +199,13 @@ def _duration(m: Machine, number: int, _arg: int) -> None:
     m.agenda.append(("scope_failed", number, as_error(failure, "")))
 
 
+def _idle(m: Machine, number: int, _arg: int) -> None:
+    scope = m.state["scopes"][number]
+    del scope["idle"]
+    closing.empty_scope(m, scope)
+    scopes.succeed_scope(m, scope)
+
+
 OF_WAITS = frozenset({"wait", "expire", "remind", "escalate"})
 """Timers whose `ref` is a wait."""
 
@@ -206,6 +214,7 @@ TIMERS: dict[str, Callable[[Machine, int, int], None]] = {
     "deadline": _deadline,
     "pause": _pause,
     "duration": _duration,
+    "idle": _idle,
     "wait": lambda m, number, index: waits.occur(m, m.state["waits"][number], index, None),
     "expire": lambda m, number, _: approvals.expire(m, m.state["waits"][number]),
     "remind": lambda m, number, _: approvals.remind(m, m.state["waits"][number]),
@@ -356,6 +365,14 @@ def _too_few(m: Machine, step: int, arrivals: list[Arrival], need: int, came: li
     _act_broken(m, act["id"], failure)
 
 
+def _trigger_broken(m: Machine, arrival: Arrival, failure: EvaluationError) -> None:
+    """Fail a triggered step: whether the message is for it could not be found out."""
+    if not m.root().get("over"):
+        triggers.awake(m, m.root())
+        act = activations.new_activation(m, m.graph.node(arrival["step"]), [arrival])
+        _act_broken(m, act["id"], failure)
+
+
 def _map_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
     """Fail a map that runs because of what it says of itself, not because of an item."""
     act = m.state["acts"].get(number)
@@ -409,6 +426,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "act_broken": _act_broken,
     "broken": _broken_join,
     "too_few": _too_few,
+    "trigger_broken": _trigger_broken,
     "fill": _of_act(activations.fill),
     "add_item": _of_act(activations.add_item),
     "map_broken": _map_broken,
@@ -450,6 +468,11 @@ def _work(m: Machine) -> None:
 
 def _quiet(m: Machine) -> bool:
     """Do one piece of quiet work; whether there was any."""
+    if m.changed:
+        fired = triggers.on_state(m)
+        watching.wake(m)
+        if fired:
+            return True
     while number := watching.next_watcher(m):
         if _look(m, number):
             return True
@@ -494,10 +517,20 @@ def _fill_places(m: Machine) -> bool:
 # --- 4 End of the event ------------------------------------------------------------------------
 
 
-def _status(state: State) -> str:
+def _status(m: Machine) -> str:
     """Return the status that follows from what is open."""
+    state = m.state
     if state["running"]:
         return "running"
     if state["timers"] or any(w["kind"] != "question" for w in state["waits"].values()):
         return "waiting"
-    return "stalled"
+    return "waiting" if _may_be_triggered(m) else "stalled"
+
+
+def _may_be_triggered(m: Machine) -> bool:
+    """Return whether a token is held at a join that a message can still bring others to."""
+    if "triggered" not in m.state:
+        return False
+    joins_ = m.root()["joins"]
+    return any(joins.number_held(held) and step in m.graph.after_triggers()
+               for step, held in joins_.items())  # fmt: skip

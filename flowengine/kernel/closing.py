@@ -150,6 +150,8 @@ def close_scope(m: Machine, scope: Scope) -> None:
 def empty_scope(m: Machine, scope: Scope) -> None:
     """Withdraw all tokens of a scope: at work, held at joins, under way; the scope stays."""
     interrupt(m, scope)
+    if "idle" in scope:
+        m.clear_timer(scope.pop("idle"))
     for number in list(scope["live"]):
         act = m.state["acts"].get(number)
         if act is not None and "final" not in act:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import cleaning, handlers, pasts, signals, tokens, undoing, variables
+from flowengine.kernel import (
+    cleaning,
+    handlers,
+    pasts,
+    signals,
+    tokens,
+    triggers,
+    undoing,
+    variables,
+)
 from flowengine.kernel.attempts import raised
 from flowengine.kernel.closing import (
     close_activation,
@@ -43,6 +52,8 @@ def begin(m: Machine, event: Started) -> None:
     state["inputs"] = event["inputs"]
     state["execution"] = event["execution"]
     state["vars"] = variables.initial(flow)
+    if "triggered" in m.graph.flow:
+        state["triggered"] = 0
     names = Names(m, None)
     scope = open_scope(m, 0, None)
     try:
@@ -159,6 +170,7 @@ def _rescue(m: Machine, scope: Scope, step: int, past: int) -> None:
     scope["rescued"] = True
     arrival = tokens.unsent(scope["id"], step, past, [])
     m.agenda.append(("arrive", arrival))
+    triggers.take_kept(m)
 
 
 def succeed(m: Machine, number: int, past: int) -> None:

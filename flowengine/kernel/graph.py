@@ -176,6 +176,17 @@ class WaitSpec(TypedDict, total=False):
     alternatives: list[AlternativeSpec]
 
 
+class TriggerSpec(TypedDict, total=False):
+    """What starts a token at a step: a message of each of `signals`, or a write to `state`."""
+
+    signals: list[str]
+    match: Condition
+    """Of a single signal."""
+    transient: bool
+    """Takes messages only when they arrive, so none is kept for it."""
+    state: str
+
+
 class CancelSpec(TypedDict, total=False):
     """Withdraws instances of `targets` (step numbers), or the whole execution."""
 
@@ -213,6 +224,7 @@ class StepSpec(TypedDict, total=False):
     sources: list[int]
     """Steps with an edge to this one, each once, in file order; `START`, `TRIGGER` too."""
     join: JoinSpec
+    trigger: TriggerSpec
     split: SplitSpec
     when: Condition
     map: MapSpec
@@ -311,6 +323,8 @@ class CompiledFlow(TypedDict, total=False):
     environments: dict[str, Plain]
     on_error: list[HandlerSpec]
     """Handlers of the whole flow."""
+    triggered: list[int]
+    """Steps with a trigger; absent: none."""
     limits: dict[str, Plain]
     """`activations`, `steps`, `depth` (numbers), `duration`, `finally`, `idle` (durations)."""
 

@@ -8,10 +8,10 @@
 | `active` | arrivals                     | when no other live token can still arrive           |
 | `count`  | a round of arrivals          | at the `need`-th arrival of the round               |
 
-A round of a counting join is open from its first arrival until every source has arrived or nobody
-can arrive any more; `late` says what becomes of arrivals after the `need`-th. A token that left
-through the join carries the number of its round as a mark: if it comes back while that round is
-open it is kept, and comes again when the round has ended.
+A round of a counting join is open from its first arrival until every source has arrived, a trigger
+aside, or nobody can arrive any more; `late` says what becomes of arrivals after the `need`-th. A
+token that left through the join carries the number of its round as a mark: if it comes back while
+that round is open it is kept, and comes again when the round has ended.
 
 Whether somebody can still arrive is a counter, `hot`, kept for each join that holds a token or has
 an open round: the number of live positions of the scope from which a way leads to it.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel import tokens
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.graph import TRIGGER, EvaluationError
 from flowengine.kernel.linked import Body, Node
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import evaluate, of_scope
@@ -104,7 +104,7 @@ def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> Non
         _hold(m, scope, node, 1)
         if len(round_["got"]) >= round_["need"]:
             _fire(m, scope, node, round_)
-    if round_["fired"] and len(round_["heard"]) == len(node.sources):
+    if round_["fired"] and all(s in round_["heard"] for s in node.sources if s != TRIGGER):
         _end_round(m, scope, node, round_)
     m.touch(scope["id"])
 

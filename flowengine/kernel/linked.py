@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowengine.kernel.graph import (
+    TRIGGER,
     BodySpec,
     CancelSpec,
     CompiledFlow,
@@ -26,6 +27,7 @@ from flowengine.kernel.graph import (
     RetrySpec,
     SplitSpec,
     StepSpec,
+    TriggerSpec,
     Value,
     WaitSpec,
 )
@@ -45,7 +47,7 @@ class Node:
         "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "each",
         "effect", "emit", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map",
         "named", "on_crash", "on_error", "output", "plain", "raises", "retry", "secret", "set",
-        "sources", "split", "timeout", "wait", "when",
+        "sources", "split", "timeout", "trigger", "wait", "when",
     )  # fmt: skip
 
     def __init__(self, index: int, spec: StepSpec) -> None:
@@ -63,6 +65,7 @@ class Node:
         self.child: int = spec.get("child", -1)
         self.sources: list[int] = spec.get("sources", [])
         self.join: JoinSpec | None = spec.get("join")
+        self.trigger: TriggerSpec | None = spec.get("trigger")
         self.split: SplitSpec | None = spec.get("split")
         self.when: Condition | None = spec.get("when")
         self.emit: list[EmitSpec] = spec.get("emit", [])
@@ -150,13 +153,13 @@ class Body:
 
 
 def may_repeat(body: list[int], steps: list[StepSpec]) -> bool:
-    """Return whether a step of a body may be activated twice in one scope: a cycle or a spawner."""
+    """Return whether a step may be activated twice in one scope: by a cycle, spawner, trigger."""
     for index in body:
         step = steps[index]
         join = step.get("join")
         if join is not None and join["kind"] != "all":
             return True
-        if step.get("map", {}).get("each"):
+        if step.get("map", {}).get("each") or "trigger" in step:
             return True
         if any(source >= index for source in step.get("sources", ())):
             return True
@@ -206,6 +209,10 @@ class Graph:
         self.text = evaluator.text
         self.validate = validate
         self.function = function
+        self.triggers: dict[str, list[tuple[int, TriggerSpec]]] = {}
+        """Signal → the steps that its messages trigger, in file order."""
+        self.state_triggers: list[tuple[int, str]] = []
+        """Steps that a write to a state key triggers, with the key."""
         self._specs = flow["steps"]
         subflows = flow.get("flows", [])
         first = subflows[0]["steps"][0] if subflows else len(self._specs)
@@ -215,6 +222,15 @@ class Graph:
         self._nodes: list[Node | None] = [None] * len(self._specs)
         self._bodies: list[Body | None] = [None] * len(flow["bodies"])
         self._stored: set[str] | None = None
+        self._after_triggers: set[int] | None = None
+        for index in flow.get("triggered", ()):
+            self._add_trigger(index, self._specs[index]["trigger"])
+
+    def _add_trigger(self, index: int, spec: TriggerSpec) -> None:
+        for signal in spec.get("signals", ()):
+            self.triggers.setdefault(signal, []).append((index, spec))
+        if "state" in spec:
+            self.state_triggers.append((index, spec["state"]))
 
     def node(self, index: int) -> Node:
         """Return a step, linked on first use."""
@@ -252,4 +268,26 @@ class Graph:
             self._stored.update(
                 spec["map"]["more"] for spec in self._specs if "more" in spec.get("map", {})
             )
+            self._stored.update(
+                signal
+                for signal, triggers in self.triggers.items()
+                if not all(spec.get("transient") for _, spec in triggers)
+            )
         return signal in self._stored
+
+    def after_triggers(self) -> set[int]:
+        """Return the steps that a token can come to which a trigger begins."""
+        if self._after_triggers is None:
+            ahead: dict[int, list[int]] = {}
+            for index in self.body(0).steps:
+                for source in self._specs[index].get("sources", ()):
+                    ahead.setdefault(source, []).append(index)
+            found: set[int] = set()
+            todo = list(ahead.get(TRIGGER, ()))
+            while todo:
+                step = todo.pop()
+                if step not in found:
+                    found.add(step)
+                    todo.extend(ahead.get(step, ()))
+            self._after_triggers = found
+        return self._after_triggers

@@ -96,6 +96,8 @@ class Names:
             local = act.get("local")
             if local is not None and root in local:
                 return local[root]
+            if root == "signal" and "message" in act:
+                return act["message"]
             if unit is not None:
                 if root == "round" and unit["round"]:
                     return {"number": unit["round"], "last": unit.get("last")}
@@ -105,6 +107,8 @@ class Names:
                     return (act["over"][item], item, act["keys"][item])[spec["names"].index(root)]
             unit = around(self.machine, act)
             act = None if unit is None else self.machine.act_of(unit)
+        if root == "signal" and self.machine.graph.triggers:
+            return None
         raise KeyError(root)
 
 
@@ -125,12 +129,14 @@ def of_scope(m: Machine, scope: Scope, past: int, extra: dict[str, Plain] | None
 
 
 def local_names(names: Names) -> dict[str, Plain]:
-    """Return the names of items and rounds that are visible at a place, to be kept for later."""
+    """Return the names of items, rounds and messages that a place sees, to be kept for later."""
     found: dict[str, Plain] = {}
     act, unit = names.act, names.unit
     while act is not None:
         for key, value in act.get("local", {}).items():
             found.setdefault(key, value)
+        if "message" in act:
+            found.setdefault("signal", act["message"])
         if unit is not None:
             if unit["round"]:
                 found.setdefault("round", {"number": unit["round"], "last": unit.get("last")})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import cleaning, pasts, tokens
+from flowengine.kernel import cleaning, pasts, tokens, triggers
 from flowengine.kernel.closing import empty_scope, remove_scope, stop_timeout
 from flowengine.kernel.errors import as_error
 from flowengine.kernel.graph import EvaluationError
@@ -58,10 +58,15 @@ def open_scope(m: Machine, body: int, unit: Unit | None, frame: int = 0) -> Scop
     if unit is not None:
         unit["phase"] = "scope"
         unit["scope"] = scope["id"]
-    line = act["line"] if act is not None else []
+    line = act["line"] if act is not None else _first_line(m)
     tokens.start(m, scope, m.graph.body(body).start, line)
     m.touch(scope["id"])
     return scope
+
+
+def _first_line(m: Machine) -> list[int]:
+    """Return the line of the flow's first token: tokens that triggers begin come after it."""
+    return [0] if "triggered" in m.state else []
 
 
 def _is_uncounted(m: Machine, body: int, act: Activation | None) -> bool:
@@ -81,8 +86,12 @@ def end_if_over(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether it has ended.
     """
-    if scope["live"] or scope["held"] or scope.get("over") or "cleaning" in scope:
+    if scope["live"] or scope.get("over") or "cleaning" in scope:
         return False
+    if scope["held"] > triggers.left_over(m, scope) or triggers.idle(m, scope):
+        return False
+    if scope["held"]:
+        empty_scope(m, scope)
     succeed_scope(m, scope)
     return True
 

@@ -1,14 +1,15 @@
 """Signals: messages to this execution, from outside or from one of its own steps (§9.7, §10.3).
 
-A message goes to one receiver, the oldest that takes it: an open wait, or a map that it adds an
-item to. Else it is kept, if something in the flow takes messages that came before it began.
+A message goes to one receiver: the oldest that takes it of the open waits and the maps that it adds
+an item to, else the first trigger in the file. Else it is kept, if something in the flow takes
+messages that came before it began.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import waits
+from flowengine.kernel import triggers, waits
 from flowengine.kernel.graph import EmitSpec, Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate
@@ -25,7 +26,9 @@ def deliver(m: Machine, message: Plain) -> None:
         m: The advance at work.
         message: `{signal, key, data, id, sent_at, sent_by, number}`.
     """
-    if not waits.receive(m, message) and m.graph.stores(message["signal"]):
+    if waits.receive(m, message) or triggers.receive(m, message):
+        return
+    if m.graph.stores(message["signal"]):
         m.state["kept"].setdefault(message["signal"], []).append(message)
 
 
@@ -45,7 +48,10 @@ def arrived(m: Machine, event: Message) -> None:
         "sent_by": event["by"],
         "number": m.state["events"],
     }
+    begun = m.state.get("triggered")
     deliver(m, message)
+    if m.state.get("triggered") != begun:
+        m.root()["hits"] = {}  # it was waited for, as by a wait
 
 
 def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:

@@ -35,6 +35,8 @@ class Arrival(TypedDict, total=False):
     """Line of descent: which entry of each split it took; orders tokens as the file does."""
     marks: dict[int, int]
     """Counting join → the round of it that this token left through."""
+    message: dict[str, Plain]
+    """`signal`: the message that began the token, if one did."""
 
 
 class JoinState(TypedDict, total=False):
@@ -99,6 +101,8 @@ class Scope(TypedDict, total=False):
     """The flow's own handler has led back into this scope once."""
     timer: int
     """Of a subflow: that of its `limits.duration`."""
+    idle: int
+    """Of the flow, while it has no token: the timer that ends it."""
 
 
 class Activation(TypedDict, total=False):
@@ -114,6 +118,7 @@ class Activation(TypedDict, total=False):
     past: int
     line: list[int]
     marks: dict[int, int]
+    message: dict[str, Plain]
     at: int
     """When it was activated (ms)."""
     deadline: int
@@ -285,9 +290,10 @@ class Timer(TypedDict):
 
     due: int
     why: str
-    """`timeout`, `deadline`, `pause`, `wait`, `expire`, `remind`, `escalate`, `duration`."""
+    """`timeout`, `deadline`, `pause`, `wait`, `expire`, `remind`, `escalate`, `duration`,
+    `idle`."""
     ref: int
-    """The unit, activation or wait."""
+    """The unit, activation, wait or scope."""
     arg: int
     """Which alternative, which step of an escalation."""
 
@@ -395,6 +401,8 @@ class State(TypedDict, total=False):
     subflow."""
     kept: dict[str, list[Plain]]
     """Signal → messages that nobody has taken yet."""
+    triggered: int
+    """How many tokens triggers have begun; absent in a flow without."""
     steps: int
     """Activations so far, those in map items not counted."""
     running: int

@@ -139,6 +139,8 @@ def _send(
             "line": line,
             "marks": act["marks"],
         }
+        if "message" in act:
+            arrival["message"] = act["message"]
         m.agenda.append(("arrive", arrival))
 
 

@@ -45,14 +45,18 @@ def unlisten(m: Machine, number: int, signal: str) -> None:
         m.state["listening"].pop(signal, None)
 
 
-def next_watcher(m: Machine) -> int:
-    """Return the oldest that watches a key that has changed and was not looked at since, or 0."""
+def wake(m: Machine) -> None:
+    """Have those looked at that watch the keys that have changed."""
     for key in m.changed:
         for number in m.state["watching"].get(key, ()):
             if number not in m.awake:
                 m.awake.add(number)
                 heappush(m.watchers, number)
     m.changed.clear()
+
+
+def next_watcher(m: Machine) -> int:
+    """Return the oldest that watches a key that has changed and was not looked at since, or 0."""
     if not m.watchers:
         return 0
     number = heappop(m.watchers)

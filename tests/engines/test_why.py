@@ -77,6 +77,16 @@ STANDS = {
         "a message 'paid'",
         "flowengine signal E paid",
     ),
+    "hostile key": (
+        'signals: {s: {key: "a b; rm -rf ~"}}\n' + step("wait: {signal: s}"),
+        "with key 'a b; rm -rf ~'",
+        "flowengine signal --key 'a b; rm -rf ~' s",
+    ),
+    "message at a join": (
+        SIGNALS + step("next: t", "  - {id: t, trigger: paid, join: all}\n"),
+        "its join holds what came and it is triggered by a message 'paid'",
+        "flowengine signal E paid",
+    ),
     "time": (step("wait: 2h"), "it waits until 20", "flowengine resume E"),
     "moment": (
         step('wait: {until: "2100-01-01T00:00:00Z"}'),
@@ -137,6 +147,19 @@ def test_cancelled_execution_says_why(engine: Engine, tmp_path: Path) -> None:
     engine.cancel(id, reason="not needed")
     (reason,) = engine.why(id)
     assert reason["what"] == "it was cancelled: not needed"
+
+
+def test_an_idle_execution_names_its_triggers_and_its_end(engine: Engine, tmp_path: Path) -> None:
+    triggers = (
+        "limits: {idle: 2h}\nsteps: [{id: a, trigger: paid, next: end}, {id: b, trigger: keyed}]\n"
+    )
+    result = engine.run(world.make(tmp_path, SIGNALS + triggers), id="it")
+    first, second, ending = engine.why("it")
+    assert result.status == "waiting"
+    assert first["command"] == "flowengine signal it paid"
+    assert second["command"] == "flowengine signal --key k7 keyed"
+    assert "it ends at 20" in ending["what"]
+    assert ending["command"] == "flowengine resume it"
 
 
 def test_tokens_held_at_a_join_name_what_is_missing(engine: Engine, tmp_path: Path) -> None:

@@ -194,6 +194,8 @@ class _Body:
 
     def _surplus(self, pairs: Pairs) -> Iterator[Finding]:
         for edge, meeting in sorted(pairs.surplus.items()):
+            if edge in self.net.triggers:
+                continue  # messages that nothing else comes for keep nothing open
             verdict = self._played_for_stalls()
             if verdict.complete and meeting.place not in verdict.stalls:
                 continue

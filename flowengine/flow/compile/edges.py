@@ -9,7 +9,7 @@ from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.compile.report import Report
 from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next
+from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next, Trigger
 from flowengine.kernel.graph import (
     END,
     END_ALL,
@@ -20,6 +20,7 @@ from flowengine.kernel.graph import (
     JoinSpec,
     SplitEntry,
     SplitSpec,
+    TriggerSpec,
 )
 
 NEVER: int = -3
@@ -60,10 +61,7 @@ class Edges:
             self._handlers(info)
             if info.model.next is not None:
                 self._next(info, info.model.next)
-            if info.model.join is not None:
-                info.spec["join"] = join_spec(info.model.join)
-            if info.model.when is not None:
-                info.spec["when"] = CONDITION
+            self._coming_in(info)
         if isinstance(self.plan.model.on_error, list):
             self.plan.flow["on_error"] = [self._flow_handler(h) for h in self.plan.model.on_error]
         for info in self.plan.steps:
@@ -71,10 +69,24 @@ class Edges:
                 self._fall_through(info)
             self._cancel(info)
         handled = [h["to"] for h in self.plan.flow.get("on_error", []) if h.get("do") == "next"]
-        link_sources(self.plan.flow, started=frozenset(handled))
+        triggered = [info for info in self.plan.steps if info.model.trigger is not None]
+        if triggered:
+            self.plan.flow["triggered"] = [info.number for info in triggered]
+        link_sources(self.plan.flow, frozenset(handled))
+        for info in triggered:
+            self._check_trigger(info)
         for info in self.plan.steps:
             if info.model.join is not None and info.model.join.from_ is not None:
                 self._check_from(info, info.model.join)
+
+    def _coming_in(self, info: Info) -> None:
+        """Write what holds before a step: `join`, `trigger`, and that there is a condition."""
+        if info.model.join is not None:
+            info.spec["join"] = join_spec(info.model.join)
+        if info.model.trigger is not None:
+            info.spec["trigger"] = trigger_spec(info.model.trigger)
+        if info.model.when is not None:
+            info.spec["when"] = CONDITION
 
     # Targets
 
@@ -278,6 +290,22 @@ class Edges:
             message = f"{names} {verb} to {info.id!r} too"
             self.report.at("E206", message, loc, "'from' names every source", key=True)
 
+    def _check_trigger(self, info: Info) -> None:
+        """Check that nothing but its trigger leads to a step, at top level."""
+        loc = (*info.loc, "trigger")
+        if info.spec["body"] != 0:
+            place = "in 'finally'" if self.plan.in_finally(info) else "inside a group"
+            message = f"{info.id!r} is {place}: a 'trigger' works at the top level of a flow only"
+            hint = "wait for the signal instead: 'wait: {signal: ...}'"
+            self.report.at("E208", message, loc, hint, key=True)
+        elif info.model.join is None and info.number in self.named:
+            first = self.named[info.number][0]
+            self.broken = True  # how tokens meet there is the same question once more
+            who = "an 'on_error' of the flow" if first is None else repr(first.id)
+            message = f"{info.id!r} has a 'trigger', and {who} leads to it as well"
+            hint = "say how the two meet with 'join', or give one of them a step of its own"
+            self.report.at("E208", message, loc, hint, key=True)
+
     def _cancel(self, info: Info) -> None:
         if not isinstance(info.given, Cancel):
             return
@@ -325,6 +353,17 @@ def goes_on(info: Info) -> bool:
     return isinstance(handlers, list) and any(one.has("output") for one in handlers)
 
 
+def trigger_spec(trigger: Trigger) -> TriggerSpec:
+    """Return the compiled form of a trigger; its `match` is filled in later."""
+    if trigger.state is not None:
+        return TriggerSpec(state=trigger.state)
+    signals = trigger.all if trigger.signal is None else [trigger.signal]
+    spec = TriggerSpec(signals=list(signals or ()))
+    if trigger.transient:
+        spec["transient"] = True
+    return spec
+
+
 def join_spec(join: Join) -> JoinSpec:
     """Return the compiled form of a join; a `need` that is computed is filled in later."""
     if join.need in {"each", "all", "active"}:
@@ -345,16 +384,11 @@ def without_reported(split: SplitSpec) -> SplitSpec:
     return {**split, "entries": [entry for entry in split["entries"] if entry["to"] != NEVER]}
 
 
-def link_sources(
-    flow: CompiledFlow,
-    triggered: frozenset[int] = frozenset(),
-    started: frozenset[int] = frozenset(),
-) -> None:
+def link_sources(flow: CompiledFlow, started: frozenset[int] = frozenset()) -> None:
     """Write `sources` of every step.
 
     Args:
-        flow: The compiled flow, with splits and handlers written.
-        triggered: Steps with a trigger.
+        flow: The compiled flow, with splits, triggers and handlers written.
         started: Steps at which handlers of the flow start a token.
     """
     sources: list[dict[int, None]] = [{} for _ in flow["steps"]]
@@ -364,7 +398,7 @@ def link_sources(
     for step in sorted(started):
         if step >= 0:
             sources[step][START] = None
-    for step in sorted(triggered):
+    for step in flow.get("triggered", ()):
         sources[step][TRIGGER] = None
     for number, spec in enumerate(flow["steps"]):
         for target in targets(spec):

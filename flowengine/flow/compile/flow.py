@@ -11,6 +11,7 @@ from flowengine.flow.check.graph import check_graph
 from flowengine.flow.check.handlers import check_handlers
 from flowengine.flow.check.locks import check_locks
 from flowengine.flow.check.loops import check_loops
+from flowengine.flow.check.triggers import check_triggers
 from flowengine.flow.check.writes import check_items
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.calls import Calls
@@ -184,6 +185,10 @@ class Compiler:
         self._findings(check_handlers(self.plan))
         self._findings(check_loops(self.plan))
         self._findings(check_locks(self.plan.flow))
+        self._findings(check_triggers(self.plan.flow))
+        if self.model.limits.has("idle") and "triggered" not in self.plan.flow:
+            message = "'idle' has no meaning in a flow without a 'trigger'"
+            self.report.at("E103", message, ("limits", "idle"), "leave it out", key=True)
         for loc, text in too_long(self.plan):
             limit = self.model.limits.duration
             message = f"{text} is longer than the whole flow may take: limits.duration is {limit}"

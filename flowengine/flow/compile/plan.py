@@ -120,8 +120,8 @@ class Plan:
         self.flow["bodies"].append(body)
         for model in models:
             body["steps"].append(self._add_step(model, number, owner, kind))
-        parallel = self.is_parallel(number)
-        body["start"] = list(body["steps"]) if parallel else body["steps"][:1]
+        begun = [step for step in body["steps"] if self.steps[step].model.trigger is None]
+        body["start"] = begun if self.is_parallel(number) else begun[:1]
         return number
 
     def _add_step(self, model: Step, body: int, parent: int, kind: BodyKind) -> int:

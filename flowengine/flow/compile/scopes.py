@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.pasts import Past, gives_output
+from flowengine.flow.compile.messages import Messages
 from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.compile.types import (
@@ -38,6 +39,7 @@ class Scopes:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.messages = Messages(plan)
         self.outputs: dict[int, Schema] = {}
         """Types of the outputs of steps, as far as they are known yet."""
         self.locals: dict[int, dict[str, Schema]] = {}
@@ -70,6 +72,10 @@ class Scopes:
         """Return what declarations see: inputs and the execution."""
         return View(self.base)
 
+    def on_message(self, signal: Schema) -> View:
+        """Return what the `match` of a trigger sees: no token has come yet."""
+        return View({**self.base, "state": self.state, "signal": signal})
+
     def at_end(self) -> View:
         """Return what `outputs` see: all of the flow's own steps."""
         roots = {**self.base, "state": self.state}
@@ -84,6 +90,7 @@ class Scopes:
         body = info.spec["body"]
         roots = {**self.base, "state": self.state, **self.locals.get(body, {})}
         view = View(roots, info.number, lambda name: self._look(name, body, info.number), self._ids)
+        view = self.messages.seen(info, view)
         meets = len(info.spec["sources"]) > 1 or info.model.join is not None
         return self._with_join(info, view) if meets else view
 

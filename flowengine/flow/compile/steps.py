@@ -25,7 +25,7 @@ from flowengine.flow.compile.types import (
 )
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.models import Handler, Loc, Loop, Map
+from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec, Value
 
@@ -158,6 +158,8 @@ class Steps:
             spec["title"] = model.title
         if model.when is not None:
             spec["when"] = self.expressions.condition(model.when, (*info.loc, "when"), view)
+        if model.trigger is not None:
+            self._trigger(info, model.trigger)
         join = spec.get("join")
         if join is not None and join["kind"] == "count" and model.join is not None:
             loc = (*model.join.loc, "need")
@@ -166,6 +168,19 @@ class Steps:
             spec["deadline"] = self._of(model.deadline, (*info.loc, "deadline"), view, TEXT)
         place = self.report.position((*info.loc, "id"))
         spec["at"] = [place.line, place.column]
+
+    def _trigger(self, info: Info, given: Trigger) -> None:
+        for index, name in enumerate(given.all or ()):
+            self.actions.signal_data(name, (*given.loc, "all", index))
+        if given.signal is not None:
+            self.actions.signal_data(given.signal, (*given.loc, "signal"))
+        if given.state is not None:
+            self.expressions.used["state"].add(given.state)
+            self._check_key(given.state, (*given.loc, "state"))
+        if given.match is not None:
+            seen = self.scopes.on_message(self.scopes.messages.schema(given))
+            loc = (*given.loc, "match")
+            info.spec["trigger"]["match"] = self.expressions.condition(given.match, loc, seen)
 
     # map and loop
 
@@ -330,15 +345,20 @@ class Steps:
         model = self.plan.model
         schema = model.state.get(key)
         if schema is None:
-            if ("state", key) not in model.unread:
-                hint = did_you_mean(key, model.state) or f"declare it: 'state: {{{key}: ...}}'"
-                self.report.at("E301", f"there is no state {key!r}", loc, hint, key=True)
+            self._check_key(key, loc, name=True)
             return
         reducer = schema.get("reducer", "replace")
         typed_alike = isinstance(reducer, str) and reducer not in {"append", "union"}
         if typed_alike and differs(typed.schema, schema):
             message = f"state.{key} is {words(schema)}; this gives {words(typed.schema)}"
             self.report.at("E311", message, loc)
+
+    def _check_key(self, key: str, loc: Loc, *, name: bool = False) -> None:
+        """Report a state key that is not declared."""
+        model = self.plan.model
+        if key not in model.state and ("state", key) not in model.unread:
+            hint = did_you_mean(key, model.state) or f"declare it: 'state: {{{key}: ...}}'"
+            self.report.at("E301", f"there is no state {key!r}", loc, hint, key=name)
 
     def _compensate(self, info: Info, view: View) -> None:
         given = info.model.compensate

@@ -17,7 +17,7 @@ ELSEWHERE = {
     "key": "it is the key of an item of a 'map'",
     "round": "it is the round of a 'loop'",
     "join": "it is there in steps with several incoming edges, or with a 'join'",
-    "signal": "it is there in 'match'",
+    "signal": "it is there in 'match', in a step with a 'trigger' and in those after it",
     "result": "it is there in the step's own 'output'; of another step it is steps.x.output",
     "output": "it is there in the step's own set, emit, next, loop and compensate; of another step "
     "it is steps.x.output",
@@ -65,21 +65,30 @@ class View:
         look: Callable[[str], Seen | None] | None = None,
         steps: Callable[[], Iterable[str]] | None = None,
         hidden: dict[str, Note] | None = None,
+        uncertain: dict[str, Note] | None = None,
     ) -> None:
         self.roots = roots
         self.step = step
         self.look = look
         self._steps = steps
         self.hidden = hidden or {}
+        self.uncertain = uncertain or {}
 
-    def having(self, roots: dict[str, Schema], hidden: dict[str, Note] | None = None) -> View:
+    def having(
+        self,
+        roots: dict[str, Schema],
+        hidden: dict[str, Note] | None = None,
+        uncertain: dict[str, Note] | None = None,
+    ) -> View:
         """Return the view with more roots."""
         more = {**self.hidden, **(hidden or {})}
-        return View({**self.roots, **roots}, self.step, self.look, self._steps, more)
+        kept = {path: note for path, note in self.uncertain.items() if path not in roots}
+        doubts = {**kept, **(uncertain or {})}
+        return View({**self.roots, **roots}, self.step, self.look, self._steps, more, doubts)
 
     def looking(self, look: Callable[[str], Seen | None]) -> View:
         """Return the view with another sight of the steps."""
-        return View(self.roots, self.step, look, self._steps, self.hidden)
+        return View(self.roots, self.step, look, self._steps, self.hidden, self.uncertain)
 
     def all_steps(self) -> Iterable[str]:
         """Return the ids of all steps."""
@@ -96,7 +105,7 @@ class View:
         """
         roots = dict(self.roots)
         hidden = dict(self.hidden)
-        uncertain: dict[str, Note] = {}
+        uncertain = dict(self.uncertain)
         if self.look is not None:
             roots["steps"] = self._seen(source, hidden, uncertain)
         for root, where in ELSEWHERE.items():

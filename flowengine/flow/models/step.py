@@ -80,12 +80,17 @@ class Compensation(Pluggable):
         yield from cls._broken(OneOf(cls.actions()), given)
 
 
+OF_ONE_SIGNAL = ("match", "transient")
+"""Keys of a trigger that say something of its one `signal`."""
+
+
 class Trigger(Part):
     """A signal that starts a token here, inside a running execution."""
 
     NOUN = "'trigger'"
     MAIN = "signal"
     RULES = (OneOf(("signal", "all", "state")),)
+    RULES_AS_SCHEMA = ({"dependentRequired": {key: ["signal"] for key in OF_ONE_SIGNAL}},)
 
     signal: SignalName | None = Field(
         default=None, description="Every matching message starts a token.", examples=["page_ready"]
@@ -99,11 +104,26 @@ class Trigger(Part):
         default=False, description="Whether kept messages are left out.", examples=[True]
     )
     all: list[SignalName] | None = Field(
-        default=None, description="Fires when each has a message.", examples=[["a", "b"]]
+        default=None,
+        min_length=1,
+        description="Fires when each has a message.",
+        examples=[["a", "b"]],
     )
     state: Id | None = Field(
         default=None, description="Fires after each write to that key.", examples=["score"]
     )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add what has a meaning for one signal only, and that several are several."""
+        yield from super().problems(given)
+        for key in OF_ONE_SIGNAL:
+            if key in given and "signal" not in given:
+                message = f"{key!r} has no meaning without 'signal'"
+                yield Problem(key, "E103", message, "add 'signal', or leave it out")
+        names = given.get("all")
+        if isinstance(names, list) and len({str(name) for name in names}) < len(names):
+            yield Problem("all", "E103", "'all' names a signal twice", "name each once")
 
 
 class Step(Pluggable):
