@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow, check, load
     from flowengine.engines.results import (
         Decision,
+        Difference,
         ExecutionInfo,
         Reason,
         Result,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Conflict",
     "Decision",
+    "Difference",
     "Engine",
     "ExecutionInfo",
     "FlowEngineError",
@@ -74,7 +76,16 @@ _HOMES = {
     "load": "engines.flows",
     **dict.fromkeys(("StepContext", "StepError", "quick"), "sdk"),
     **dict.fromkeys(
-        ("Decision", "ExecutionInfo", "Reason", "Result", "Sent", "Update", "WaitInfo"),
+        (
+            "Decision",
+            "Difference",
+            "ExecutionInfo",
+            "Reason",
+            "Result",
+            "Sent",
+            "Update",
+            "WaitInfo",
+        ),
         "engines.results",
     ),
 }

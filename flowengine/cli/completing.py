@@ -43,7 +43,7 @@ def whole_parser() -> ArgumentParser:
 def _add_completers(parser: ArgumentParser) -> None:
     """Complete ids from the store, where an argument takes one."""
     for action in parser._actions:
-        if action.dest in ("execution", "executions"):
+        if action.dest in ("execution", "executions", "other_execution"):
             action.completer = executions  # type: ignore[attr-defined]
         elif action.dest in ("wait", "waits"):
             action.completer = waits  # type: ignore[attr-defined]

@@ -38,7 +38,14 @@ GROUPS: dict[str, dict[str, str]] = {
         "approve": "approve",
         "reject": "reject",
     },
-    "Look": {"list": "list", "show": "show", "why": "why", "events": "events", "graph": "graph"},
+    "Look": {
+        "list": "list",
+        "show": "show",
+        "why": "why",
+        "events": "events",
+        "diff": "diff",
+        "graph": "graph",
+    },
     "Write flows": {"init": "init", "check": "check", "schema": "schema"},
     "Care": {"prune": "prune", "completion": "completion"},
 }

@@ -24,6 +24,7 @@ from flowengine.engines.recovery import recover, take_hands
 from flowengine.engines.results import (
     Answering,
     Decision,
+    Difference,
     ExecutionInfo,
     ExecutionPage,
     Reason,
@@ -569,6 +570,22 @@ class Engine:
         from flowengine.engines.reasons import reasons
 
         return reasons(self._host, self._read(execution))
+
+    def diff(self, left: str, right: str) -> Difference:
+        """Compare two executions: where their histories part, and what differs from there on.
+
+        Histories are aligned by address and attempt; ids and times count as the same.
+
+        Args:
+            left: Id of one, or any unambiguous beginning of it.
+            right: Id of the other.
+
+        Returns:
+            The keys of `Difference`.
+        """
+        from flowengine.engines.diff import diff
+
+        return diff(self._host, self.find(left), self.find(right))
 
     def prune(self, *, older: float = 0.0, status: Iterable[str] = ()) -> Pruned:
         """Delete executions that have ended, with all that only they refer to.

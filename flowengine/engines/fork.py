@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.beginning import execution_data, new_record
-from flowengine.engines.journals import read, state_at, unit_at, walk
+from flowengine.engines.journals import line, read, state_at, unit_at, walk
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.validation import validate
 
@@ -81,25 +81,11 @@ def _past(graph: Graph, journal: Sequence[Event], execution: str, at: str) -> li
     """
     for moment in walk(graph, journal):
         if unit_at(graph, moment.state, at) is not None:
-            return _line(journal, moment.number)
+            return line(journal, moment.number)
     raise NotFound(
         f"no step '{at}' was at work in execution {execution}",
         hint=f"its steps are shown by: flowengine show {execution}",
     )
-
-
-def _line(journal: Sequence[Event], last: int) -> list[Any]:
-    """Return the events that lead to one, without what was gone back over."""
-    line: list[Any] = []
-    while last >= 0:
-        event = journal[last]
-        line.append(event)
-        last = (event["back"] if event["type"] == "retry" else last) - 1
-    line.reverse()
-    return [
-        {**event, "back": number} if event["type"] == "retry" else event
-        for number, event in enumerate(line)
-    ]
 
 
 def _check_same_past(old: Graph, new: Graph, past: Sequence[Event], at: str) -> None:

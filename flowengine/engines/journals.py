@@ -6,7 +6,7 @@ before the event number `back`; what lies between stays in the journal as what w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.views import address_of, unit_of
 from flowengine.journal.format import unpack
@@ -66,16 +66,32 @@ def walk(
 
 def state_at(graph: Graph, journal: Sequence[Event], count: int) -> State:
     """Return the state after the first `count` events."""
-    line = []
-    number = count - 1
-    while number >= 0:
-        event = journal[number]
-        line.append(event)
-        number = (event["back"] if event["type"] == "retry" else number) - 1
     state = new_state()
-    for event in reversed(line):
+    for event in line(journal, count - 1):
         advance(graph, state, event)
     return state
+
+
+def line(journal: Sequence[Event], last: int) -> list[Any]:
+    """Return the events that lead to number `last`, without what was gone back over.
+
+    Args:
+        journal: All events.
+        last: Number of the last one wanted.
+
+    Returns:
+        The events; each `retry` says where it goes back to in this list.
+    """
+    found: list[Any] = []
+    while last >= 0:
+        event = journal[last]
+        found.append(event)
+        last = (event["back"] if event["type"] == "retry" else last) - 1
+    found.reverse()
+    return [
+        {**event, "back": number} if event["type"] == "retry" else event
+        for number, event in enumerate(found)
+    ]
 
 
 def unit_at(graph: Graph, state: State, address: str) -> int | None:

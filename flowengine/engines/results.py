@@ -136,6 +136,80 @@ class Reason(TypedDict, total=False):
     """Public id of the wait, where it is one."""
 
 
+class Side(TypedDict):
+    """One of two executions that are compared."""
+
+    execution: str
+    flow: str
+    version: str
+    hash: str
+    """Structural hash of the flow that it runs."""
+    status: Status
+    forked_from: str | None
+    entries: int
+    """Of its journal, without what was gone back over by `retry`."""
+    facts: int
+    """Things that happened in it: inputs, ends of attempts, signals, …"""
+    outputs: Any
+    error: Any
+
+
+class Parting(TypedDict):
+    """The first point at which two histories part."""
+
+    address: str
+    """Of the step; empty: it is about no step."""
+    what: str
+    """`input`, `end`, `inputs`, `signal NAME`, …"""
+    left: dict[str, Any] | None
+    """`{seq, address, status, outcome, input, output, error}` as far as they apply; None: it did
+    not happen there."""
+    right: dict[str, Any] | None
+    differ: list[dict[str, Any]]
+    """Places at which both differ: `{path, left, right}` each."""
+
+
+class StepPair(TypedDict):
+    """A step that went one way in one execution, and another or none in the other."""
+
+    address: str
+    left: dict[str, Any] | None
+    """`{status, outcome, input, output, error}`; None: it did not begin there."""
+    right: dict[str, Any] | None
+    differ: list[dict[str, Any]]
+
+
+class ForkInfo(TypedDict):
+    """How one of two executions was forked from the other."""
+
+    side: Literal["left", "right"]
+    at: str
+    """Address of the step."""
+    past: int
+    """How many things it took along."""
+    same: bool
+    """Whether these are the same in both."""
+
+
+class Difference(TypedDict):
+    """Two executions side by side. Ids and times of each are `(id)` and `(time)` in values."""
+
+    same: bool
+    """Both did the same, as far as they have come, and stand alike."""
+    same_flow: bool
+    left: Side
+    right: Side
+    shared: int
+    """How many things happened in both in the same way before the first that did not."""
+    fork: ForkInfo | None
+    """If one was forked from the other."""
+    parting: Parting | None
+    steps: list[StepPair]
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
+    errors: list[dict[str, Any]]
+
+
 class Result(NamedTuple):
     """How an execution stands: ended, or with nothing to do until a time, a message or a person.
 

@@ -1,0 +1,203 @@
+"""`flowengine diff`: where the histories of two executions part."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.output import STATUS_COLOURS, clean, one_line, out, out_json, paint
+from flowengine.cli.session import Session
+from flowengine.cli.yaml_text import inline
+
+if TYPE_CHECKING:
+    from flowengine.engines.results import Difference, Parting, Side, StepPair
+
+HELP = "compare two executions: where their histories part, then inputs and outputs side by side"
+EXAMPLE = """\
+flowengine diff 01k8xq7m 01k8xq9z
+flowengine diff 01k8xq7m 01k8xq9z --json"""
+
+SAME, DIFFER = 0, 1
+WIDTH = 80
+NAME = 20
+COLUMN = (WIDTH - NAME - 4) // 2
+MOST = 30
+"""Further steps that are written out."""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.epilog = f"exit code: {SAME} if they are the same, {DIFFER} if not\n\n{parser.epilog}"
+    parser.add_argument("execution", metavar="ID1", help="one, by any unambiguous beginning")
+    parser.add_argument("other_execution", metavar="ID2", help="the other")
+
+
+def run(arguments: Namespace) -> int:
+    """Compare them.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code: 0 if they are the same, 1 if not.
+    """
+    with Session(arguments) as session:
+        found = session.engine.diff(arguments.execution, arguments.other_execution)
+        if arguments.json:
+            out_json(found)
+        else:
+            for line in _lines(session, found):
+                out(line)
+    return SAME if found["same"] else DIFFER
+
+
+def _lines(session: Session, found: Difference) -> Iterator[str]:
+    yield _side(session, "left", found["left"])
+    yield _side(session, "right", found["right"])
+    if not found["same_flow"]:
+        hashes = " and ".join(found[side]["hash"][:8] for side in ("left", "right"))
+        yield _fact("flow", f"they run different definitions ({hashes})")
+    yield from _origin(found)
+    counts = f"of {found['left']['facts']} and {found['right']['facts']}"
+    yield _fact("in common", f"the first {found['shared']} {counts} things that happened")
+    point = found["parting"]
+    if point is not None:
+        yield from _parting(found, point)
+    further = [
+        pair for pair in found["steps"] if point is None or point["address"] != pair["address"]
+    ]
+    yield from _further(further)
+    for name in ("inputs", "outputs", "errors"):
+        if found[name]:
+            yield name
+            yield from _columns(found[name])
+    yield "the same" if found["same"] else "they differ"
+
+
+def _side(session: Session, name: str, side: Side) -> str:
+    version = f" version {side['version']}" if side["version"] not in ("", "0") else ""
+    status = paint(f"{side['status']:10}", STATUS_COLOURS.get(side["status"]), sys.stdout)
+    flow = clean(f"{side['flow']}{version}")
+    return f"{name:11} {session.short(side['execution'])}  {status} {one_line(flow, 40)}"
+
+
+def _origin(found: Difference) -> Iterator[str]:
+    fork = found["fork"]
+    if fork is not None:
+        other = "right" if fork["side"] == "left" else "left"
+        alike = "the same in both" if fork["same"] else "NOT the same in both"
+        yield _fact("fork", f"{fork['side']} was forked from {other} at {fork['at']}")
+        yield _fact("", f"the {fork['past']} things it took along are {alike}")
+        return
+    for side in ("left", "right"):
+        origin = found[side]["forked_from"]
+        if origin:
+            yield _fact("fork", f"{side} was forked from {origin}")
+
+
+def _parting(found: Difference, point: Parting) -> Iterator[str]:
+    """Yield the point where the histories part, and what the step there got and gave."""
+    yield _fact("they part", f"at {_what(point)}")
+    for side, one in (("left", point["left"]), ("right", point["right"])):
+        if one is None:
+            stands = (found["left"] if side == "left" else found["right"])["status"]
+            yield _fact("", f"on the {side} it did not happen; that one is {stands}")
+        elif one["address"] != point["address"]:
+            yield _fact("", f"on the {side} {one['address']} came there")
+    pair = next((one for one in found["steps"] if one["address"] == point["address"]), None)
+    if pair is None:
+        yield from _values(point["left"], point["right"])
+    else:
+        yield from _values(pair["left"], pair["right"])
+    differ = point["differ"] if pair is None else pair["differ"]
+    nested = [one for one in differ if "." in one["path"] or "[" in one["path"]]
+    if nested:
+        yield "where"
+        yield from _columns(nested)
+
+
+def _what(point: Parting) -> str:
+    if not point["address"]:
+        return f"the {point['what']}"
+    return f"the {point['what']} of {point['address']}"
+
+
+def _values(left: dict[str, Any] | None, right: dict[str, Any] | None) -> Iterator[str]:
+    """Yield what a step got and gave on both sides."""
+    yield f"  {'':{NAME}}{'left':{COLUMN}}  right"
+    for key in dict.fromkeys([*(left or ()), *(right or ())]):
+        if key in ("seq", "address"):
+            continue
+        a, b = (None if one is None else one.get(key) for one in (left, right))
+        if a is not None or b is not None:
+            yield from _row(key, left and key in left, a, right and key in right, b)
+
+
+def _columns(places: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield places at which two values differ."""
+    yield f"  {'':{NAME}}{'left':{COLUMN}}  right"
+    for place in places:
+        name = place["path"] or "value"
+        yield from _row(name, "left" in place, place.get("left"),
+                        "right" in place, place.get("right"))  # fmt: skip
+
+
+def _row(name: str, has_left: Any, left: Any, has_right: Any, right: Any) -> Iterator[str]:
+    """Yield two values beside one another; the wide ones below one another, cut where they part."""
+    a = _text(left) if has_left else "-"
+    b = _text(right) if has_right else "-"
+    name = one_line(name, WIDTH - 4)
+    if max(len(a), len(b)) <= COLUMN and len(name) < NAME:
+        yield f"  {name:{NAME}}{a:{COLUMN}}  {b}".rstrip()
+        return
+    yield f"  {name}"
+    if a == b:
+        yield f"    same    {_cut(a, 0)}"
+        return
+    part = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), 0)
+    part = part or min(len(a), len(b)) * a.startswith(b[:1] or "-")
+    yield f"    left    {_cut(a, part)}"
+    yield f"    right   {_cut(b, part)}"
+
+
+def _text(value: Any) -> str:
+    return clean(inline(value)).replace("\n", " ")
+
+
+def _cut(text: str, part: int) -> str:
+    """Return as much of a text as fits on a line, around where it parts from another."""
+    room = WIDTH - 12
+    if len(text) <= room:
+        return text
+    begin = max(0, min(part - room // 3, len(text) - room + 1))
+    head = "…" if begin else ""
+    shown = text[begin : begin + room - len(head)]
+    return head + (shown[:-1] + "…" if begin + len(shown) < len(text) else shown)
+
+
+def _further(pairs: list[StepPair]) -> Iterator[str]:
+    """Yield the other steps that went otherwise, a line each."""
+    if not pairs:
+        return
+    yield "other steps that differ"
+    width = min(40, max(len(pair["address"]) for pair in pairs))
+    for pair in pairs[:MOST]:
+        a, b = (_standing(one) for one in (pair["left"], pair["right"]))
+        where = ", ".join(dict.fromkeys(one["path"].split(".")[0] for one in pair["differ"]))
+        why = f"  {where}" if a == b and where else ""
+        address = clean(pair["address"])
+        if len(address) > width:
+            address = f"{address[: width - 1]}…"
+        yield f"  {address:{width}}  {a:11} {b:11}{why}"[:WIDTH].rstrip()
+    if len(pairs) > MOST:
+        yield f"  … and {len(pairs) - MOST} more: --json shows all"
+
+
+def _standing(step: dict[str, Any] | None) -> str:
+    return "-" if step is None else str(step["status"])
+
+
+def _fact(name: str, value: str) -> str:
+    return f"{name:11} {one_line(value, WIDTH - 12)}"
