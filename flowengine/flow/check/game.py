@@ -187,7 +187,7 @@ class _Game:
         board = _Board(self, state, choose)
         board.working.remove(token)
         edges: list[EdgeId] = []
-        for _ in range(choose((0, 1, 2)) if node.many else 1):
+        for _ in range(choose(node.many) if node.many else 1):
             edges += _taken(choose(node.moves), choose)
         return board.send(edges, token.marks)
 

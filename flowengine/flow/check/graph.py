@@ -252,12 +252,19 @@ class _Body:
             return
         for place in counting:
             node, name = self.net.nodes[place], self.ways.name(place)
-            if place not in verdict.fired and node.need is not None:
+            if place not in verdict.fired and node.need is not None and not self._any_number(place):
                 message = f"{name!r} needs {node.need} arrivals, and never so many can come"
                 hint = "lower 'need'"
                 yield Finding("E103", node.step, message, hint, ("join",))
             elif place in verdict.too_few:
                 yield self._too_few(place)
+
+    def _any_number(self, place: Place) -> bool:
+        """Say whether more tokens than the game plays can come to a join."""
+        reach = nets.reach(nets.successors(self.net))
+        spawners = [p for p, node in enumerate(self.net.nodes) if node.many == nets.ANY_NUMBER]
+        triggered = [self.net.edges[edge].target for edge in self.net.triggers]
+        return place in triggered or any(reach[p] >> place & 1 for p in [*spawners, *triggered])
 
     def _too_few(self, place: Place) -> Finding:
         name = self.ways.name(place)

@@ -22,6 +22,11 @@ from flowengine.kernel.graph import (
     StepSpec,
 )
 
+ANY_NUMBER = (0, 1, 2)
+"""Stands for any number of tokens: two are enough to meet."""
+MOST_ITEMS = 8
+"""A map over more items than that is played like one over any number of them."""
+
 Step = int
 """Number of a step in the compiled flow."""
 Place = int
@@ -67,8 +72,8 @@ class Node(NamedTuple):
     late: str
     too_few: tuple[Move, ...] | None
     """What handlers of `TooFew` do; None if it ends the scope."""
-    many: bool
-    """Every item of its map leaves as a token of its own."""
+    many: tuple[int, ...]
+    """How many tokens may leave, where every item of a map leaves as one; else empty."""
 
 
 class Net(NamedTuple):
@@ -129,7 +134,7 @@ class _Builder:
             need=constant_need(join),
             late=join.get("late", "ignore"),
             too_few=self.too_few(step, spec),
-            many=spec.get("map", {}).get("each", False),
+            many=items_leaving(spec),
         )
 
     def move(self, step: Step, move: Move) -> Move:
@@ -295,6 +300,27 @@ def names_type(handler: HandlerSpec, error: str) -> bool:
     if types is None:
         return error != "Cancelled"
     return any(t == error or (t.endswith(".*") and error.startswith(t[:-1])) for t in types)
+
+
+def items_leaving(spec: StepSpec) -> tuple[int, ...]:
+    """Return how many tokens leave a step whose items go on alone, as the game plays it.
+
+    Args:
+        spec: The step.
+
+    Returns:
+        Their number, where it is a small constant; `ANY_NUMBER` of them; or nothing, for other
+        steps.
+    """
+    over = spec.get("map", {})
+    if not over.get("each"):
+        return ()
+    items = over["over"][1] if over["over"][0] == "const" else None
+    number = len(items) if isinstance(items, list) else items
+    open_ended = "when" in spec or "more" in over or over.get("on_item_error") == "continue"
+    if open_ended or not isinstance(number, int) or not 0 <= number <= MOST_ITEMS:
+        return ANY_NUMBER
+    return (number,)
 
 
 def constant_need(join: JoinSpec) -> int | None:

@@ -110,7 +110,7 @@ class Pairs:
         self._born(-1, (*net.starts, *net.triggers, *net.triggers), pending)
         for place, node in enumerate(net.nodes):
             for move in (*node.moves, *(node.too_few or ())):
-                self._split(place, move, node.many, pending)
+                self._split(place, move, bool(node.many), pending)
         while pending:
             if len(self._parents) > self.limit:
                 self.gave_up = True
