@@ -91,13 +91,11 @@ def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> Non
     if not round_.get("open"):
         _open_round(m, scope, node, round_, arrival)
     source = arrival["source"]
-    if round_["fired"]:
-        assert node.join is not None
-        if node.join.get("late") == "queue" and source in round_["heard"]:
-            _keep(m, scope, node, round_, arrival)
-        else:
-            round_["heard"][source] = True
-            tokens.absorb(m, scope, arrival)
+    if _is_of_next_round(node, round_, source):
+        _keep(m, scope, node, round_, arrival)
+    elif round_["fired"]:
+        round_["heard"][source] = True
+        tokens.absorb(m, scope, arrival)
     else:
         round_["heard"][source] = True
         round_["got"].append(arrival)
@@ -107,6 +105,17 @@ def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> Non
     if round_["fired"] and all(s in round_["heard"] for s in node.sources if s != TRIGGER):
         _end_round(m, scope, node, round_)
     m.touch(scope["id"])
+
+
+def _is_of_next_round(node: Node, round_: JoinState, source: int) -> bool:
+    """Return whether a join that queues has taken a token of this round from an edge already.
+
+    A round stands for one wave of tokens, one on each edge; where there is only one edge, its
+    threads are what is counted.
+    """
+    assert node.join is not None
+    waves = round_["fired"] or len(node.sources) > 1
+    return waves and node.join.get("late") == "queue" and source in round_["heard"]
 
 
 def _keep(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:

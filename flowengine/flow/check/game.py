@@ -261,12 +261,12 @@ class _Board:
         now = self.rounds[place]
         if now is None:
             now = Round(self.need(place))
-        if place in token.marks:
+        waves = now.fired or len(self.net.incoming[place]) > 1
+        queued = waves and self.net.nodes[place].late == "queue" and token.at in now.heard
+        if place in token.marks or queued:
             now = now._replace(kept=(*now.kept, token))
         elif not now.fired:
             now = now._replace(held=(*now.held, token), heard=now.heard | {token.at})
-        elif self.net.nodes[place].late == "queue" and token.at in now.heard:
-            now = now._replace(kept=(*now.kept, token))
         else:
             now = now._replace(heard=now.heard | {token.at})
         self.rounds[place] = now

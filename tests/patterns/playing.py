@@ -1,0 +1,256 @@
+"""Plays the flows of `examples/patterns` under every order in which their steps can end.
+
+    plays = play(3)
+    plays.always(holds)
+    play(3, ("join: all", "join: 1")).refute(holds)
+
+`always` asks for all schedules; where there are more than can be played, a test says
+`drawn=True` and gets many that are drawn at random. `refute` shows that a property can fail: it
+does for the same flow with another construct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from flowengine import FlowFileError
+from flowengine.engines.programs import Program
+from flowengine.flow.compile import compile_text
+from flowengine.kernel import Graph
+from flowengine.testing import Simulator, explore
+from flowengine.testing.simulator import Happening, Outside
+
+FOLDER = Path(__file__).parents[2] / "examples" / "patterns"
+FILES = sorted(FOLDER.glob("[0-9][0-9]-*.yaml"))
+OVER = ("succeeded", "skipped", "failed", "cancelled")
+LIMIT = 2000
+"""Schedules of one flow that are played at most."""
+
+Change = tuple[str, str]
+"""A piece of a file, and what stands there instead."""
+
+
+class Span(NamedTuple):
+    """An activation of a step, or an item of it, from its beginning to its end.
+
+    Times are numbers of happenings: 0 is the start, 1 the first task that ended or message that
+    came, and so on. What one happening brings about has its number.
+    """
+
+    address: str
+    status: str
+    output: Any
+    begun: int
+    ended: int
+    first: int
+    """Place of its beginning among all that was observed, and of its end."""
+    last: int
+
+    def beside(self, other: Span) -> bool:
+        """Return whether both were at work at the same time."""
+        return self.first < other.last and other.first < self.last
+
+
+class Story:
+    """What one play looked like from outside.
+
+    Args:
+        played: The play.
+        marks: How much had been observed after each happening.
+    """
+
+    def __init__(self, played: Simulator, marks: Sequence[int]) -> None:
+        self.status = played.status
+        self.outputs = played.outputs or {}
+        self.schedule = played.schedule
+        self.open = played.waits()
+        self.happenings = len(marks) - 1
+        self.decided: list[tuple[str, str]] = [
+            tuple(name.split(" is decided: "))
+            for name in played.schedule
+            if " is decided: " in name
+        ]
+        self.spans = list(_spans(played, marks))
+
+    def runs(self, *steps: str) -> list[Span]:
+        """Return the activations of steps, in order of their beginning; items are none."""
+        return [s for s in self.spans if _step(s.address) in steps and "[" not in _last(s.address)]
+
+    def items(self, step: str) -> list[Span]:
+        """Return the items of a mapped step, in order of their beginning."""
+        return [s for s in self.spans if _step(s.address) == step and "[" in _last(s.address)]
+
+    def one(self, step: str) -> Span:
+        """Return the only activation of a step."""
+        [found] = self.runs(step)
+        return found
+
+    def done(self, *steps: str) -> list[Span]:
+        """Return what succeeded of steps and their items, in order of its end."""
+        found = [*self.runs(*steps), *(item for step in steps for item in self.items(step))]
+        return sorted((s for s in found if s.status == "succeeded"), key=lambda s: s.last)
+
+    def order(self, *steps: str) -> list[str]:
+        """Return the ids of these steps in the order in which they began."""
+        return [_step(span.address) for span in self.runs(*steps)]
+
+
+def _spans(played: Simulator, marks: Sequence[int]) -> Iterator[Span]:
+    seen: dict[str, list[int]] = {}
+    for place, observed in enumerate(played.observations):
+        seen.setdefault(observed.address, []).append(place)
+    moments = list(_moments(marks))
+    for address, places in seen.items():
+        end = played.observations[places[-1]]
+        over = end.status in OVER
+        yield Span(
+            address, end.status, end.output, moments[places[0]],
+            moments[places[-1]] if over else len(marks), places[0],
+            places[-1] if over else len(moments),
+        )  # fmt: skip
+
+
+def _moments(marks: Sequence[int]) -> Iterator[int]:
+    before = 0
+    for happening, count in enumerate(marks):
+        yield from [happening] * (count - before)
+        before = count
+
+
+def _last(address: str) -> str:
+    return address.split("/")[-1]
+
+
+def _step(address: str) -> str:
+    return _last(address).split("[")[0].split("@")[0].split("#")[0]
+
+
+Holds = Callable[[Story], None]
+
+
+class Plays:
+    """The plays of one flow.
+
+    Args:
+        stories: One for each schedule.
+        complete: Whether these are all schedules.
+    """
+
+    def __init__(self, stories: list[Story], complete: bool) -> None:
+        self.stories = stories
+        self.complete = complete
+
+    def always(self, holds: Holds, *, drawn: bool = False) -> None:
+        """Check that something holds in every play.
+
+        Args:
+            holds: Raises AssertionError where it does not.
+            drawn: There are too many schedules: these are many, drawn at random.
+        """
+        assert self.complete is not drawn, f"{len(self.stories)} schedules are not what is said"
+        for story in self.stories:
+            try:
+                holds(story)
+            except (AssertionError, ValueError) as error:
+                raise AssertionError(f"{error}\nafter {story.schedule}") from error
+
+    def refute(self, holds: Holds) -> None:
+        """Check that something does not hold in some play."""
+        for story in self.stories:
+            try:
+                holds(story)
+            except (AssertionError, ValueError):
+                return
+        pytest.fail("it holds all the same")
+
+    def seen(self, look: Callable[[Story], Any]) -> set[Any]:
+        """Return what is seen, over all plays."""
+        return {look(story) for story in self.stories}
+
+
+def path_of(number: int) -> Path:
+    """Return the file of a pattern."""
+    [path] = FOLDER.glob(f"{number:02}-*.yaml")
+    return path
+
+
+def play(
+    number: int,
+    *changes: Change,
+    inputs: Mapping[str, Any] | None = None,
+    outside: Iterable[Outside] = (),
+    limit: int = LIMIT,
+    patient: bool = False,
+) -> Plays:
+    """Play the flow of a pattern under all schedules, or `limit` that are drawn.
+
+    Args:
+        number: Of the pattern.
+        changes: What stands there instead of what the file says.
+        inputs: Beside the defaults.
+        outside: What people and other systems may do.
+        limit: Schedules that are played at most.
+        patient: Let time pass only when nothing else can happen.
+
+    Returns:
+        The plays.
+    """
+    text = path_of(number).read_text()
+    for old, new in changes:
+        assert old in text, f"{old!r} is not in the file"
+        text = text.replace(old, new)
+    graph = _graph(text)
+    given: dict[str, Any] = {
+        name: schema["default"]
+        for name, schema in graph.flow.get("inputs", {}).items()  # type: ignore[index,call-overload]
+    }
+    marks: dict[int, list[int]] = {}
+
+    def mark(played: Simulator) -> None:
+        marks.setdefault(id(played), []).append(len(played.observations))
+
+    found = explore(
+        graph, inputs={**given, **(inputs or {})}, outside=list(outside), holds=mark, limit=limit,
+        patient=patient,
+    )  # fmt: skip
+    return Plays([Story(played, marks[id(played)]) for played in found.runs], found.complete)
+
+
+@cache
+def _graph(text: str) -> Graph:
+    compiled = compile_text(text, folder=FOLDER)
+    return Program(compiled.flow, compiled.hash).graph
+
+
+def refused(number: int, *changes: Change) -> list[str]:
+    """Return the codes of the errors with which the checker refuses a changed flow."""
+    text = path_of(number).read_text()
+    for old, new in changes:
+        assert old in text, f"{old!r} is not in the file"
+        text = text.replace(old, new)
+    with pytest.raises(FlowFileError) as caught:
+        compile_text(text, folder=FOLDER)
+    return [one.code for one in caught.value.diagnostics if one.code.startswith("E")]
+
+
+def at_most(times: int, outside: Outside) -> Outside:
+    """Return an outside that does all it may so often, and from then on only the first of it."""
+
+    def may(played: Simulator) -> list[Happening]:
+        decided = sum(event["type"] == "decided" for event in played.journal)
+        can = outside(played)
+        return can if decided < times else can[:1]
+
+    return may
+
+
+def never_at_once(spans: Iterable[Span]) -> None:
+    """Check that no two of these were at work at the same time."""
+    for one, other in combinations(spans, 2):
+        assert not one.beside(other), f"{one.address} ran beside {other.address}"
