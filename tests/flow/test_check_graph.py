@@ -272,3 +272,18 @@ def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine() -> N
 
     assert [one.code for one in found] == ["E202"]
     assert "too many to be checked" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("over", "need", "found"),
+    [(4, 4, []), (["x", "y"], 2, []), (4, 5, ["E103"]), (1000, 4, ["W209"]), (None, 4, ["W209"])],
+)
+def test_a_join_behind_items_that_go_on_alone_may_need_as_many_as_there_are(
+    over: Any, need: int, found: list[str]
+) -> None:
+    """Of a constant the number is known; else fewer may come, and it may be lowered or handled."""
+    compiled = flow_of({"a": ("j", None), "j": ("end", counting(need, "queue"))})
+    value = ["expr", 0] if over is None else ["const", over]
+    compiled["steps"][0]["map"] = {"over": value, "each": True}
+
+    assert [one.code for one in check_graph(compiled)] == found

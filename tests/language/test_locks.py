@@ -1,4 +1,4 @@
-"""Locks: steps that never run at the same time (F92, S22, S23, S26-S28; patterns 17, 39, 40)."""
+"""Locks: steps that never run at the same time (F92, S22, S23, S26-S28)."""
 
 from __future__ import annotations
 
@@ -300,58 +300,6 @@ steps: [{id: a, lock: "${{ inputs.key }}"}]
 """
     assert stage.play(text, inputs={"key": 7}).status == "succeeded"
     assert stage.play(text, inputs={"key": [1]}).error_type == "ValidationError"
-
-
-# Patterns
-
-
-@pytest.mark.parametrize("order", ["abc", "acb", "bac", "bca", "cab", "cba"])
-def test_pattern_40_any_order_chosen_from_outside_one_at_a_time(stage: Stage, order: str) -> None:
-    """Interleaved routing: who begins is decided while it runs; nobody begins beside another."""
-    steps = "".join(
-        f"  - {{id: wait_{x}, wait: {{signal: begin_{x}}}, next: {x}}}\n"
-        f'  - {{id: {x}, lock: {{key: case, hold: true}}, approval: "{x}?", next: done}}\n'
-        for x in "abc"
-    )
-    text = f"""
-signals: {{begin_a: {{}}, begin_b: {{}}, begin_c: {{}}}}
-steps:
-  - {{id: s, next: {{all: [wait_a, wait_b, wait_c]}}}}
-{steps}  - {{id: done, join: all}}
-"""
-    simulator = stage.simulator(text).start()
-    for number, step in enumerate(order):
-        simulator.send(f"begin_{step}", id=str(number))
-    for step in order:
-        assert [a for a in asked(simulator) if a in "abc"] == [step]
-        simulator.decide(step, "approve")
-    assert simulator.status == "succeeded"
-
-
-def test_pattern_17_partial_order_under_one_lock(stage: Stage) -> None:
-    """Interleaved parallel routing: b before c, a anywhere, never two at once."""
-    text = """
-steps:
-  - {id: s, next: {all: [a, b]}}
-  - {id: a, lock: k, python: "tools:act", next: done}
-  - {id: b, lock: k, python: "tools:act"}
-  - {id: c, lock: k, python: "tools:act", next: done}
-  - {id: done, join: all}
-"""
-    for seed in range(6):
-        assert most(played(stage, text, seed=seed), "a", "b", "c") == 1
-
-
-def test_pattern_39_critical_section(stage: Stage) -> None:
-    """Two branches whose groups share a lock: no step of one runs beside a step of the other."""
-    text = """
-steps:
-  - {id: s, next: {all: [g, h]}}
-  - {id: g, lock: k, group: [{id: g1, python: "tools:act"}, {id: g2, python: "tools:act"}], next: end}
-  - {id: h, lock: k, group: [{id: h1, python: "tools:act"}, {id: h2, python: "tools:act"}], next: end}
-"""  # noqa: E501
-    for seed in range(6):
-        assert most(played(stage, text, seed=seed), "g1", "g2", "h1", "h2") == 1
 
 
 def test_the_engine_goes_on_with_a_queue_after_its_process_has_died(stage: Stage) -> None:

@@ -71,11 +71,8 @@ class Story:
         self.schedule = played.schedule
         self.open = played.waits()
         self.happenings = len(marks) - 1
-        self.decided: list[tuple[str, str]] = [
-            tuple(name.split(" is decided: "))
-            for name in played.schedule
-            if " is decided: " in name
-        ]
+        told = [name.partition(" is decided: ") for name in played.schedule]
+        self.decided = [(address, choice) for address, found, choice in told if found]
         self.spans = list(_spans(played, marks))
 
     def runs(self, *steps: str) -> list[Span]:
@@ -109,11 +106,12 @@ def _spans(played: Simulator, marks: Sequence[int]) -> Iterator[Span]:
     for address, places in seen.items():
         end = played.observations[places[-1]]
         over = end.status in OVER
-        yield Span(
-            address, end.status, end.output, moments[places[0]],
-            moments[places[-1]] if over else len(marks), places[0],
-            places[-1] if over else len(moments),
-        )  # fmt: skip
+        first, last = places[0], places[-1] if over else len(moments)
+        for place in places:
+            # Who is queued for a lock is told of first, and again when he has it.
+            first = place if played.observations[place].status not in OVER else first
+        ended = moments[last] if over else len(marks)
+        yield Span(address, end.status, end.output, moments[first], ended, first, last)
 
 
 def _moments(marks: Sequence[int]) -> Iterator[int]:
@@ -124,7 +122,7 @@ def _moments(marks: Sequence[int]) -> Iterator[int]:
 
 
 def _last(address: str) -> str:
-    return address.split("/")[-1]
+    return address.rsplit("/", maxsplit=1)[-1]
 
 
 def _step(address: str) -> str:
@@ -207,8 +205,7 @@ def play(
         text = text.replace(old, new)
     graph = _graph(text)
     given: dict[str, Any] = {
-        name: schema["default"]
-        for name, schema in graph.flow.get("inputs", {}).items()  # type: ignore[index,call-overload]
+        name: schema["default"] for name, schema in graph.flow.get("inputs", {}).items()
     }
     marks: dict[int, list[int]] = {}
 

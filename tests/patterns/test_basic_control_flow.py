@@ -83,4 +83,4 @@ def test_05_simple_merge(grams: int, way: str) -> None:
 def test_05_simple_merge_is_never_entered_by_two() -> None:
     """The pattern's condition - one branch at a time - is held by the checker."""
     assert refused(5, ("first:", "all:"), ("{else: envelope}", "envelope")) == ["E202"]
-    assert refused(5, ("- id: hand_over", "- id: hand_over\n    join: all")) [:1] == ["E207"]
+    assert refused(5, ("- id: hand_over", "- id: hand_over\n    join: all"))[:1] == ["E207"]

@@ -165,8 +165,9 @@ def test_29_cancelling_discriminator_and_32_cancelling_partial_join(
     number: int, branches: tuple[str, ...], after: str, need: int
 ) -> None:
     """Enough of them start what follows, and in the same moment the others are withdrawn."""
-    people = [deciding(step, choice) for step, choice in
-              (("city_taxi", "we_come"), ("night_rider", "we_come"), ("tape", "it_is"))]  # fmt: skip
+    answers = {"city_taxi": "we_come", "night_rider": "we_come", "tape": "it_is"}
+    answers = {"city_taxi": "we_come", "night_rider": "we_come", "tape": "it_is"}
+    people = [deciding(step, choice) for step, choice in answers.items()]
 
     def holds(story: Story) -> None:
         asked = sorted(story.runs(*branches), key=lambda span: span.last)
@@ -253,7 +254,9 @@ def test_38_general_synchronising_merge() -> None:
     plays = play(38, outside=people)
     plays.always(holds)
     assert plays.seen(lambda story: len(story.runs("set_pages"))) >= {1, 2, 3}
-    play(38, ("join: active", "join: {need: 1, late: cancel}"), outside=people).refute(holds)
+    assert "E202" in refused(38, ("join: active", "join: each"))
+    assert "E207" in refused(38, ("join: active", "join: all"))
+    play(38, ("join: active", "join: {need: 2, late: cancel}"), outside=people).refute(holds)
 
 
 def test_41_thread_merge() -> None:

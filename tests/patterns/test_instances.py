@@ -95,7 +95,6 @@ def test_26_cancel_instances() -> None:
             assert after[0].begun < called_off.begun
             return
         withdrawn = [span for span in party if span.status == "cancelled"]
-        assert len(party) == 3
         assert withdrawn
         assert {span.ended for span in withdrawn} == {called_off.begun}
         assert all(span.first < called_off.first for span in story.runs("write", "answer"))

@@ -1,0 +1,100 @@
+"""Patterns 10, 21-24: doing things again, and messages from outside."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowengine.testing import deciding, sending
+from tests.patterns.playing import Story, at_most, play
+
+EDIT = {"good": "legal", "rewrite": "write", "drop": None}
+LEGAL = {"publish": "publish", "soften": "edit", "rewrite": "write"}
+
+
+@pytest.mark.parametrize("draft_exists", [True, False])
+def test_10_arbitrary_cycles(draft_exists: bool) -> None:
+    """Cycles with two ways in and two ways out: every path of the graph can be gone, as decided."""
+    people = [at_most(5, deciding("edit", *EDIT)), at_most(5, deciding("legal", *LEGAL))]
+
+    def holds(story: Story) -> None:
+        path = ["edit"] if draft_exists else ["write", "edit"]
+        for address, choice in story.decided:
+            step = address.split("#")[0]
+            assert step == path[-1]
+            to = (EDIT if step == "edit" else LEGAL)[choice]
+            path += ["write", "edit"] if to == "write" else [to] if to else []
+        assert story.order("write", "edit", "legal", "publish") == path
+        assert story.status == "succeeded"
+
+    plays = play(10, inputs={"draft_exists": draft_exists}, outside=people)
+    plays.always(holds)
+    assert max(plays.seen(lambda story: len(story.runs("write")))) >= 5
+    ways = plays.seen(lambda s: (s.decided[-1][0].split("#")[0], s.decided[-1][1]))
+    assert ways == {("edit", "drop"), ("legal", "publish")}
+    other = ("soften: edit", "soften: write")
+    play(10, other, inputs={"draft_exists": draft_exists}, outside=people).refute(holds)
+
+
+@pytest.mark.parametrize(("pages", "tries"), [(0, 1), (1, 1), (3, 2), (2, 3)])
+def test_21_structured_loop(pages: int, tries: int) -> None:
+    """Tested before each round (perhaps none) or after it (at least one); rounds are in order."""
+
+    def holds(story: Story) -> None:
+        expected = ([*["fetch"] * tries, "store"] * pages) + ["done"]
+        went = [name.split("/")[-1].split("@")[0].split()[0] for name in story.schedule]
+        assert went == expected
+        assert story.one("done").begun == pages * (tries + 1)
+        assert story.outputs == {"fetched": pages}
+
+    plays = play(21, inputs={"pages": pages, "tries": tries})
+    plays.always(holds)
+    if pages == 0:
+        after = ('while: "${{ state.fetched < inputs.pages }}"',
+                 'until: "${{ state.fetched >= inputs.pages }}"')  # fmt: skip
+        play(21, after, inputs={"pages": pages, "tries": tries}).refute(holds)
+
+
+def moment(story: Story, name: str) -> list[int]:
+    return [number for number, what in enumerate(story.schedule, 1) if what == name]
+
+
+def test_23_transient_trigger() -> None:
+    """A message counts if it comes while somebody waits for it; one that comes before is lost."""
+    bell = [sending("doorbell", key="7 Mill Lane", times=2)]
+
+    def holds(story: Story) -> None:
+        listening = story.one("listen")
+        heard = [ring for ring in moment(story, "doorbell is sent") if ring > listening.begun]
+        opened = story.runs("open")
+        if opened:
+            assert [opened[0].begun, listening.ended] == heard[:1] * 2
+        else:
+            assert not heard or heard[0] > story.one("go_home").begun
+        assert story.status == "succeeded"
+
+    plays = play(23, outside=bell)
+    plays.always(holds)
+    lost = plays.seen(lambda s: bool(moment(s, "doorbell is sent")) and not s.runs("open"))
+    assert lost == {True, False}
+    play(23, (", transient: true", ""), outside=bell).refute(holds)
+
+
+def test_24_persistent_trigger() -> None:
+    """A message is kept until somebody wants it: none is lost, none counts twice, in order."""
+    letters = [sending("letter", "a", key="Mill Lane", times=2)]
+
+    def holds(story: Story) -> None:
+        came = moment(story, "letter is sent")
+        first, second = story.one("first_letter"), story.one("second_letter")
+        assert len(came) == 2
+        assert first.ended == max(first.begun, came[0])
+        assert second.ended == max(second.begun, came[1])
+        assert story.status == "succeeded"
+
+    plays = play(24, outside=letters)
+    plays.always(holds)
+    kept = plays.seen(lambda s: moment(s, "letter is sent")[0] < s.one("first_letter").begun)
+    assert kept == {True, False}
+    play(24, ("{signal: letter}", "{signal: letter, transient: true}"), outside=letters).refute(
+        holds
+    )
