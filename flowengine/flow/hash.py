@@ -22,6 +22,8 @@ OPAQUE = frozenset({"task", "raises", "names", "named", "sources"})
 """Keys of specs that hold no expressions."""
 UNORDERED = frozenset({"set", "defaults"})
 """Keys whose pairs of name and value are evaluated as if at once, whatever their order."""
+PLACES = frozenset({"at", "tool"})
+"""Keys that say where something stands or what it is called there."""
 CONSTANT = ("inputs", "state", "secrets", "environments", "limits")
 """Sections that hold no numbers of expressions where they hold plain data."""
 
@@ -54,7 +56,7 @@ def _digest(data: Any) -> str:
 
 def _without_place(record: Any) -> Any:
     if isinstance(record, dict):
-        return {key: one for key, one in record.items() if key != "at"}
+        return {key: one for key, one in record.items() if key not in PLACES}
     return record
 
 

@@ -113,3 +113,7 @@ class Observation(NamedTuple):
     output: Plain
     error: ErrorData | None
     input: Plain
+    to: tuple[int, ...] = ()
+    """Where its tokens went, if it has ended: steps, `END`, `END_ALL`."""
+    handler: int = -1
+    """Number of the entry of its `on_error` that took the error."""

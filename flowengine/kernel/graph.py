@@ -210,6 +210,8 @@ class StepSpec(TypedDict, total=False):
     approval `ask`, if it is a question whose answer is the output."""
     task: dict[str, Plain]
     """Constant part of a task, opaque to the kernel; handed to the runner."""
+    tool: str
+    """Name of the tool that is called; not part of the structural hash."""
     args: Value
     """Arguments (`with`) of a call; evaluated first, visible as `args` in `input`. Of a `flow` what
     its inputs are given."""

@@ -68,9 +68,9 @@ def compensated(m: Machine, act: Activation, index: int, error: ErrorData) -> No
         perform(m, act, m.node(act).on_error[index], error)
 
 
-def fail(m: Machine, act: Activation, error: ErrorData) -> None:
-    """Let the error of a step end its scope."""
-    m.note(act, "failed", error=error)
+def fail(m: Machine, act: Activation, error: ErrorData, handler: int = -1) -> None:
+    """Let the error of a step end its scope, as a handler says or because there is none."""
+    m.note(act, "failed", error=error, handler=handler)
     scope = m.scope_of(act)
     hand_over(m, act)
     tokens.forget(m, act)
@@ -90,6 +90,7 @@ def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) ->
     """
     names = Names(m, act, extra={"error": error})
     do = spec.get("do", "raise")
+    handler = m.node(act).on_error.index(spec)
     try:
         if spec.get("set"):
             variables.write(m, names, spec["set"], act)
@@ -98,16 +99,16 @@ def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) ->
         if do == "fail":
             failure = as_error(raised(evaluate(names, spec["fail"])), m.step_address(act))
             failure["cause"] = error
-            fail(m, act, failure)
+            fail(m, act, failure, handler)
         elif do == "raise":
-            fail(m, act, error)
+            fail(m, act, error, handler)
         elif do == "output":
             output = evaluate(names, spec["output"])
-            _go_on(m, act, _targets(m, act, output, "ok"), "succeeded", output, None)
+            _go_on(m, act, _targets(m, act, output, "ok"), handler, output=output)
         elif do == "next":
-            _go_on(m, act, [spec["to"]], "failed", None, error)
+            _go_on(m, act, [spec["to"]], handler, error=error)
         else:
-            _go_on(m, act, _targets(m, act, None, "failed", error), "failed", None, error)
+            _go_on(m, act, _targets(m, act, None, "failed", error), handler, error=error)
     except (StepFailure, EvaluationError) as failed:
         broken = as_error(failed, m.step_address(act))
         broken["cause"] = error
@@ -126,15 +127,24 @@ def _go_on(
     m: Machine,
     act: Activation,
     targets: list[int],
-    status: str,
-    output: Plain,
-    error: ErrorData | None,
+    handler: int,
+    *,
+    output: Plain = None,
+    error: ErrorData | None = None,
 ) -> None:
-    """Let the token of a step that has failed go on."""
+    """Let the token of a step that has failed go on; without an error it counts as succeeded."""
     node = m.node(act)
-    outcome = "failed" if error is not None else "ok"
+    status, outcome = ("failed", "failed") if error is not None else ("succeeded", "ok")
     if node.named:
         record(m, act, node, status, outcome, output, error)
-    m.note(act, status, outcome=None if error is not None else outcome, output=output, error=error)
+    m.note(
+        act,
+        status,
+        outcome=None if error is not None else outcome,
+        output=output,
+        error=error,
+        to=targets,
+        handler=handler,
+    )
     hand_over(m, act)
     tokens.leave(m, act, targets, output)

@@ -161,6 +161,8 @@ class Machine:
         output: Plain = None,
         error: ErrorData | None = None,
         given: Plain = None,
+        to: Iterable[int] = (),
+        handler: int = -1,
     ) -> None:
         """Tell who observes what happened to an activation, or to one item of it."""
         if self.observe is None:
@@ -173,7 +175,17 @@ class Machine:
             given = unit.get("args")
         self.observe.append(
             Observation(
-                self.now, address, act["step"], status, outcome, attempt, output, error, given
+                self.now,
+                address,
+                act["step"],
+                status,
+                outcome,
+                attempt,
+                output,
+                error,
+                given,
+                tuple(to),
+                handler,
             )
         )
 

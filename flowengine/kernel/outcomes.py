@@ -217,7 +217,7 @@ def _item_leaves(m: Machine, act: Activation, unit: Unit, output: Plain, outcome
     if node.named:
         kept = known(m, act, node, "succeeded", outcome, output, None)
         past = pasts.remember(m.state, past, act["step"], kept)
-    m.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
+    m.note(act, "succeeded", unit=unit, outcome=outcome, output=output, to=targets)
     act["results"][unit["item"]] = ["succeeded", None, None]
     act["succeeded"] += 1
     tokens.send(m, act, targets, [*act["line"], unit["item"]], past, output)
@@ -259,7 +259,7 @@ def _go_early(m: Machine, act: Activation) -> None:
     tokens.send(m, act, targets, act["line"], pasts.share(m.state, act["past"]), output)
     tokens.place(m, m.scope_of(act), act["step"], -1)
     act["gone"] = True
-    m.note(act, "succeeded", outcome="ok", output=output)
+    m.note(act, "succeeded", outcome="ok", output=output, to=targets)
     m.agenda.append(("fill", act["id"]))
 
 
@@ -405,7 +405,7 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
         activation_failed(m, act, as_error(failure, m.step_address(act)))
         return
     _remember(m, act, status, outcome, output)
-    m.note(act, status, outcome=outcome, output=output)
+    m.note(act, status, outcome=outcome, output=output, to=targets)
     hand_over(m, act)
     tokens.leave(m, act, targets, output)
 

@@ -89,6 +89,7 @@ class Calls:
         name = request.given if request.action == "call" else request.action
         if request.action == "call":
             callee = self.tools.find(request.given, loc)
+            spec["tool"] = str(request.given)
         else:
             callee = self.tools.inline(request.action, request.given, loc, view)
         spec["action"] = "task"
