@@ -46,7 +46,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "diff": "diff",
         "graph": "graph",
     },
-    "Write flows": {"init": "init", "check": "check", "schema": "schema"},
+    "Write flows": {"init": "init", "check": "check", "test": "test", "schema": "schema"},
     "Care": {"prune": "prune", "completion": "completion"},
 }
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}

@@ -15,10 +15,10 @@ from typing import Any
 from flowengine.flow.diagnostics import Diagnostics
 from flowengine.flow.faults import Faults
 from flowengine.flow.long_form import Expander
-from flowengine.flow.models import FlowModel, Loc, Part
+from flowengine.flow.models import FlowModel, Loc
 from flowengine.flow.models.types import OPEN, shown
 from flowengine.flow.source import Source
-from flowengine.flow.validate import Validator
+from flowengine.flow.validate import Validator, locate
 
 VERSION = 1
 """Of the language."""
@@ -48,9 +48,9 @@ def load_source(source: Source, diagnostics: Diagnostics) -> FlowModel | None:
     expander = Expander(faults)
     expanded = expander.part(FlowModel, data, ())
     _check_ids(expanded, faults)
-    model = Validator(expander).validate(expanded)
+    model = Validator(expander, FlowModel).validate(expanded)
     if model is not None:
-        _locate(model, ())
+        locate(model, ())
         model._unread = frozenset(faults.unread)
     return model
 
@@ -110,18 +110,3 @@ def _steps(scope: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:
                 place = (*loc, key, index)
                 yield place, step
                 yield from _steps(step, place)
-
-
-def _locate(value: Any, loc: Loc) -> None:
-    """Tell each part where it stands."""
-    if isinstance(value, Part):
-        value._loc = loc
-        for key, (name, _) in type(value).fields_by_key().items():
-            if value.has(name):
-                _locate(getattr(value, name), (*loc, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _locate(item, (*loc, index))
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            _locate(item, (*loc, key))

@@ -37,6 +37,7 @@ from flowengine.flow.models import (
     Tool,
 )
 from flowengine.flow.models.base import OneOf
+from flowengine.flow.models.cases import CaseFile
 from flowengine.flow.models.kinds import brought_tools, configuration, kind_names
 from flowengine.flow.models.not_yet import refused_keys
 from flowengine.flow.models.types import DEFINITIONS, TARGETS, AsSchema
@@ -61,18 +62,21 @@ def flow_schema() -> Schema:
         "Schema": _keywords(),
         "StateSchema": _keywords(reducer=_reducer()),
     }
-    waiting: list[type[Part]] = [FlowModel]
-    known: set[type[Part]] = {FlowModel}
-    while waiting:
-        part = waiting.pop()
-        definitions[part.__name__] = _part(part)
-        new = sorted(set(_parts_in(part)) - known, key=lambda one: one.__name__)
-        known.update(new)
-        waiting += new
+    _define(FlowModel, definitions)
     for name in sorted({*kind_names("step"), *kind_names("tool")}):
         definitions[_kind_name(name)] = _kind(name)
     top = definitions.pop("FlowModel")
     head = {"$schema": DIALECT, "title": "A flow of flowengine, language version 1"}
+    return {**head, **top, "$defs": dict(sorted(definitions.items()))}
+
+
+def case_schema() -> Schema:
+    """Return the JSON Schema of files of test cases, draft 2020-12."""
+    definitions: dict[str, Schema] = {"Duration": copy.deepcopy(DEFINITIONS["Duration"])}
+    definitions["SignalName"] = copy.deepcopy(DEFINITIONS["SignalName"])
+    _define(CaseFile, definitions)
+    top = definitions.pop("CaseFile")
+    head = {"$schema": DIALECT, "title": "Test cases of a flow of flowengine, version 1"}
     return {**head, **top, "$defs": dict(sorted(definitions.items()))}
 
 
@@ -122,6 +126,18 @@ def _or_expressions(schema: Schema) -> Schema:
 
 
 # Parts
+
+
+def _define(top: type[Part], definitions: dict[str, Schema]) -> None:
+    """Add the schemas of a part and of all parts in it."""
+    waiting: list[type[Part]] = [top]
+    known: set[type[Part]] = {top}
+    while waiting:
+        part = waiting.pop()
+        definitions[part.__name__] = _part(part)
+        new = sorted(set(_parts_in(part)) - known, key=lambda one: one.__name__)
+        known.update(new)
+        waiting += new
 
 
 def _part(cls: type[Part]) -> Schema:

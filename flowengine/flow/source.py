@@ -112,6 +112,8 @@ class Source:
         node, key_node = self.root, None
         for reached, step in enumerate(loc):
             child = None if node is None else node.child(step)
+            if isinstance(step, str) and node is not None and isinstance(node.data, list):
+                continue  # the list is the short form of a mapping whose key this would be
             if node is None or child is None:
                 return node, reached, key_node
             entry = node.content.entries.get(step) if isinstance(step, str) else None

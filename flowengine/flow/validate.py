@@ -7,13 +7,13 @@ validated again, so that later checks see as much of a broken file as there is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.long_form import Expander, shapes
-from flowengine.flow.models import FlowModel, Loc, Part, Step
+from flowengine.flow.models import Loc, Part
 from flowengine.flow.models.modifiers import ON_ERROR_TAGS
 from flowengine.flow.models.types import shown
 
@@ -21,19 +21,25 @@ PASSES = 20
 """So many times what is wrong is left out and the rest validated again."""
 
 
-class Validator:
+Top = TypeVar("Top", bound=Part)
+"""The model of a whole file."""
+
+
+class Validator(Generic[Top]):
     """Validates one file.
 
     Args:
         expander: What has written it out.
+        top: The model of the file.
     """
 
-    def __init__(self, expander: Expander) -> None:
+    def __init__(self, expander: Expander, top: type[Top]) -> None:
+        self.top = top
         self.faults = expander.faults
         self.parts = expander.parts
         self.meant = expander.meant
 
-    def validate(self, data: dict[str, Any]) -> FlowModel | None:
+    def validate(self, data: dict[str, Any]) -> Top | None:
         """Return the model of the data, or of what is left of it.
 
         Args:
@@ -44,7 +50,7 @@ class Validator:
         """
         for round_ in range(PASSES):
             try:
-                return FlowModel.model_validate(data)
+                return self.top.model_validate(data)
             except ValidationError as error:
                 for one in error.errors(include_url=False):
                     loc, key = _clean(one["loc"])
@@ -61,7 +67,7 @@ class Validator:
         elif kind == "missing":
             if loc in self.faults.unread or str(loc[-1]) in self.meant.get(loc[:-1], ()):
                 return  # it is there, and what is wrong with it has been told
-            owner = self.parts.get(loc[:-1], FlowModel)
+            owner = self.parts.get(loc[:-1], self.top)
             message = f"{owner.NOUN} needs {loc[-1]!r}"
             self.faults.add("E104", message, loc[:-1], _example(owner, str(loc[-1])), key=True)
         else:
@@ -80,8 +86,8 @@ class Validator:
         """Take what is wrong out of the data; False if nothing would be left."""
         if kind == "missing":
             owner, part = _get(data, loc[:-1]), self.parts.get(loc[:-1])
-            if loc[-1] == "id" and part is not None and issubclass(part, Step | FlowModel):
-                owner["id"] = _stand_in(loc)
+            if part is not None and loc[-1] == part.NAMED:
+                owner[part.NAMED] = _stand_in(loc)
                 return True
             loc = loc[:-1]
         while loc:
@@ -91,12 +97,32 @@ class Validator:
                 owner.pop(loc[-1], None)
                 return True
             part = self._part_at(loc)
-            if isinstance(owner, list) and part is not None and issubclass(part, Step):
+            if isinstance(owner, list) and part is not None and part.NAMED is not None:
                 self.faults.leave_out(loc)
-                owner[int(loc[-1])] = {"id": _stand_in(loc)}
+                owner[int(loc[-1])] = {part.NAMED: _stand_in(loc)}
                 return True
             loc = loc[:-1]
         return False
+
+
+def locate(value: Any, loc: Loc) -> None:
+    """Tell each part of a model where it stands.
+
+    Args:
+        value: A model, or anything in one.
+        loc: Where it stands.
+    """
+    if isinstance(value, Part):
+        value._loc = loc
+        for key, (name, _) in type(value).fields_by_key().items():
+            if value.has(name):
+                locate(getattr(value, name), (*loc, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            locate(item, (*loc, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            locate(item, (*loc, key))
 
 
 def _stand_in(loc: Loc) -> str:

@@ -18,7 +18,7 @@ from flowengine.flow.compile import compile_file, compile_text
 from flowengine.flow.source import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FILES = sorted(EXAMPLES.glob("**/*.yaml"))
+FILES = [p for p in sorted(EXAMPLES.glob("**/*.yaml")) if ".test" not in p.suffixes]
 FOR_PEOPLE = {"description"}
 """Keys whose text no execution ever sees."""
 Path_ = tuple[str | int, ...]

@@ -24,7 +24,9 @@ from flowengine.flow.source import read, read_text
 ROOT = Path(__file__).parents[2]
 SCHEMA = flow_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
-EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
+FILES = sorted((ROOT / "examples").rglob("*.yaml"))
+EXAMPLES = [path for path in FILES if ".test" not in path.suffixes]
+CASES = [path for path in FILES if ".test" in path.suffixes]
 
 EVERYTHING = """\
 flowengine: 1

@@ -9,15 +9,18 @@ from typing import Any
 from flowengine.cli.output import err, out
 from flowengine.errors import UsageError
 
-HELP = "print the JSON Schema of flow files, for editors"
+HELP = "print the JSON Schema of flow files or of their test cases, for editors"
 EXAMPLE = """\
 flowengine schema -o flow-1.schema.json
+flowengine schema --tests -o test-1.schema.json
 flowengine schema --for expense.yaml -o .flowengine/expense.schema.json"""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--tests", action="store_true", help="that of files of test cases")
+    which.add_argument(
         "--for",
         dest="file",
         metavar="FILE",
@@ -38,9 +41,7 @@ def run(arguments: Namespace) -> int:
     Raises:
         UsageError: It cannot be written.
     """
-    from flowengine.flow.schema import flow_schema
-
-    text = as_text(flow_schema() if arguments.file is None else _schema_for(arguments.file))
+    text = as_text(_schema(arguments))
     if arguments.output is None:
         out(text)
         return 0
@@ -52,6 +53,14 @@ def run(arguments: Namespace) -> int:
     if not arguments.quiet:
         err(f"written to {arguments.output}")
     return 0
+
+
+def _schema(arguments: Namespace) -> dict[str, Any]:
+    from flowengine.flow.schema import case_schema, flow_schema
+
+    if arguments.tests:
+        return case_schema()
+    return flow_schema() if arguments.file is None else _schema_for(arguments.file)
 
 
 def as_text(schema: dict[str, Any]) -> str:

@@ -186,6 +186,7 @@ class FlowModel(Part):
     """A flow file, with its short forms written out."""
 
     NOUN = "a flow"
+    NAMED = "id"
 
     flowengine: Literal[1] = Field(description="The version of the language.", examples=[1])
     id: FlowId = Field(description="The flow's name.", examples=["expense"])

@@ -41,6 +41,7 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "flows"): SUBFLOWS,
     ("FlowModel", "concurrency"): NotYet("bounding the executions of a flow"),
     ("FlowModel", "start"): NotYet("starting on a schedule or a signal"),
+    ("Case", "agents"): AGENTS,
     ("Defaults", "model"): AGENTS,
     ("Defaults", "in"): ENVIRONMENTS,
     ("Limits", "depth"): SUBFLOWS,

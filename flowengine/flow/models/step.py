@@ -130,6 +130,7 @@ class Step(Pluggable):
     """A node of the graph: at most one action, and modifiers."""
 
     NOUN = "a step"
+    NAMED = "id"
     OWN_ACTIONS = ("call", "wait", "approval", "group", "parallel", "fail", "cancel")
     RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
         {"not": {"required": ["timeout", "approval"]}},

@@ -1,0 +1,157 @@
+"""`flowengine test`: play the test cases of flows, offline and without waiting."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.output import clean, err, out, out_json, paint
+from flowengine.errors import FlowFileError, UsageError
+
+if TYPE_CHECKING:
+    from flowengine.testing.expectations import Problem
+    from flowengine.testing.suite import Outcome, Report
+
+HELP = "play the test cases of flows: scripted answers, virtual time, nothing outside is called"
+EXAMPLE = """\
+flowengine test
+flowengine test expense.yaml
+flowengine test expense.yaml --case 'nobody answers'
+flowengine test expense.yaml --from 01jc3v"""
+FAILED = 1
+INVALID = 3
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="*",
+        help="flows (NAME.test.yaml beside NAME.yaml is meant), test files or folders; "
+        "default: all test files below the current folder",
+    )
+    parser.add_argument("--case", metavar="NAME", help="only cases whose name has this text in it")
+
+
+def run(arguments: Namespace) -> int:
+    """Run the cases.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        0 if all have passed, 1 if one has failed, 3 if a file is not valid.
+
+    Raises:
+        UsageError: No case has the name that is wanted.
+    """
+    from flowengine.testing.suite import find, run_file
+
+    reports: list[Report] = []
+    broken: list[FlowFileError] = []
+    wanted = None if arguments.case is None else lambda name: arguments.case in name
+    for path in find(arguments.files):
+        try:
+            report = run_file(path, wanted)
+        except FlowFileError as error:
+            broken.append(error)
+            if not arguments.json:
+                err(error.message)
+            continue
+        reports.append(report)
+        if not arguments.json:
+            _show(report, arguments)
+    count = sum(len(report.outcomes) for report in reports)
+    if arguments.case is not None and not count and not broken:
+        raise UsageError(f"no case has '{arguments.case}' in its name")
+    if arguments.json:
+        out_json(_as_data(reports, broken))
+    elif count > 1:
+        out(_summary(reports))
+    if broken:
+        return INVALID
+    return 0 if all(report.passed for report in reports) else FAILED
+
+
+def _show(report: Report, arguments: Namespace) -> None:
+    """Show one file: a line for each case, what failed, branches that nothing took."""
+    path = report.cases.path
+    for outcome in report.outcomes:
+        if outcome.passed and arguments.quiet:
+            continue
+        word = paint("ok    ", "green") if outcome.passed else paint("FAILED", "red")
+        time = f"  {outcome.seconds * 1000:.0f} ms" if arguments.verbose else ""
+        out(f"{word} {path}: {clean(outcome.name)}{time}")
+        for problem in outcome.problems:
+            for number, line in enumerate(_lines(report, problem)):
+                out(f"       {'' if number == 0 else '  '}{clean(line)}")
+    if arguments.case is None:
+        _show_branches(report, arguments)
+
+
+def _lines(report: Report, problem: Problem) -> list[str]:
+    """Return a problem as lines, the first one with its place."""
+    lines = problem.message.split("\n")
+    if problem.loc is not None:
+        place = report.cases.source.position(problem.loc)
+        lines[0] = f"{place.line}:{place.column}: {lines[0]}"
+    return lines
+
+
+def _show_branches(report: Report, arguments: Namespace) -> None:
+    coverage = report.coverage
+    missed = coverage.missed
+    if not missed and arguments.quiet:
+        return
+    taken = len(coverage.branches) - len(missed)
+    out(f"{report.cases.flow_path}: {taken} of {len(coverage.branches)} branches taken")
+    for branch in missed:
+        line, column = coverage.place(branch)
+        out(f"  {report.cases.flow_path}:{line}:{column}: {coverage.name(branch)}")
+
+
+def _summary(reports: list[Report]) -> str:
+    outcomes: list[Outcome] = [one for report in reports for one in report.outcomes]
+    failed = sum(not outcome.passed for outcome in outcomes)
+    told = f"{len(outcomes) - failed} passed"
+    return f"{told}, {failed} failed" if failed else told
+
+
+def _as_data(reports: list[Report], broken: list[FlowFileError]) -> dict[str, Any]:
+    outcomes = [one for report in reports for one in report.outcomes]
+    return {
+        "passed": sum(one.passed for one in outcomes),
+        "failed": sum(not one.passed for one in outcomes),
+        "files": [_file(report) for report in reports],
+        "errors": [one.as_dict() for error in broken for one in error.diagnostics],
+    }
+
+
+def _file(report: Report) -> dict[str, Any]:
+    coverage = report.coverage
+    missed = []
+    for branch in coverage.missed:
+        line, column = coverage.place(branch)
+        missed.append({"branch": coverage.name(branch), "line": line, "column": column})
+    return {
+        "file": report.cases.path,
+        "flow": report.cases.flow_path,
+        "cases": [_case(report, outcome) for outcome in report.outcomes],
+        "branches": {"all": len(coverage.branches), "missed": missed},
+    }
+
+
+def _case(report: Report, outcome: Outcome) -> dict[str, Any]:
+    problems = []
+    for problem in outcome.problems:
+        place = report.cases.source.position(problem.loc or ())
+        problems.append({"message": problem.message, "line": place.line, "column": place.column})
+    return {
+        "name": outcome.name,
+        "passed": outcome.passed,
+        "status": outcome.status,
+        "path": outcome.path,
+        "seconds": round(outcome.seconds, 6),
+        "problems": problems,
+    }

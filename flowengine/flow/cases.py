@@ -1,0 +1,210 @@
+"""Reads files of test cases, with every error at its place, names of the flow among them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import Compiled, compile_file
+from flowengine.flow.diagnostics import Diagnostics, did_you_mean, render
+from flowengine.flow.faults import Faults
+from flowengine.flow.long_form import Expander
+from flowengine.flow.models import Loc
+from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
+from flowengine.flow.models.types import shown
+from flowengine.flow.source import Source, read
+from flowengine.flow.validate import Validator, locate
+from flowengine.kernel.graph import CompiledFlow
+
+SUFFIX = ".test.yaml"
+_NUMBERS = re.compile(r"\[[^\]]*\]|@\d+|#\d+")
+"""What an address has beside the ids of steps."""
+
+
+class Cases(NamedTuple):
+    """A file of test cases, and the flow they are about."""
+
+    path: str
+    """As the user named it."""
+    source: Source
+    model: CaseFile
+    flow: Compiled
+    flow_path: str
+
+
+def load_cases(path: str) -> Cases:
+    """Read a file of test cases and compile its flow.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The cases.
+
+    Raises:
+        FlowFileError: The file, or that of the flow, has errors; all of them are in it.
+        NotFound: There is no such file.
+    """
+    source = read(path)
+    diagnostics = Diagnostics()
+    faults = Faults(source, diagnostics)
+    model = _model(source, faults)
+    if model is None:
+        _refuse(diagnostics, source)
+    flow_path = _flow_path(path, model)
+    if flow_path is None or not os.path.isfile(flow_path):
+        named = model.flow or flow_path or "'flow'"
+        hint = "give the path of the flow file, seen from this file"
+        faults.add("E401", f"there is no flow file {named}", ("flow",), hint)
+        _refuse(diagnostics, source)
+    compiled = compile_file(flow_path)
+    _Names(faults, compiled.flow).check(model)
+    if diagnostics.errors:
+        _refuse(diagnostics, source)
+    return Cases(path, source, model, compiled, flow_path)
+
+
+def cases_beside(flow: str) -> str:
+    """Return the path of the file of test cases of a flow file."""
+    return f"{os.path.splitext(flow)[0]}{SUFFIX}"
+
+
+def steps_in(address: str) -> list[str]:
+    """Return the ids of the steps of an address, from the outermost on."""
+    return _NUMBERS.sub("", address).split("/")
+
+
+def _model(source: Source, faults: Faults) -> CaseFile | None:
+    """Return the model of the file, or None if nothing is left to look at."""
+    if source.root is None:
+        return None
+    if not isinstance(source.data, dict):
+        message = f"{CaseFile.NOUN} is a mapping, this is {shown(source.data)}"
+        faults.add("E103", message, (), "begin with 'cases:'")
+        return None
+    expander = Expander(faults)
+    expanded = expander.part(CaseFile, dict(source.data), ())
+    model = Validator(expander, CaseFile).validate(expanded)
+    if model is not None:
+        locate(model, ())
+    return model
+
+
+def _flow_path(path: str, model: CaseFile) -> str | None:
+    """Return the path of the flow file, seen from the current folder."""
+    if model.flow is not None:
+        return os.path.normpath(os.path.join(os.path.dirname(path), model.flow))
+    return f"{path.removesuffix(SUFFIX)}.yaml" if path.endswith(SUFFIX) else None
+
+
+def _refuse(diagnostics: Diagnostics, source: Source) -> NoReturn:
+    """Refuse the file.
+
+    Raises:
+        FlowFileError: Always; what is wrong is in it.
+    """
+    found = list(diagnostics)
+    raise FlowFileError(render(found, [source]), found)
+
+
+class _Names:
+    """Checks what the cases name against the flow.
+
+    Args:
+        faults: Gets what is unknown.
+        flow: The flow.
+    """
+
+    def __init__(self, faults: Faults, flow: CompiledFlow) -> None:
+        self.faults = faults
+        self.flow = flow
+        self.steps = list(dict.fromkeys(step["id"] for step in flow["steps"]))
+        self.tools = list(dict.fromkeys(s["tool"] for s in flow["steps"] if "tool" in s))
+        kinds = {"task": self.tools, "approval": self.tools}
+        self.asking = [s["id"] for s in flow["steps"] if s.get("action") in kinds]
+
+    def check(self, model: CaseFile) -> None:
+        """Check all cases."""
+        first: dict[str, Loc] = {}
+        for case in model.cases:
+            loc = case.loc
+            if case.name in first:
+                line = self.faults.position(first[case.name]).line
+                message = f"duplicate name of a case {case.name!r}"
+                self.faults.add("E105", message, (*loc, "name"), f"line {line} has it too")
+            first.setdefault(case.name, loc)
+            self._case(case, loc)
+
+    def _case(self, case: Case, loc: Loc) -> None:
+        declared = self.flow.get("inputs", {})
+        self._known("input", case.inputs, declared, (*loc, "inputs"))
+        self._scripts(case.tools, (*loc, "tools"))
+        self._decisions(case.approvals, (*loc, "approvals"))
+        signals = self.flow.get("signals", {})
+        for sending in case.signals:
+            self._one("signal", sending.name, signals, (*sending.loc, "name"), key=False)
+        state = self.flow.get("state", {})
+        for operating in case.operator:
+            self._known("state", operating.set, state, (*operating.loc, "set"))
+            if operating.retry is not None:
+                self._address(operating.retry, (*operating.loc, "retry"))
+        expect = case.expect
+        self._known("state", expect.state or {}, state, (*expect.loc, "state"))
+        outputs = self.flow.get("outputs", {})
+        self._known("output", expect.outputs or {}, outputs, (*expect.loc, "outputs"))
+        for key in ("path", "waits"):
+            for index, address in enumerate(getattr(expect, key) or ()):
+                self._address(address, (*expect.loc, key, index))
+
+    def _scripts(self, scripts: Mapping[str, Script], loc: Loc) -> None:
+        for name in scripts:
+            if name not in self.tools and self._unknown_step(name):
+                known = [*self.tools, *self.steps]
+                self._one("tool or step", name, known, (*loc, name))
+
+    def _decisions(self, decisions: Mapping[str, Decisions], loc: Loc) -> None:
+        for name in decisions:
+            if self._unknown_step(name):
+                self._one("step", name, self.asking, (*loc, name))
+
+    def _address(self, address: str, loc: Loc) -> None:
+        if self._unknown_step(address):
+            self._one("step", steps_in(address)[0], self.steps, loc, key=False)
+
+    def _unknown_step(self, address: str) -> bool:
+        """Return whether an address begins at no step of the flow."""
+        first = steps_in(address)[0]
+        return first not in self.steps and first != "finally"
+
+    def _known(self, what: str, given: Iterable[str], known: Iterable[str], loc: Loc) -> None:
+        for name in given:
+            self._one(what, name, known, (*loc, name))
+
+    def _one(
+        self, what: str, name: str, known: Iterable[str], loc: Loc, *, key: bool = True
+    ) -> None:
+        names = list(known)
+        if name not in names:
+            hint = did_you_mean(name, names) or _listed(names)
+            message = f"the flow has no {what} {name!r}"
+            self.faults.add("E401", message, loc, hint, key=key)
+
+
+def _listed(names: Iterable[str]) -> str | None:
+    known: Iterator[str] | list[str] = list(names)
+    few = ", ".join(known)
+    return f"known are {few}" if few and len(few) < 80 else None
+
+
+def as_data(value: Any) -> Any:
+    """Return a value of a case file as the flow sees it: `{$base64: TEXT}` is bytes."""
+    if isinstance(value, dict):
+        if list(value) == ["$base64"] and isinstance(value["$base64"], str):
+            from base64 import b64decode
+
+            return b64decode(value["$base64"])
+        return {key: as_data(one) for key, one in value.items()}
+    return [as_data(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,345 @@
+"""The file of test cases: what the world answers, and what must come of it (language ref., §10.11).
+
+Nothing in it is evaluated: texts with `${{` are just texts.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator
+
+from flowengine.flow.models.base import OneOf, Part
+from flowengine.flow.models.types import AsSchema, Duration, SignalName, Value, wrong
+from flowengine.kernel.times import parse_time
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        wrong("text", value)
+    return str(value)
+
+
+def _time(value: Any) -> str:
+    try:
+        parse_time(value if isinstance(value, str) else "")
+    except ValueError:
+        wrong("a time with its zone such as 2026-01-31T09:00:00Z", value)
+    return str(value)
+
+
+def _user(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or ":" in value.removeprefix("user:"):
+        wrong("a user such as user:ana", value)
+    return value if value.startswith("user:") else f"user:{value}"
+
+
+def _true(value: Any) -> bool:
+    if value is not True:
+        wrong("true", value)
+    return True
+
+
+Words = Annotated[str, PlainValidator(_text), AsSchema({"type": "string", "minLength": 1})]
+"""Text that says what it says."""
+Time = Annotated[str, PlainValidator(_time), AsSchema({"type": "string", "minLength": 1})]
+User = Annotated[str, PlainValidator(_user), AsSchema({"type": "string", "minLength": 1})]
+Yes = Annotated[bool, PlainValidator(_true), AsSchema({"const": True})]
+Status = Literal["succeeded", "failed", "cancelled", "waiting", "stalled"]
+
+
+class Raised(Part):
+    """An error that a call ends with."""
+
+    NOUN = "an error"
+    MAIN = "type"
+
+    type: Words = Field(description="Its type.", examples=["Timeout"])
+    message: Words | None = Field(
+        default=None, description="What it says.", examples=["no answer in 30s"]
+    )
+    data: Value = Field(default=None, description="For handlers.", examples=[{"status": 503}])
+    retryable: bool | None = Field(
+        default=None,
+        description="Whether it may be tried again; by default what its type says.",
+        examples=[False],
+    )
+    retry_after: Duration | None = Field(
+        default=None, description="How long the other side asks to wait.", examples=["30s"]
+    )
+    cause: Value = Field(default=None, description="The error behind it.", examples=[None])
+
+
+class Answer(Part):
+    """What one call of a step or tool gives."""
+
+    NOUN = "an answer"
+    RULES = (OneOf(("return", "raise", "crash", "never")),)
+
+    return_: Value = Field(
+        default=None, alias="return", description="The result.", examples=[{"status": 201}]
+    )
+    raise_: Raised | None = Field(
+        default=None, alias="raise", description="The error.", examples=["Timeout"]
+    )
+    crash: Yes | None = Field(
+        default=None, description="The process dies during the call.", examples=[True]
+    )
+    never: Yes | None = Field(
+        default=None,
+        description="No answer ever comes: the call lasts until it is withdrawn.",
+        examples=[True],
+    )
+    after: Duration = Field(default="0s", description="How long the call lasts.", examples=["2s"])
+    with_: Value = Field(
+        default=None,
+        alias="with",
+        description="What the call must be given; anything else fails the case.",
+        examples=[{"to": "ana@example.com"}],
+    )
+
+
+class Script(Answer):
+    """What the calls of a step or tool give: one answer for all of them, or a list in order."""
+
+    NOUN = "a script"
+    MAIN = "calls"
+    RULES = (OneOf(("calls", "return", "raise", "crash", "never")),)
+
+    calls: list[Answer] | None = Field(
+        default=None,
+        description="The answers in order, one for each call; no more calls and no fewer.",
+        examples=[[{"return": 1}]],
+    )
+
+
+class Decided(Part):
+    """What a person decides on an approval, a question or an uncertain step."""
+
+    NOUN = "a decision"
+
+    after: Duration = Field(
+        default="0s", description="How long after it was asked for.", examples=["2d"]
+    )
+    by: User | None = Field(
+        default=None,
+        description="Who decides. Default: the first who may.",
+        examples=["user:ben"],
+    )
+    choice: Words | None = Field(
+        default=None,
+        description="Id of the choice; may be left out where there is one only.",
+        examples=["approve"],
+    )
+    edit: dict[str, Value] | None = Field(
+        default=None, description="Changes to the subject.", examples=[{"amount": 1200}]
+    )
+    form: Value = Field(
+        default=None, description="The form, filled in.", examples=[{"cost_center": "4711"}]
+    )
+    comment: Words | None = Field(default=None, description="Why.", examples=["too expensive"])
+    value: Value = Field(
+        default=None,
+        description="With the choice `result` of an uncertain step: the result.",
+        examples=[{"id": 7}],
+    )
+    attach: list[Words] = Field(
+        default_factory=list, description="Files that come with it.", examples=[["quote.pdf"]]
+    )
+    refused: Yes | None = Field(
+        default=None,
+        description="The decision must be refused: the person may not decide, or not so.",
+        examples=[True],
+    )
+
+
+class Decisions(Decided):
+    """What people decide at a step: one decision for every time it asks, or a list in order."""
+
+    NOUN = "a decision"
+    MAIN = "in_order"
+
+    in_order: list[Decided] | None = Field(
+        default=None,
+        description="The decisions in order, each made once.",
+        examples=[[{"choice": "approve"}]],
+    )
+
+
+class Sending(Part):
+    """A signal from outside."""
+
+    NOUN = "a signal"
+
+    name: SignalName = Field(description="Its name.", examples=["paid"])
+    at: Duration = Field(
+        default="0s", description="How long after the start of the execution.", examples=["1h"]
+    )
+    data: Value = Field(default=None, description="What it carries.", examples=[{"amount": 3}])
+    key: Value = Field(default=None, description="For whom it is.", examples=["order-7"])
+    by: User | None = Field(default=None, description="Who sends it.", examples=["user:ana"])
+
+
+class Cancelling(Part):
+    """Somebody cancels the execution."""
+
+    NOUN = "'cancel'"
+    MAIN = "at"
+
+    at: Duration = Field(
+        default="0s", description="How long after the start of the execution.", examples=["1h"]
+    )
+    reason: str = Field(default="", description="Why.", examples=["not needed"])
+    by: User | None = Field(default=None, description="Who.", examples=["user:ana"])
+    now: bool = Field(
+        default=False, description="Skip `finally` and compensation.", examples=[True]
+    )
+
+
+class Operating(Part):
+    """An operator begins a step anew, as `retry` and `fork` do."""
+
+    NOUN = "an intervention"
+
+    at: Duration = Field(
+        default="0s", description="How long after the start of the execution.", examples=["1h"]
+    )
+    retry: Words | None = Field(
+        default=None, description="Address of the step that begins anew.", examples=["book"]
+    )
+    set: dict[str, Value] = Field(
+        default_factory=dict, description="State that is written.", examples=[{"limit": 100}]
+    )
+    by: User | None = Field(default=None, description="Who.", examples=["user:ops"])
+
+
+class ExpectedError(Part):
+    """The error with which the execution fails; what is left out may be anything."""
+
+    NOUN = "an error"
+    MAIN = "type"
+
+    type: Words | None = Field(default=None, description="Its type.", examples=["Rejected"])
+    message: Words | None = Field(
+        default=None, description="A part of what it says.", examples=["was rejected"]
+    )
+    step: Words | None = Field(
+        default=None, description="Address of the step it comes from.", examples=["book"]
+    )
+    data: Value = Field(default=None, description="Its data.", examples=[{"status": 503}])
+
+
+class Expected(Part):
+    """What must come of a case; what is left out may be anything."""
+
+    NOUN = "'expect'"
+
+    status: Status | None = Field(
+        default=None,
+        description=(
+            "Default: `failed` with `error`, `waiting` with `waits`, else `succeeded`. With"
+            " `waiting`, time passes only as far as the script goes, or `until`."
+        ),
+        examples=["succeeded"],
+    )
+    path: list[Words] | None = Field(
+        default=None,
+        description=(
+            "The steps in the order in which they begin: those of the flow itself, or with an"
+            " address such as `each[a]/check` among them all. Skipped ones are left out."
+        ),
+        examples=[["route", "book"]],
+    )
+    outputs: dict[str, Value] | None = Field(
+        default=None, description="Outputs by name.", examples=[{"booked": True}]
+    )
+    error: ExpectedError | None = Field(
+        default=None, description="The error.", examples=["Rejected"]
+    )
+    state: dict[str, Value] | None = Field(
+        default=None, description="State at the end, by key.", examples=[{"count": 3}]
+    )
+    waits: list[Words] | None = Field(
+        default=None, description="Addresses of the steps that wait.", examples=[["manager"]]
+    )
+
+
+class Case(Part):
+    """One execution of the flow, with all that the world answers."""
+
+    NOUN = "a case"
+    NAMED = "name"
+
+    name: Words = Field(description="What it shows.", examples=["edited and approved"])
+    inputs: dict[str, Value] = Field(
+        default_factory=dict, description="Inputs of the flow.", examples=[{"name": "Ada"}]
+    )
+    by: User = Field(
+        default="user:test", description="Who starts the execution.", examples=["user:ana"]
+    )
+    id: Words | None = Field(default=None, description="Id of the execution.", examples=["order-7"])
+    at: Time = Field(
+        default="2026-01-05T09:00:00Z",
+        description="When it starts.",
+        examples=["2026-03-01T12:00:00Z"],
+    )
+    labels: dict[str, Words] = Field(
+        default_factory=dict, description="Its labels.", examples=[{"team": "sales"}]
+    )
+    tools: dict[str, Script] = Field(
+        default_factory=dict,
+        description=(
+            "What calls give, by the name of the tool, the id of the step, its address, or"
+            " `STEP/compensate`; the most exact one counts."
+        ),
+        examples=[{"mail": {"return": None}}],
+    )
+    agents: dict[str, Value] = Field(
+        default_factory=dict, description="What models answer.", examples=[{}]
+    )
+    approvals: dict[str, Decisions] = Field(
+        default_factory=dict,
+        description="What people decide, by the id of the step or its address.",
+        examples=[{"manager": {"choice": "approve"}}],
+    )
+    signals: list[Sending] = Field(
+        default_factory=list, description="Signals from outside.", examples=[[{"name": "paid"}]]
+    )
+    cancel: Cancelling | None = Field(
+        default=None, description="Somebody cancels the execution.", examples=["1h"]
+    )
+    operator: list[Operating] = Field(
+        default_factory=list,
+        description="What an operator does to the execution.",
+        examples=[[{"at": "1h", "retry": "book"}]],
+    )
+    until: Duration | None = Field(
+        default=None,
+        description="How long after the start of the execution the case ends, if it still waits.",
+        examples=["3d"],
+    )
+    expect: Expected = Field(
+        default_factory=lambda: Expected.model_validate({}),
+        description="What must come of it. Default: it succeeds.",
+        examples=[{"path": ["route", "book"]}],
+    )
+
+
+class CaseFile(Part):
+    """Test cases of a flow."""
+
+    NOUN = "a file of test cases"
+
+    flow: Words | None = Field(
+        default=None,
+        description="The flow file, seen from here. Default: `NAME.yaml` for `NAME.test.yaml`.",
+        examples=["./expense.yaml"],
+    )
+    groups: dict[str, list[User]] = Field(
+        default_factory=dict,
+        description="Who is in which group, as settings of the host would say.",
+        examples=[{"managers": ["user:ben"]}],
+    )
+    cases: Annotated[list[Case], Field(min_length=1)] = Field(
+        description="The cases.", examples=[[{"name": "it works"}]]
+    )

@@ -1,0 +1,122 @@
+"""Branches of a flow, and which of them some case has taken.
+
+A branch is a step that was entered, a step that was skipped by its `when`, a way of a split with
+conditions, an outcome that is routed, an entry of `on_error`, an action that undoes a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowengine.kernel.graph import END, END_ALL
+
+if TYPE_CHECKING:
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.graph import CompiledFlow, HandlerSpec, StepSpec
+
+ENTERED = frozenset({"running", "waiting", "succeeded", "failed", "uncertain", "retrying"})
+
+
+class Branch(NamedTuple):
+    """One branch of a flow."""
+
+    step: int
+    what: str
+    """`entered`, `skipped`, `outcome`, `to` or `handler`."""
+    which: str | int = ""
+    """The outcome, the target or the number of the handler."""
+
+
+class Coverage:
+    """Which branches of a flow have been taken.
+
+    Args:
+        flow: The flow.
+    """
+
+    def __init__(self, flow: CompiledFlow) -> None:
+        self.flow = flow
+        self.branches = list(dict.fromkeys(_branches(flow)))
+        self.taken: set[Branch] = set()
+        self._known = frozenset(self.branches)
+
+    def see(self, observations: Iterable[Observation]) -> None:
+        """Note the branches that one execution has taken."""
+        for seen in observations:
+            self.taken |= self._known.intersection(_taken(seen))
+
+    @property
+    def missed(self) -> list[Branch]:
+        """The branches that nothing has taken, in the order of the file."""
+        left = [branch for branch in self.branches if branch not in self.taken]
+        return sorted(left, key=self.place)
+
+    def place(self, branch: Branch) -> tuple[int, int]:
+        """Return line and column of the step of a branch."""
+        line, column = (self.flow["steps"][branch.step].get("at") or [0, 0])[:2]
+        return line, column
+
+    def name(self, branch: Branch) -> str:
+        """Return a branch in words."""
+        step = self.flow["steps"][branch.step]
+        undoes = " compensate" if step["body"] < 0 and step["id"] != "finally" else ""
+        name = f"{step['id']}{undoes}"
+        match branch.what:
+            case "entered":
+                return f"{name}: never entered"
+            case "skipped":
+                return f"{name}: never skipped by its 'when'"
+            case "outcome":
+                return f"{name}: outcome {branch.which} never came"
+            case "to":
+                return f"{name}: never went on to {self._target(int(branch.which))}"
+        return f"{name}: on_error entry {_handler(step['on_error'][int(branch.which)])} never used"
+
+    def _target(self, target: int) -> str:
+        named = {END: "end", END_ALL: "end_all"}
+        return named.get(target) or self.flow["steps"][target]["id"]
+
+
+def _branches(flow: CompiledFlow) -> Iterator[Branch]:
+    for number, step in enumerate(flow["steps"]):
+        if step["body"] < 0 and step["id"] == "finally":
+            continue
+        yield Branch(number, "entered")
+        if "when" in step:
+            yield Branch(number, "skipped")
+        yield from _ways(number, step)
+        for index in range(len(step.get("on_error", ()))):
+            yield Branch(number, "handler", index)
+
+
+def _ways(number: int, step: StepSpec) -> Iterator[Branch]:
+    split = step.get("split")
+    if split is None:
+        return
+    if split["kind"] == "outcome":
+        for outcome in split["outcomes"]:
+            yield Branch(number, "outcome", outcome)
+        return
+    entries = split.get("entries", [])
+    if any("when" in entry for entry in entries):
+        for entry in entries:
+            yield Branch(number, "to", entry["to"])
+
+
+def _taken(seen: Observation) -> Iterator[Branch]:
+    if seen.status == "skipped":
+        yield Branch(seen.step, "skipped")
+    elif seen.status in ENTERED:
+        yield Branch(seen.step, "entered")
+    if seen.outcome is not None:
+        yield Branch(seen.step, "outcome", seen.outcome)
+    for target in seen.to:
+        yield Branch(seen.step, "to", target)
+    if seen.handler >= 0:
+        yield Branch(seen.step, "handler", seen.handler)
+
+
+def _handler(handler: HandlerSpec) -> str:
+    types = ", ".join(handler.get("types", ())) or "for every error"
+    return f"{types} → {handler.get('do', 'raise')}"

@@ -1,0 +1,74 @@
+"""What is different between two values, part by part, for people to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+MOST = 20
+"""Lines that are shown."""
+LONGEST = 200
+
+
+def differences(expected: Any, found: Any) -> list[str]:
+    """Return a line for each part in which two values differ.
+
+    Args:
+        expected: What should be.
+        found: What is.
+
+    Returns:
+        Lines such as `amount: expected 1, found 2`; the first ones, if there are many.
+    """
+    lines = list(_parts(expected, found, ""))
+    more = len(lines) - MOST
+    return [*lines[:MOST], f"… and {more} more"] if more > 0 else lines
+
+
+def ways_apart(expected: Sequence[str], found: Sequence[str]) -> list[str]:
+    """Return two paths side by side as one list: `-` was expected, `+` is there instead."""
+    lines = []
+    matcher = SequenceMatcher(None, expected, found, autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            lines += [f"  {one}" for one in expected[a:b]]
+        else:
+            lines += [f"- {one}" for one in expected[a:b]] + [f"+ {one}" for one in found[c:d]]
+    return lines
+
+
+def shown(value: Any) -> str:
+    """Return a value on one line, cut if it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _parts(expected: Any, found: Any, path: str) -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in [*expected, *(key for key in found if key not in expected)]:
+            inner = f"{path}.{key}" if path else key
+            if key not in found:
+                yield f"{inner}: expected {shown(expected[key])}, it is missing"
+            elif key not in expected:
+                yield f"{inner}: not expected, found {shown(found[key])}"
+            else:
+                yield from _parts(expected[key], found[key], inner)
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        for index, (one, other) in enumerate(zip(expected, found, strict=True)):
+            yield from _parts(one, other, f"{path}[{index}]")
+    elif not same(expected, found):
+        place = f"{path}: " if path else ""
+        yield f"{place}expected {shown(expected)}, found {shown(found)}"
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; true is no number, and a whole number may be `1.0`."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)

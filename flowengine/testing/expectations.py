@@ -1,0 +1,138 @@
+"""What a case expects, held against what came of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.flow.cases import as_data
+from flowengine.testing.differences import differences, same, shown, ways_apart
+
+if TYPE_CHECKING:
+    from flowengine.flow.models import Loc
+    from flowengine.flow.models.cases import Case, ExpectedError
+    from flowengine.kernel.commands import Observation
+    from flowengine.testing.player import Player
+
+INNER = re.compile(r"[/\[@]")
+"""What only addresses of parts of a step have."""
+AGAIN = re.compile(r"#\d+")
+BEGUN = frozenset({"running", "waiting", "retrying", "succeeded", "failed", "uncertain"})
+
+
+class Problem(NamedTuple):
+    """Something that is not as the case expects."""
+
+    message: str
+    """What was expected and what happened; the first line says what it is about."""
+    loc: Loc | None = None
+    """The part of the case that says so."""
+
+
+def path_of(observations: list[Observation]) -> list[str]:
+    """Return the addresses of all that began, in order of beginning."""
+    return list(dict.fromkeys(seen.address for seen in observations if seen.status in BEGUN))
+
+
+def problems(case: Case, player: Player) -> Iterator[Problem]:
+    """Yield what is not as a case expects.
+
+    Args:
+        case: The case.
+        player: What has played it.
+
+    Yields:
+        The problems; none if the case has passed.
+    """
+    if player.problem is not None:
+        yield Problem(player.problem.message, player.problem.loc or case.loc)
+        return
+    yield from _status(case, player)
+    yield from _path(case, player)
+    state = player.execution.state
+    expect = case.expect
+    if expect.outputs is not None and state["outputs"] is not None:
+        yield from _named("outputs", expect.outputs, state["outputs"], case)
+    if expect.state is not None:
+        found = {key: value[0] for key, value in state["vars"].items()}
+        yield from _named("state", expect.state, found, case)
+    if expect.error is not None and state["error"] is not None:
+        yield from _error(expect.error, dict(state["error"]))
+    if expect.waits is not None:
+        waits = [record["address"] for record in player.execution.waits.values()]
+        if sorted(waits) != sorted(expect.waits):
+            lines = "\n".join(ways_apart(sorted(expect.waits), sorted(waits)))
+            yield Problem(f"waits\n{lines}", (*expect.loc, "waits"))
+    for message, loc in player.scripts.left():
+        yield Problem(message, loc)
+
+
+def expected_status(case: Case) -> str:
+    """Return the status that a case expects."""
+    expect = case.expect
+    if expect.status is not None:
+        return expect.status
+    if expect.error is not None:
+        return "failed"
+    return "waiting" if expect.waits is not None else "succeeded"
+
+
+def _status(case: Case, player: Player) -> Iterator[Problem]:
+    execution = player.execution
+    status, wanted = execution.state["status"], expected_status(case)
+    if status == wanted:
+        return
+    message = f"status: expected {wanted}, it {_is(status)}"
+    error = execution.state["error"]
+    if error is not None:
+        where = f" in '{error['step']}'" if error.get("step") else ""
+        message += f"\n{error['type']}{where}: {error['message']}"
+    for record in execution.waits.values():
+        what = f"{record['kind']} '{record['address']}'"
+        message += f"\nwaits for: {what}"
+        if record["kind"] in ("approval", "ask", "question"):
+            choices = "|".join(choice["id"] for choice in record.get("choices") or ()) or "..."
+            message += f"; write: approvals: {{{record['step']}: {{choice: {choices}}}}}"
+    for address in player.at_work():
+        message += f"\nstill at work: '{address}'"
+    yield Problem(message, (*case.expect.loc, "status") if case.has("expect") else case.loc)
+
+
+def _is(status: str) -> str:
+    return {"failed": "failed", "succeeded": "succeeded"}.get(status, f"is {status}")
+
+
+def _path(case: Case, player: Player) -> Iterator[Problem]:
+    wanted = case.expect.path
+    if wanted is None:
+        return
+    found = path_of(player.observations)
+    if not any(INNER.search(address) for address in wanted):
+        found = [address for address in found if not INNER.search(address)]
+    if not any("#" in address for address in wanted):
+        found = [AGAIN.sub("", address) for address in found]
+    if found != wanted:
+        lines = "\n".join(ways_apart(wanted, found))
+        yield Problem(f"path\n{lines}", (*case.expect.loc, "path"))
+
+
+def _named(
+    what: str, wanted: dict[str, Any], found: dict[str, Any], case: Case
+) -> Iterator[Problem]:
+    """Compare what is expected by name; other names may hold anything."""
+    for name, value in wanted.items():
+        expected = as_data(value)
+        if name not in found or not same(expected, found[name]):
+            lines = "\n".join(differences({name: expected}, {name: found.get(name)}))
+            yield Problem(f"{what}\n{lines}", (*case.expect.loc, what, name))
+
+
+def _error(wanted: ExpectedError, found: dict[str, Any]) -> Iterator[Problem]:
+    for name in ("type", "step", "data"):
+        if wanted.has(name) and not same(as_data(getattr(wanted, name)), found.get(name)):
+            lines = "\n".join(differences({name: getattr(wanted, name)}, {name: found.get(name)}))
+            yield Problem(f"error\n{lines}", (*wanted.loc, name))
+    if wanted.message is not None and wanted.message not in found["message"]:
+        message = f"error\nmessage: expected {shown(wanted.message)} in {shown(found['message'])}"
+        yield Problem(message, (*wanted.loc, "message"))

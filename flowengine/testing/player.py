@@ -1,0 +1,411 @@
+"""Plays one test case: the engine's own driver, on a clock that jumps, with scripted answers.
+
+Everything else is as in a real run: events are committed before anything follows from them,
+arguments and results are checked by their schemas, and decisions come through the one function that
+knows who may decide. Nothing is awaited and nothing outside is called, so a week takes
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.approvals import Answer as Given
+from flowengine.engines.approvals import decide
+from flowengine.engines.beginning import begin
+from flowengine.engines.driver import Driver, failed, succeeded
+from flowengine.engines.host import Host
+from flowengine.engines.journals import unit_at
+from flowengine.engines.results import Update
+from flowengine.engines.runner import AttemptFailed
+from flowengine.engines.seam import RandomIds
+from flowengine.engines.signals import send_signal
+from flowengine.errors import FlowEngineError, InputError
+from flowengine.flow.cases import as_data
+from flowengine.journal.format import pack
+from flowengine.journal.memory import MemoryStore
+from flowengine.kernel.commands import Observation, Run, Stop
+from flowengine.kernel.ids import wait_id
+from flowengine.kernel.times import parse_duration, parse_time
+from flowengine.settings import Settings
+from flowengine.testing.scripts import CaseFailed, Scripts, without_secrets
+from flowengine.validation import shared
+
+if TYPE_CHECKING:
+    from flowengine.engines.execution import Execution
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.flow.models import Loc
+    from flowengine.flow.models.cases import Answer, Case, Decided, Operating
+    from flowengine.kernel.events import ErrorData, Event
+    from flowengine.sdk import Execution as Context
+
+MOST_TURNS = 100_000
+"""Things that happen in one case before it counts as endless."""
+DECIDABLE = ("approval", "ask", "question")
+
+
+class Clock:
+    """Virtual time.
+
+    Args:
+        now: When it begins (ms).
+    """
+
+    def __init__(self, now: int) -> None:
+        self.time = now
+
+    def now(self) -> int:
+        """Return the virtual time in milliseconds since 1970."""
+        return self.time
+
+
+class Unused:
+    """In place of what runs steps: it hands every attempt to the player."""
+
+    def quick(self, step: int) -> None:
+        """Return None: no attempt runs at once."""
+
+    async def attempt(self, execution: Context, run: Run) -> None:
+        """Is never called."""
+        raise NotImplementedError
+
+
+class Player(Driver):
+    """Plays one case to its end.
+
+    Args:
+        flow: The flow.
+        case: The case.
+        groups: Group → its users, as `user:NAME`.
+        folder: Of the case file, where paths are looked for.
+
+    Attributes:
+        execution: What was played.
+        observations: What happened to each activation.
+        problem: Why the case could not go on, if so.
+    """
+
+    def __init__(
+        self, flow: LoadedFlow, case: Case, groups: dict[str, frozenset[str]], folder: str
+    ):
+        self.clock = Clock(parse_time(case.at))
+        self.began = self.clock.time
+        settings = Settings(groups=groups)
+        store = MemoryStore()
+        super().__init__(
+            Host(
+                store,
+                clock=self.clock,
+                ids=RandomIds(),
+                settings=settings,
+                workdir=folder,
+                stay=0,
+                ttl=10**12,
+            )
+        )
+        self.flow = flow
+        self.case = case
+        self.folder = folder
+        self.scripts = Scripts(case, flow.compiled)
+        self.observations: list[Observation] = []
+        self.problem: CaseFailed | None = None
+        self.execution: Execution
+        self._agenda: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = 0
+        self._asked: set[int] = set()
+        self._withdrawn: set[tuple[int, int]] = set()
+        self._open: dict[int, tuple[int, int]] = {}
+        self._addresses: dict[tuple[int, int], str] = {}
+        self.host.subscribers.append(self._told)
+
+    def begin(self) -> None:
+        """Begin the execution; inputs that do not fit are an `InputError`."""
+        case = self.case
+        program = self.host.programs.of(self.flow.compiled, self.flow.hash)
+        program._runner = Unused()  # type: ignore[assignment]
+        inputs = as_data(case.inputs)
+        self.execution = begin(self.host, self.flow, inputs, case.id, case.labels, case.by)
+        self._plan()
+        self.add(self.execution)
+        self.look(self.execution)
+
+    def play(self) -> None:
+        """Play the case until the execution ends, or nothing more happens.
+
+        Raises:
+            Exception: The engine has failed, not the case.
+        """
+        try:
+            self._go_on()
+        except CaseFailed as problem:
+            self.problem = problem
+        error = self.execution.error
+        if isinstance(error, CaseFailed):
+            self.problem = error
+        elif error is not None:
+            raise error
+
+    def at_work(self) -> list[str]:
+        """Return the addresses of the calls that have not ended."""
+        return [self._addresses[key] for key in self._open.values()]
+
+    # What the driver does
+
+    def start(self, execution: Execution, run: Run) -> None:
+        """Let an attempt end as the case says, when it says."""
+        answer = self.scripts.answer(run)
+        self._open[run.unit] = (run.unit, run.attempt)
+        self._addresses[run.unit, run.attempt] = run.address
+        if not answer.never:
+            self._later(parse_duration(answer.after), partial(self._end, execution, run, answer))
+
+    def stop(self, execution: Execution, stop: Stop) -> None:
+        """Withdraw an attempt: what it would have given is not told."""
+        self._withdrawn.add((stop.unit, stop.attempt))
+        self._open.pop(stop.unit, None)
+
+    def _may_rest(self, execution: Execution) -> bool:
+        return execution.ended
+
+    # What happens
+
+    def _plan(self) -> None:
+        """Put all that the case says of the outside on the agenda."""
+        case = self.case
+        for sending in case.signals:
+            send = partial(
+                self._send,
+                sending.name,
+                as_data(sending.data),
+                sending.key,
+                sending.by,
+                sending.loc,
+            )
+            self._later(parse_duration(sending.at), send)
+        if case.cancel is not None:
+            self._later(parse_duration(case.cancel.at), self._cancel)
+        for operating in case.operator:
+            self._later(parse_duration(operating.at), partial(self._operate, operating))
+
+    def _go_on(self) -> None:
+        until = None if self.case.until is None else self.began + parse_duration(self.case.until)
+        for _ in range(MOST_TURNS):
+            while self.ready and self.execution.error is None:
+                self.turn()
+            execution = self.execution
+            if execution.ended or execution.error is not None:
+                return
+            self._ask()
+            due, timer = self._next()
+            if due is None or (until is not None and due > until):
+                self.clock.time = until or self.clock.time
+                return
+            self.clock.time = max(due, self.clock.time)
+            if timer:
+                self.fire_timers(execution)
+            else:
+                heappop(self._agenda)[2]()
+        raise CaseFailed(f"the execution goes on without end: {MOST_TURNS} things have happened")
+
+    def _next(self) -> tuple[int | None, bool]:
+        """Return when the next thing happens, and whether it is a timer."""
+        due = self.execution.due()
+        if self._agenda and (due is None or self._agenda[0][0] <= due):
+            return self._agenda[0][0], False
+        if due is None or not self._time_passes():
+            return None, False
+        return due, True
+
+    def _time_passes(self) -> bool:
+        """Return whether time passes although nothing but timers is left to happen."""
+        if self._agenda or self.case.until is not None:
+            return True
+        expect = self.case.expect
+        if expect.status == "waiting" or expect.waits is not None:
+            return self.execution.stays(self.clock.time)
+        timers = self.execution.state["timers"].values()
+        return any(timer["why"] != "remind" for timer in timers)  # reminders come for ever
+
+    def _later(self, delay: int, do: Callable[[], None]) -> None:
+        self._number += 1
+        heappush(self._agenda, (self.clock.time + delay, self._number, do))
+
+    def _end(self, execution: Execution, run: Run, answer: Answer) -> None:
+        """Let an attempt end, unless it was withdrawn meanwhile."""
+        key = (run.unit, run.attempt)
+        if key in self._withdrawn or self._open.get(run.unit) != key:
+            return
+        if answer.crash:
+            self._crash(execution)
+            return
+        del self._open[run.unit]
+        now = self.clock.time
+        error = _error_of(answer) or self._misfit(run, answer)
+        if error is not None:
+            self.post(execution, failed(run, AttemptFailed(error), now))
+        else:
+            self.post(execution, succeeded(run, as_data(answer.return_), now))
+
+    def _crash(self, execution: Execution) -> None:
+        """Lose the process: all that runs is cut off, as recovery does it."""
+        cut, self._open = self._open, {}
+        for unit, attempt in cut.values():
+            event: Event = {"type": "cut", "at": self.clock.time, "unit": unit, "attempt": attempt}
+            self.post(execution, event)
+
+    def _misfit(self, run: Run, answer: Answer) -> ErrorData | None:
+        """Return the error of arguments that do not fit, as the engine gives it.
+
+        Raises:
+            CaseFailed: The scripted result does not fit the schema of the tool.
+        """
+        task = self.flow.compiled["steps"][run.step].get("task", {})
+        schema, returns = task.get("schema"), task.get("returns")
+        if schema is not None and isinstance(run.input, dict):
+            given = run.input.get("args", {}) if run.args is None else run.args
+            bound = run.input.get("bind") or {}
+            described = schema.get("properties", {})
+            given = {**given, **{name: one for name, one in bound.items() if name in described}}
+            fault = _fault(schema, without_secrets(given), "arguments")
+            if fault is not None:
+                return {"type": "ValidationError", "message": fault, "data": None}
+        fault = None if returns is None else _fault(returns, as_data(answer.return_), "the result")
+        if fault is not None:
+            raise CaseFailed(f"the answer for '{run.address}' cannot be its result: {fault}",
+                             answer.loc)  # fmt: skip
+        return None
+
+    # Waits and the outside
+
+    def _ask(self) -> None:
+        """Plan the decisions on waits that have opened, or that need one more."""
+        for number, record in self.execution.waits.items():
+            if number in self._asked or record["kind"] not in DECIDABLE:
+                continue
+            decided = self.scripts.decision(record)
+            if decided is None:
+                continue
+            self._asked.add(number)
+            delay = record["since"] + parse_duration(decided.after) - self.clock.time
+            self._later(max(delay, 0), partial(self._decide, number, record, decided))
+
+    def _decide(self, number: int, record: dict[str, Any], decided: Decided) -> None:
+        if number not in self.execution.waits:
+            return  # it has expired or was withdrawn: the decision is left
+        self.scripts.made(record)
+        if not self.scripts.once(record):
+            self._asked.discard(number)  # a quorum may need another one
+        host = self.host
+        try:
+            answer = self._given(record, decided)
+            decide(host.store, host.settings, wait_id(self.execution.id, number), answer,
+                   self.clock.time)  # fmt: skip
+        except FlowEngineError as error:
+            if decided.refused:
+                return
+            hint = f"; {error.hint}" if error.hint and "--" not in error.hint else ""
+            raise CaseFailed(f"the decision on '{record['address']}' is refused: {error.message}"
+                             f"{hint}", decided.loc) from error  # fmt: skip
+        if decided.refused:
+            message = f"the decision on '{record['address']}' is not refused"
+            raise CaseFailed(message, decided.loc)
+        self.read_inbox(self.execution)
+
+    def _given(self, record: dict[str, Any], decided: Decided) -> Given:
+        choices = [choice["id"] for choice in record.get("choices") or ()]
+        choice = decided.choice
+        if choice is None:
+            if len(choices) != 1:
+                known = ", ".join(choices)
+                message = f"say which 'choice' is made on '{record['address']}': {known}"
+                raise CaseFailed(message, decided.loc)
+            choice = choices[0]
+        by = decided.by or self._assignee(record)
+        attach = [os.path.join(self.folder, path) for path in decided.attach]
+        form, edits, value = map(as_data, (decided.form, decided.edit, decided.value))
+        return Given(choice, by, "test", form, edits, decided.comment, attach, value)
+
+    def _assignee(self, record: dict[str, Any]) -> str:
+        """Return the first person who may decide."""
+        excluded = record.get("exclude") or []
+        settings = self.host.settings
+        for name in record.get("assignees") or ["user:test"]:
+            users = sorted(settings.groups.get(name[6:], ())) if name[:6] == "group:" else [name]
+            for user in users:
+                if not settings.is_one_of(user, excluded):
+                    return user
+        return "user:test"
+
+    def _send(self, name: str, data: Any, key: Any, by: str | None, loc: Loc) -> None:
+        execution = None if key is not None else self.execution.id
+        who = by or self.case.by
+        try:
+            send_signal(self.host, name, data, execution, key, None, who)
+        except FlowEngineError as error:
+            message = f"the signal '{name}' is refused: {error.message}"
+            raise CaseFailed(message, loc) from error
+        self.read_inbox(self.execution)
+
+    def _cancel(self) -> None:
+        asked = self.case.cancel
+        assert asked is not None
+        at, by = self.clock.time, asked.by or self.case.by
+        event = {"type": "cancel", "at": at, "reason": asked.reason, "by": by, "now": asked.now}
+        self.host.store.send(self.execution.id, pack(event), at, "cancel")
+        self.read_inbox(self.execution)
+
+    def _operate(self, operating: Operating) -> None:
+        """Write state and begin a step anew, as a fork from there does."""
+        execution, now, by = self.execution, self.clock.time, operating.by or self.case.by
+        unit = None
+        if operating.retry is not None:
+            graph = execution.program.graph
+            unit = unit_at(graph, execution.state, operating.retry)
+            if unit is None:
+                message = f"'{operating.retry}' is not at work then: it cannot begin anew"
+                raise CaseFailed(message, operating.loc)
+        values = as_data(operating.set)
+        written: Any = {"type": "state", "at": now, "values": values, "by": by}
+        back = execution.seq + (1 if operating.set else 0)
+        again: Any = {"type": "retry", "at": now, "back": back, "unit": unit, "by": by}
+        for key in [key for key in self._open if key != unit]:
+            del self._open[key]  # they are taken as cut off
+        self._open.pop(unit or 0, None)
+        if operating.set:
+            self.post(execution, written)
+        if unit is not None:
+            self.post(execution, again)
+
+    def _told(self, update: Update) -> None:
+        if update.kind == "step" and update.step is not None:
+            self.observations.append(update.step)
+
+
+def _error_of(answer: Answer) -> ErrorData | None:
+    raised = answer.raise_
+    if raised is None:
+        return None
+    error: ErrorData = {
+        "type": raised.type,
+        "message": raised.message or raised.type,
+        "data": as_data(raised.data),
+    }
+    if raised.retryable is not None:
+        error["retryable"] = raised.retryable
+    if raised.retry_after is not None:
+        error["retry_after"] = parse_duration(raised.retry_after)
+    if raised.cause is not None:
+        error["cause"] = as_data(raised.cause)
+    return error
+
+
+def _fault(schema: Any, value: Any, what: str) -> str | None:
+    try:
+        shared(schema).check(value, what)
+    except InputError as error:
+        return error.message
+    return None

@@ -1,0 +1,169 @@
+"""What a test case says of the world: which answer a call gets, which decision a wait.
+
+Each script is used up in order; what is left at the end was never asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flowengine.flow.cases import as_data, steps_in
+from flowengine.kernel.graph import Plain, SecretText
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.flow.models import Loc
+    from flowengine.flow.models.cases import Answer, Case, Decided
+    from flowengine.kernel.commands import Run
+    from flowengine.kernel.graph import CompiledFlow
+
+
+class CaseFailed(Exception):
+    """The case cannot go on as it is written.
+
+    Args:
+        message: What is wrong, and what to write.
+        loc: The part of the case it is about; None: the case.
+    """
+
+    def __init__(self, message: str, loc: Loc | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.loc = loc
+
+
+class Scripts:
+    """The answers and decisions of one case.
+
+    Args:
+        case: The case.
+        flow: Its flow.
+    """
+
+    def __init__(self, case: Case, flow: CompiledFlow) -> None:
+        self._case = case
+        self._flow = flow
+        self._answers: dict[str, Iterator[Answer]] = {}
+        self._decisions: dict[str, Iterator[Decided]] = {}
+        self._next: dict[str, Decided | None] = {}
+
+    def answer(self, run: Run) -> Answer:
+        """Return what a call gives.
+
+        Args:
+            run: The kernel's command.
+
+        Returns:
+            The answer, whose `with` is what was called.
+
+        Raises:
+            CaseFailed: The case has no answer for it, or it was called with something else.
+        """
+        scripts = self._case.tools
+        found = next((name for name in self.names_of(run) if name in scripts), None)
+        if found is None:
+            raise CaseFailed(self._no_script(run))
+        script = scripts[found]
+        if script.calls is None:
+            answer: Answer | None = script
+        else:
+            turn = self._answers.setdefault(found, iter(script.calls))
+            answer = next(turn, None)
+        if answer is None:
+            count = len(script.calls or ())
+            message = (
+                f"'{run.address}' makes one more call than tools.{found} has answers: {count};"
+                " add one to the list"
+            )
+            raise CaseFailed(message, script.loc)
+        if answer.has("with_") and as_data(answer.with_) != given_to(run):
+            asked, wanted = given_to(run), as_data(answer.with_)
+            raise CaseFailed(_other_arguments(run.address, wanted, asked), answer.loc)
+        return answer
+
+    def names_of(self, run: Run) -> list[str]:
+        """Return the names under which a script may stand, the most exact one first."""
+        step = self._flow["steps"][run.step]
+        undoes = step["body"] < 0
+        names = [run.address, f"{step['id']}/compensate" if undoes else step["id"]]
+        return [*names, step["tool"]] if "tool" in step else names
+
+    def decision(self, wait: Mapping[str, Any]) -> Decided | None:
+        """Return the next decision on a wait, or None if the case has none.
+
+        The same one is returned until it is `made`.
+        """
+        name = self._name_of(wait)
+        if name is None:
+            return None
+        decisions = self._case.approvals[name]
+        if decisions.in_order is None:
+            return decisions
+        if name not in self._next:
+            turn = self._decisions.setdefault(name, iter(decisions.in_order))
+            self._next[name] = next(turn, None)
+        return self._next[name]
+
+    def made(self, wait: Mapping[str, Any]) -> None:
+        """Note that the decision on a wait was made: the next one is another."""
+        name = self._name_of(wait)
+        if name is not None:
+            self._next.pop(name, None)
+
+    def once(self, wait: Mapping[str, Any]) -> bool:
+        """Return whether all decisions on a wait are one and the same."""
+        name = self._name_of(wait)
+        return name is not None and self._case.approvals[name].in_order is None
+
+    def left(self) -> Iterator[tuple[str, Loc]]:
+        """Yield what was never asked for, with its place."""
+        for name, script in self._case.tools.items():
+            for answer in self._answers.get(name, iter(script.calls or ())):
+                yield f"tools.{name}: this answer was not asked for", answer.loc
+        for name, decisions in self._case.approvals.items():
+            waiting = self._next.get(name)
+            rest = self._decisions.get(name, iter(decisions.in_order or ()))
+            for decided in [*([waiting] if waiting else []), *rest]:
+                yield f"approvals.{name}: this decision was not made", decided.loc
+
+    def _name_of(self, wait: Mapping[str, Any]) -> str | None:
+        names = (wait["address"], wait["step"])
+        return next((name for name in names if name in self._case.approvals), None)
+
+    def _no_script(self, run: Run) -> str:
+        names = self.names_of(run)
+        short = names[-1] if len(names) > 2 else names[1]
+        line = f"tools: {{{short}: [{{return: ...}}]}}"
+        return f"'{run.address}' calls out and the case has no answer for it; write: {line}"
+
+
+def given_to(run: Run) -> Plain:
+    """Return what a call is given, with secrets by name: the arguments, or the configuration."""
+    given = run.args
+    if given is None:
+        given = run.input.get("args", run.input) if isinstance(run.input, dict) else run.input
+    return without_secrets(given)
+
+
+def without_secrets(value: Plain) -> Plain:
+    """Return a value in which secrets are named as a flow file names them."""
+    if isinstance(value, SecretText):
+        parts = [p if isinstance(p, str) else f"${{{{ secrets.{p[0]} }}}}" for p in value.parts]
+        return "".join(parts)
+    if isinstance(value, dict):
+        return {key: without_secrets(one) for key, one in value.items()}
+    return [without_secrets(one) for one in value] if isinstance(value, list) else value
+
+
+def step_of(address: str) -> str:
+    """Return the id of the step of an address."""
+    return steps_in(address)[-1]
+
+
+def _other_arguments(address: str, wanted: Plain, asked: Plain) -> str:
+    from flowengine.testing.differences import differences
+
+    lines = "\n".join(differences(wanted, asked))
+    return f"'{address}' is called with something else than the case says:\n{lines}"

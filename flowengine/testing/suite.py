@@ -1,0 +1,151 @@
+"""Runs files of test cases: every case, and which branches of the flow they take together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowengine.engines.flows import LoadedFlow
+from flowengine.errors import InputError, NotFound
+from flowengine.flow.cases import SUFFIX, Cases, cases_beside, load_cases
+from flowengine.testing.coverage import Coverage
+from flowengine.testing.expectations import Problem, path_of, problems
+from flowengine.testing.player import Player
+
+if TYPE_CHECKING:
+    from flowengine.flow.models.cases import Case
+
+
+class Outcome(NamedTuple):
+    """How one case went."""
+
+    name: str
+    problems: list[Problem]
+    """Empty if it has passed."""
+    status: str | None
+    """Of the execution; None if it did not begin."""
+    path: list[str]
+    """Addresses of all that began, in order."""
+    seconds: float
+    """Of real time."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether all is as the case expects."""
+        return not self.problems
+
+
+class Report(NamedTuple):
+    """How the cases of one file went."""
+
+    cases: Cases
+    outcomes: list[Outcome]
+    coverage: Coverage
+
+    @property
+    def passed(self) -> bool:
+        """Whether all cases have passed."""
+        return all(outcome.passed for outcome in self.outcomes)
+
+
+def find(paths: Iterable[str]) -> list[str]:
+    """Return the files of test cases that are meant.
+
+    Args:
+        paths: Test files, flow files (the file beside them is meant) or folders. Nothing: all below
+            the current folder.
+
+    Returns:
+        The files, each once; of a folder in order of their names.
+
+    Raises:
+        NotFound: One is not there, or a folder has none.
+    """
+    found: list[str] = []
+    for path in list(paths) or ["."]:
+        if os.path.isdir(path):
+            inside = sorted(_below(path))
+            if not inside:
+                raise NotFound(
+                    f"there is no file NAME{SUFFIX} in {path}",
+                    hint="write one beside a flow, or: flowengine test FLOW --from EXECUTION",
+                )
+            found += inside
+            continue
+        beside = path if path.endswith(SUFFIX) else cases_beside(path)
+        if not os.path.isfile(beside):
+            raise NotFound(
+                f"there is no file {beside}",
+                hint=f"write it, or record a case: flowengine test {path} --from EXECUTION",
+            )
+        found.append(beside)
+    return list(dict.fromkeys(found))
+
+
+def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> Report:
+    """Run the cases of one file.
+
+    Args:
+        path: The file.
+        wanted: Says by its name whether a case is to be run. Default: all.
+
+    Returns:
+        How they went.
+    """
+    cases = load_cases(path)
+    flow = LoadedFlow(cases.flow.flow, cases.flow.hash)
+    groups = {name: frozenset(users) for name, users in cases.model.groups.items()}
+    folder = os.path.dirname(os.path.abspath(path))
+    coverage = Coverage(flow.compiled)
+    outcomes = [
+        run_case(flow, case, groups, folder, coverage)
+        for case in cases.model.cases
+        if wanted is None or wanted(case.name)
+    ]
+    return Report(cases, outcomes, coverage)
+
+
+def run_case(
+    flow: LoadedFlow,
+    case: Case,
+    groups: dict[str, frozenset[str]],
+    folder: str,
+    coverage: Coverage | None = None,
+) -> Outcome:
+    """Run one case.
+
+    Args:
+        flow: The flow.
+        case: The case.
+        groups: Group → its users, as `user:NAME`.
+        folder: Where paths are looked for.
+        coverage: Gets the branches that are taken.
+
+    Returns:
+        How it went.
+    """
+    began = perf_counter()
+    player = Player(flow, case, groups, folder)
+    try:
+        player.begin()
+    except InputError as error:
+        name = (error.field or "").split(".")[0]
+        loc = (*case.loc, "inputs", name) if name in case.inputs else (*case.loc, "inputs")
+        found = [Problem(f"the flow refuses the inputs: {error.message}", loc)]
+        return Outcome(case.name, found, None, [], perf_counter() - began)
+    player.play()
+    if coverage is not None:
+        coverage.see(player.observations)
+    status = player.execution.state["status"]
+    path = path_of(player.observations)
+    return Outcome(case.name, list(problems(case, player)), status, path, perf_counter() - began)
+
+
+def _below(folder: str) -> Iterator[str]:
+    for base, folders, files in os.walk(folder):
+        folders[:] = [one for one in folders if not one.startswith(".") and one != "node_modules"]
+        for name in files:
+            if name.endswith(SUFFIX):
+                yield os.path.normpath(os.path.join(base, name))
