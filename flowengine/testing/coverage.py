@@ -52,6 +52,12 @@ class Coverage:
         left = [branch for branch in self.branches if branch not in self.taken]
         return sorted(left, key=self.place)
 
+    def told(self) -> list[Branch]:
+        """Return the missed branches without those of steps that were never entered themselves."""
+        missed = self.missed
+        unseen = {branch.step for branch in missed if branch.what == "entered"}
+        return [one for one in missed if one.what == "entered" or one.step not in unseen]
+
     def place(self, branch: Branch) -> tuple[int, int]:
         """Return line and column of the step of a branch."""
         line, column = (self.flow["steps"][branch.step].get("at") or [0, 0])[:2]

@@ -32,7 +32,18 @@ class Problem(NamedTuple):
 
 def path_of(observations: list[Observation]) -> list[str]:
     """Return the addresses of all that began, in order of beginning."""
-    return list(dict.fromkeys(seen.address for seen in observations if seen.status in BEGUN))
+    path: dict[str, None] = {}
+    for seen in observations:
+        if seen.status in BEGUN and seen.address not in path:
+            path.update(dict.fromkeys(_around(seen.address)))
+    return list(path)
+
+
+def _around(address: str) -> Iterator[str]:
+    """Yield an address after the steps whose item, round or part it is."""
+    for match in INNER.finditer(address):
+        yield address[: match.start()]
+    yield address
 
 
 def problems(case: Case, player: Player) -> Iterator[Problem]:

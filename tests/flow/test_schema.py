@@ -18,7 +18,7 @@ from jsonschema_rs import Draft202012Validator
 from flowengine.flow.diagnostics import Diagnostics, render
 from flowengine.flow.expanded import expanded, to_yaml
 from flowengine.flow.load import load_source
-from flowengine.flow.schema import flow_schema, schema_for
+from flowengine.flow.schema import case_schema, flow_schema, schema_for
 from flowengine.flow.source import read, read_text
 
 ROOT = Path(__file__).parents[2]
@@ -135,6 +135,25 @@ def test_the_file_in_schemas_is_current() -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert path.read_text(encoding="utf-8") == text
+
+
+def test_the_schema_of_test_cases_is_current_and_fits_the_examples() -> None:
+    """`flowengine schema --tests -o schemas/test-1.schema.json` writes it."""
+    path = ROOT / "schemas" / "test-1.schema.json"
+    schema = case_schema()
+    text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == text
+    validator = Draft202012Validator(schema)
+    assert len(CASES) >= 6
+    for one in CASES:
+        assert [error.message for error in validator.iter_errors(read(one).data)] == [], one
+    assert not validator.is_valid({"cases": [{"name": "a", "tols": {}}]})
+    assert not validator.is_valid(
+        {"cases": [{"name": "a", "tools": {"x": {"return": 1, "raise": "A"}}}]}
+    )
 
 
 def test_it_is_a_schema_of_draft_2020_12() -> None:

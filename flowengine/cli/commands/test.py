@@ -16,8 +16,7 @@ HELP = "play the test cases of flows: scripted answers, virtual time, nothing ou
 EXAMPLE = """\
 flowengine test
 flowengine test expense.yaml
-flowengine test expense.yaml --case 'nobody answers'
-flowengine test expense.yaml --from 01jc3v"""
+flowengine test expense.yaml --case 'nobody answers'"""
 FAILED = 1
 INVALID = 3
 
@@ -101,10 +100,10 @@ def _lines(report: Report, problem: Problem) -> list[str]:
 
 def _show_branches(report: Report, arguments: Namespace) -> None:
     coverage = report.coverage
-    missed = coverage.missed
+    missed = coverage.told()
     if not missed and arguments.quiet:
         return
-    taken = len(coverage.branches) - len(missed)
+    taken = len(coverage.taken)
     out(f"{report.cases.flow_path}: {taken} of {len(coverage.branches)} branches taken")
     for branch in missed:
         line, column = coverage.place(branch)

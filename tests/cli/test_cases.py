@@ -1,0 +1,379 @@
+"""`flowengine test`: cases beside a flow, played offline on virtual time (F71)."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import CommandLine
+
+FLOW = """\
+flowengine: 1
+id: order
+inputs: {amount: {type: number}}
+secrets: {KEY: {env: NOT_SET_ANYWHERE}}
+signals: {paid: {data: {type: integer}}}
+state: {seen: {type: array, default: [], reducer: append}}
+tools:
+  charge:
+    http: {method: POST, url: "https://pay.example.com", headers: {k: "${{ secrets.KEY }}"}, body: "${{ args }}"}
+    args: {type: object, properties: {amount: {type: number}}, required: [amount]}
+    effect: once
+steps:
+  - id: ask
+    when: ${{ inputs.amount > 100 }}
+    approval: {title: Sure?, assignees: ["group:bosses"], exclude: ["${{ execution.started_by }}"], need: 2, expires: 7d}
+    next: {outcome: {approve: charge, reject: end, expired: late, skipped: charge}}
+  - id: charge
+    call: charge
+    with: {amount: "${{ inputs.amount }}"}
+    set: {seen: charged}
+    on_error:
+      - {type: HttpError, next: late}
+    next: wait
+  - id: wait
+    wait: {first: [{id: paid, signal: paid}, {id: never, for: 30d}]}
+    next: {outcome: {paid: end, never: late}}
+  - {id: late, output: too late}
+outputs: {late: "${{ default(steps.late.output, 'no') }}"}
+"""  # noqa: E501
+REPLY = "{return: {status: 200, headers: {}, body: 7}}"
+
+
+def cases(*texts: str) -> str:
+    return "groups: {bosses: [ann, ben, cleo]}\ncases:\n" + "".join(
+        f"  - {text.strip()}\n" for text in texts
+    )
+
+
+@pytest.fixture
+def order(flowengine: CommandLine) -> CommandLine:
+    flowengine.write("order.yaml", FLOW)
+    return flowengine
+
+
+def test_cases_pass_in_milliseconds_of_real_time_without_network_or_secret(
+    order: CommandLine,
+) -> None:
+    order.write(
+        "order.test.yaml",
+        cases(
+            """name: approved by two, paid after weeks
+    inputs: {amount: 500}
+    approvals: {ask: [{after: 1d, by: ann, choice: approve}, {after: 6d, by: ben, choice: approve}]}
+    tools: {charge: [{with: {amount: 500}, return: {status: 200, headers: {}, body: 7}}]}
+    signals: [{at: 20d, name: paid, data: 3}]
+    expect: {path: [ask, charge, wait], outputs: {late: "no"}, state: {seen: [charged]}}""",
+            f"""name: small
+    inputs: {{amount: 5}}
+    tools: {{charge: [{REPLY}]}}
+    expect: {{path: [charge, wait, late], outputs: {{late: too late}}}}""",
+            """name: nobody
+    inputs: {amount: 500}
+    expect: {path: [ask, late]}""",
+        ),
+    )
+    begun = time.monotonic()
+
+    done = order("test", "order.yaml")
+
+    assert time.monotonic() - begun < 5
+    assert done.out == (
+        "ok     order.test.yaml: approved by two, paid after weeks\n"
+        "ok     order.test.yaml: small\n"
+        "ok     order.test.yaml: nobody\n"
+        "order.yaml: 10 of 12 branches taken\n"
+        "  order.yaml:13:9: ask: outcome reject never came\n"
+        "  order.yaml:17:9: charge: on_error entry HttpError → next never used\n"
+        "3 passed\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        (
+            "{name: x, inputs: {amount: 5}}",
+            "3:5: 'charge' calls out and the case has no answer for it; "
+            "write: tools: {charge: [{return: ...}]}",
+        ),
+        (
+            "{name: x, inputs: {amount: 5}, tools: {charge: []}}",
+            "'charge' makes one more call than tools.charge has answers: 0; add one to the list",
+        ),
+        (
+            f"{{name: x, inputs: {{amount: 5}}, tools: {{charge: [{REPLY}, {REPLY}]}}}}",
+            "tools.charge: this answer was not asked for",
+        ),
+        (
+            "{name: x, inputs: {amount: 5}, tools: {charge: [{with: {amount: 6}, return: 1}]}}",
+            "'charge' is called with something else than the case says:\n"
+            "         amount: expected 6, found 5",
+        ),
+        (
+            "{name: x, inputs: {amount: big}}",
+            "3:32: the flow refuses the inputs: input 'amount'",
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, by: ann, "
+            "approvals: {ask: {by: ann, choice: approve}}}",
+            "the decision on 'ask' is refused: user:ann may not decide on 'Sure?': "
+            "excluded are user:ann",
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, approvals: {ask: {by: dan, choice: approve}}}",
+            "user:dan may not decide on 'Sure?': assignees are group:bosses",
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, approvals: {ask: {by: ann, choice: maybe}}}",
+            "there is no choice 'maybe'; choices: approve, reject",
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, approvals: {ask: {by: ann}}}",
+            "say which 'choice' is made on 'ask': approve, reject",
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, expect: {waits: [ask]}, "
+            "approvals: {ask: {by: ann, choice: approve, refused: true}}}",
+            "the decision on 'ask' is not refused",
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, expect: {path: [ask]}, "
+            "approvals: {ask: [{after: 8d, by: ann, choice: reject}]}}",
+            "approvals.ask: this decision was not made",
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, "
+            "approvals: {ask: [{by: ann, choice: reject}, {by: ben, choice: reject}]}}",
+            "approvals.ask: this decision was not made",
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, expect: {path: [ask, wait]}}",
+            "path\n           ask\n         - wait\n         + late",
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, expect: {outputs: {late: soon}}}",
+            'outputs\n         late: expected "soon", found "too late"',
+        ),
+        (
+            "{name: x, inputs: {amount: 500}, expect: {state: {seen: [a]}}}",
+            'state\n         seen: expected ["a"], found []',
+        ),
+        (
+            "{name: x, inputs: {amount: 5}, tools: {charge: [{raise: Broken}]}}",
+            "status: expected succeeded, it failed\n         Broken in 'charge': Broken",
+        ),
+        (
+            "{name: x, inputs: {amount: 5}, tools: {charge: [{raise: Broken}]}, "
+            "expect: {error: {type: Rejected, message: no}}}",
+            'error\n         type: expected "Rejected", found "Broken"',
+        ),
+        (
+            "{name: x, inputs: {amount: 5}, tools: {charge: [{never: true}]}}",
+            "status: expected succeeded, it is running\n         still at work: 'charge'",
+        ),
+        (
+            "{name: x, inputs: {amount: 5}, tools: {charge: [{crash: true}]}}",
+            "it is stalled\n         waits for: question 'charge'; "
+            "write: approvals: {charge: {choice: retry|result|fail}}",
+        ),
+        (
+            f"{{name: x, inputs: {{amount: 5}}, tools: {{charge: [{REPLY}]}}, "
+            "signals: [{name: paid, data: much}]}",
+            "the signal 'paid' is refused: signal 'paid'",
+        ),
+        (
+            f"{{name: x, inputs: {{amount: 5}}, tools: {{charge: [{REPLY}]}}, "
+            "expect: {status: waiting, waits: [ask]}}",
+            "waits\n         - ask\n         + wait",
+        ),
+    ],
+)
+def test_a_failed_case_says_what_was_expected_and_what_happened(
+    order: CommandLine, case: str, told: str
+) -> None:
+    order.write("order.test.yaml", cases(case))
+
+    done = order("test", code=1)
+
+    assert done.out.startswith("FAILED order.test.yaml: x\n")
+    assert told in done.out
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "{name: a, inputs: {amount: 5}, tools: {charge: {raise: {type: HttpError}}}}",
+        "{name: a, inputs: {amount: 5}, tools: {charge: [{crash: true}]}, "
+        "approvals: {charge: {after: 1h, choice: result, value: {status: 200}}}, "
+        "expect: {path: [charge, wait, late]}}",
+        f"{{name: a, inputs: {{amount: 5}}, tools: {{charge: [{{crash: true}}, {REPLY}]}}, "
+        "approvals: {charge: {choice: retry}}}",
+        f"{{name: a, inputs: {{amount: 5}}, tools: {{charge: [{REPLY}]}}, cancel: 1d, "
+        "expect: {status: cancelled}}",
+        f"{{name: a, inputs: {{amount: 5}}, tools: {{charge: [{REPLY}]}}, until: 29d, "
+        "expect: {waits: [wait]}}",
+        f"{{name: a, inputs: {{amount: 5}}, tools: {{charge: [{{never: true}}, {REPLY}]}}, "
+        "operator: [{at: 1h, retry: charge, set: {seen: [x]}}], "
+        "expect: {state: {seen: [x, charged]}}}",
+    ],
+)
+def test_what_the_world_may_do(order: CommandLine, case: str) -> None:
+    order.write("order.test.yaml", cases(case))
+
+    done = order("test", "-q")
+
+    assert "FAILED" not in done.out
+
+
+def test_errors_in_a_case_file_are_all_told_at_their_places(order: CommandLine) -> None:
+    order.write("good.yaml", "flowengine: 1\nid: good\nsteps: [{id: a}]\n")
+    order.write("good.test.yaml", "cases: [{name: fine}]\n")
+    order.write(
+        "order.test.yaml",
+        """\
+cases:
+  - name: a
+    input: {amount: 5}
+    tools: {chrge: [{return: 1, raise: x}], charge: 4}
+    approvals: {asc: {after: 2 days}}
+    signals: [{name: pad}]
+    agents: {}
+    expect: {status: done, path: [ask, lte], outputs: {lat: 1}, state: {sen: 1}}
+  - inputs: {amont: 1}
+""",
+    )
+
+    done = order("test", code=3)
+
+    assert [line.split(" ", 1)[1] for line in done.err.splitlines() if "error[" in line] == [
+        "error[E102]: unknown key 'input' in a case",
+        "error[E401]: the flow has no tool or step 'chrge'",
+        "error[E103]: an answer has 'return' and 'raise'; only one of them can be",
+        "error[E103]: expected a list, got the number 4",
+        "error[E401]: the flow has no step 'asc'",
+        "error[E103]: expected a duration such as 30s, got '2 days'",
+        "error[E401]: the flow has no signal 'pad'",
+        "error[E502]: not supported yet: agents",
+        "error[E103]: expected 'succeeded', 'failed', 'cancelled', 'waiting' or 'stalled', "
+        "got 'done'",
+        "error[E401]: the flow has no step 'lte'",
+        "error[E401]: the flow has no output 'lat'",
+        "error[E401]: the flow has no state 'sen'",
+        "error[E104]: a case needs 'name'",
+        "error[E401]: the flow has no input 'amont'",
+    ]
+    assert "did you mean 'charge'?" in done.err
+    assert "ok     good.test.yaml: fine" in done.out
+
+
+def test_the_errors_of_the_flow_are_those_of_the_flow(flowengine: CommandLine) -> None:
+    flowengine.write("a.yaml", "flowengine: 1\nid: a\nsteps: [{id: a, nxt: b}]\n")
+    flowengine.write("a.test.yaml", "cases: [{name: a}]")
+    flowengine.write("b.test.yaml", "cases: [{name: a}]")
+
+    first = flowengine("test", "a.yaml", code=3)
+    second = flowengine("test", "b.test.yaml", code=3)
+    third = flowengine("test", "c.yaml", code=9)
+
+    assert "a.yaml:3:17: error[E102]" in first.err
+    assert "there is no flow file b.yaml" in second.err
+    assert "there is no file c.test.yaml" in third.err
+
+
+def test_json_says_the_same(order: CommandLine) -> None:
+    order.write(
+        "order.test.yaml",
+        cases("{name: a, inputs: {amount: 500}}", "{name: b, inputs: {amount: 5}}"),
+    )
+
+    told = order("--json", "test", code=1).json()
+
+    assert (told["passed"], told["failed"], told["errors"]) == (1, 1, [])
+    [file] = told["files"]
+    assert [(one["name"], one["passed"], one["path"]) for one in file["cases"]] == [
+        ("a", True, ["ask", "late"]),
+        ("b", False, ["charge"]),
+    ]
+    assert file["cases"][1]["problems"][0]["line"] == 4
+    assert file["branches"]["all"] == 12
+    assert {"branch": "ask: outcome reject never came", "line": 13, "column": 9} in file[
+        "branches"
+    ]["missed"]
+
+
+def test_cases_are_chosen_by_name(order: CommandLine) -> None:
+    order.write(
+        "order.test.yaml",
+        cases("{name: first, inputs: {amount: 500}}", "{name: second, inputs: {amount: 5}}"),
+    )
+
+    done = order("test", "--case", "irs")
+    none = order("test", "--case", "third", code=2)
+
+    assert done.out == "ok     order.test.yaml: first\n"
+    assert "no case has 'third' in its name" in none.err
+
+
+def test_a_hundred_cases_take_about_a_second(order: CommandLine) -> None:
+    one = f"""inputs: {{amount: 500}}
+    approvals: {{ask: [{{by: ann, choice: approve}}, {{by: ben, choice: approve}}]}}
+    tools: {{charge: [{REPLY}]}}
+    signals: [{{at: 20d, name: paid, data: 3}}]"""
+    order.write("order.test.yaml", cases(*[f"name: c{n}\n    {one}" for n in range(100)]))
+    begun = time.process_time()
+
+    done = order("test", "-q")
+
+    assert done.out.endswith("100 passed\n")
+    assert time.process_time() - begun < 4
+
+
+def test_an_execution_without_end_fails_its_case(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowengine.testing.player.MOST_TURNS", 5000)
+    flowengine.write(
+        "spin.yaml",
+        """\
+flowengine: 1
+id: spin
+limits: {activations: 100000000, steps: 100000000}
+inputs: {go: {type: boolean, default: true}}
+steps:
+  - {id: a, wait: 1s, next: {first: [{when: "${{ inputs.go }}", to: a}, {else: end}]}}
+""",
+    )
+    flowengine.write("spin.test.yaml", "cases: [{name: a, until: 1h}, {name: b}]\n")
+
+    done = flowengine("test", code=1)
+
+    assert "status: expected succeeded, it is waiting" in done.out
+    assert "the execution goes on without end" in done.out
+
+
+def test_hostile_text_of_a_case_controls_no_terminal(flowengine: CommandLine) -> None:
+    flowengine.write("a.yaml", 'flowengine: 1\nid: a\nsteps: [{id: a, output: "\\e[31m"}]\n')
+    flowengine.write("a.test.yaml", json.dumps({"cases": [{"name": "\x1b[31mred"}]}))
+
+    done = flowengine("test")
+
+    assert "\x1b" not in done.out
+
+
+def test_folders_are_searched(flowengine: CommandLine, tmp_path: Path) -> None:
+    for name in ("b/x", "a/y", ".hidden/z"):
+        path = tmp_path / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("flowengine: 1\nid: a\nsteps: [{id: a}]\n")
+        path.with_suffix(".test.yaml").write_text("cases: [{name: it}]\n")
+    (tmp_path / "empty").mkdir()
+
+    done = flowengine("test", "-q", ".", "b/x.yaml")
+    empty = flowengine("test", "empty", code=9)
+
+    assert done.out == "2 passed\n"
+    assert "there is no file NAME.test.yaml in empty" in empty.err
