@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.inputs import check_inputs
-from flowengine.errors import NotFound, UsageError
+from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.format import pack
-from flowengine.journal.store import Append, Head, NewExecution
+from flowengine.journal.store import Append, Beginning, Head, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.times import format_time
 
@@ -81,13 +81,55 @@ def record(
     started = _started(host, program, inputs, id, labels, user)
     data, at = started["execution"], started["at"]
     new = new_record(program, data, at, None)
-    state = new_state()
-    advance(program.graph, state, started)  # only to see the keys of its signals
-    head, keys = Head("running", at), list(state["keys"].items())
+    head, keys = Head("running", at), keys_of(program, started)
     (taken,) = store.commit([Append(data["id"], 0, 0, new=new, head=head, keys=keys)])
     if taken is None or not store.events(data["id"], limit=1):
         store.send(data["id"], pack(started), at, "started")
     return str(data["id"])
+
+
+def begun_by(host: Host, program: Program, event: Mapping[str, Any]) -> Beginning:
+    """Return the execution that a message begins, for the store to create.
+
+    Args:
+        host: The engine's.
+        program: A flow with a `start` on the signal.
+        event: The message.
+
+    Returns:
+        The execution, with the keys that its flow declares.
+
+    Raises:
+        InputError: What `start.with` gives has no value, or does not fit the inputs.
+    """
+    from flowengine.kernel.defaults import inputs_of_message
+    from flowengine.kernel.graph import EvaluationError
+
+    now = host.clock.now()
+    message = {name: event[name] for name in ("key", "data", "id")}
+    message |= {
+        "name": event["signal"],
+        "sent_at": format_time(event["at"]),
+        "sent_by": event["by"],
+    }
+    data = execution_data(host, program.compiled, now, None, {}, event["by"])
+    try:
+        given = inputs_of_message(program.graph, message, data, now)
+    except EvaluationError as error:
+        name = event["signal"]
+        raise InputError(f"'start' on signal '{name}': {error.message}", field="data") from None
+    checked = check_inputs(program.graph, given or {}, data, now, host.workdir)
+    started: Any = {"type": "started", "at": now, "inputs": checked, "execution": data}
+    started["message"] = {name: message[name] for name in ("name", "key", "id")}
+    new = new_record(program, data, now, None)
+    return Beginning(data["id"], new, keys_of(program, started), pack(started))
+
+
+def keys_of(program: Program, started: Any) -> list[tuple[str, str]]:
+    """Return the keys by which an execution is found that begins with an event."""
+    state = new_state()
+    advance(program.graph, state, started)  # only to see the keys of its signals
+    return list(state["keys"].items())
 
 
 def exists(host: Host, id: str) -> bool:

@@ -318,11 +318,14 @@ class Engine:
         key: str | None = None,
         id: str | None = None,
         by: str | None = None,
+        flow: LoadedFlow | str | PathLike[str] | None = None,
         resume: bool = True,
     ) -> Sent:
         """Send a signal to an execution, or to the open one that has the key.
 
-        It is stored first; then the execution goes on here, if no other process holds it.
+        Where none has the key, the signal begins an execution of the flow that says so in `start`
+        and is registered. It is stored first; then the execution goes on here, if no other process
+        holds it.
 
         Args:
             name: Of a signal that the flow declares.
@@ -331,12 +334,14 @@ class Engine:
             key: In place of `execution`.
             id: A second signal of the same id is not stored.
             by: Who sends it, as `user:NAME`. Default: the engine's user.
+            flow: A flow, or the path of its file, that begins an execution if no open one has the
+                key; it is registered first. Default: the one registered flow that says so.
             resume: Go on with the execution.
 
         Returns:
             To which execution it went.
         """
-        sent = self._send_signal(name, data, execution, key, id, by)
+        sent = self._send_signal(name, data, execution, key, id, by, flow)
         return sent._replace(result=self._go_on(sent.execution, {"resume": resume}))
 
     async def signal_async(
@@ -348,11 +353,28 @@ class Engine:
         key: str | None = None,
         id: str | None = None,
         by: str | None = None,
+        flow: LoadedFlow | str | PathLike[str] | None = None,
         resume: bool = True,
     ) -> Sent:
         """Do as `signal`, on the running event loop."""
-        sent = self._send_signal(name, data, execution, key, id, by)
+        sent = self._send_signal(name, data, execution, key, id, by, flow)
         return sent._replace(result=await self._go_on_async(sent.execution, {"resume": resume}))
+
+    def register(self, flow: LoadedFlow | str | PathLike[str]) -> list[str]:
+        """Let messages begin executions of a flow, as its `start` says.
+
+        What was registered before for a flow of the same `id` does not hold any more.
+
+        Args:
+            flow: A flow, or the path of its file.
+
+        Returns:
+            The signals that begin an execution where no open one has the message's key; empty if
+            the flow has no `start`.
+        """
+        from flowengine.engines.signals import register
+
+        return register(self._host, self._flow(flow))
 
     def cancel(
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
@@ -857,11 +879,17 @@ class Engine:
         key: str | None,
         id: str | None,
         by: str | None,
+        flow: LoadedFlow | str | PathLike[str] | None,
     ) -> Sent:
-        from flowengine.engines.signals import send_signal
+        from flowengine.engines.signals import register, send_signal
 
         found = None if execution is None else self.find(execution)
-        return send_signal(self._host, name, data, found, key, id, by or self.user)
+        host, begun = self._host, None
+        if flow is not None:
+            loaded = self._flow(flow)
+            register(host, loaded)
+            begun = loaded.id
+        return send_signal(host, name, data, found, key, id, by or self.user, begun)
 
     def _send_cancel(self, execution: str, reason: str, now: bool, by: str | None) -> str:
         """Record a request to cancel, and return the full id of the execution."""

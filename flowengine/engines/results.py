@@ -291,6 +291,8 @@ class Sent(NamedTuple):
     id: str
     result: Result | None
     """How the execution stands after going on with it; None if it was not resumed here."""
+    began: bool = False
+    """Whether the signal began the execution."""
 
 
 class Update(NamedTuple):

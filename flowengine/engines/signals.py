@@ -1,16 +1,34 @@
-"""Signals from outside: checked by their declaration, then stored for their execution."""
+"""Signals from outside: checked by their declaration, then stored for who takes them.
+
+A signal goes to an execution, or to the open one that has its key. Only if there is none does it
+begin one, of a flow that has said so (`start`) and is known to the store. What the store does is
+one transaction, so of two first messages at once one begins the execution and the other goes to it.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.results import Sent
-from flowengine.errors import InputError, UsageError
+from flowengine.errors import Conflict, InputError, NotFound, UsageError
 from flowengine.journal.format import pack
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
+    from flowengine.engines.programs import Program
+    from flowengine.journal.store import Beginning, Start
+    from flowengine.journal.store import Sent as Stored
+
+
+def register(host: Host, flow: LoadedFlow) -> list[str]:
+    """Let messages begin executions of a flow, as its `start` says; see `Engine.register`."""
+    signals = [start["signal"] for start in flow.compiled.get("start", ())]
+    host.store.put_flow(flow.hash, pack(flow.compiled))
+    host.store.put_starts(flow.id, flow.hash, signals)
+    return signals
 
 
 def send_signal(
@@ -21,6 +39,7 @@ def send_signal(
     key: str | None,
     id: str | None,
     by: str,
+    flow: str | None = None,
 ) -> Sent:
     """Store a signal for an execution.
 
@@ -29,32 +48,109 @@ def send_signal(
         name: Of a signal that the flow declares.
         data: Must fit its schema.
         execution: Full id; or
-        key: the key that an open execution has.
+        key: the key that an open execution has, or that one to be begun will have.
         id: A second message of the same id is not stored.
         by: Who sends it.
+        flow: Id of the flow to begin an execution of, where several could.
 
     Returns:
         Where it went.
 
     Raises:
         UsageError: Neither an execution nor a key is given, or both.
-        InputError: The flow declares no such signal, or the data does not fit.
+        InputError: The flow declares no such signal, the data does not fit, or the execution that
+            it would begin would not have the key.
+        NotFound: No open execution has the key, and no flow begins one.
+        Conflict: The execution has ended; or several flows begin on the signal.
     """
     if (execution is None) == (key is None):
         raise UsageError("a signal goes to an execution or to a key: give one of them")
-    store = host.store
-    target = store.find_key(name, str(key)) if execution is None else execution
-    declared = host.programs.by_hash(store.execution(target).hash).compiled.get("signals", {})
+    at, id = host.clock.now(), id or host.ids.message()
+    event: dict[str, Any] = {
+        "type": "message", "at": at, "signal": name, "key": key, "data": data, "id": id, "by": by,
+    }  # fmt: skip
+    if execution is not None:
+        check(_program_of(host, execution), name, data)
+        sent = host.store.send(execution, pack(event), at, f"{name} {id}")
+    else:
+        sent = send_keyed(host, event, flow)
+    return Sent(sent.execution, id, None, sent.began)
+
+
+def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> Stored:
+    """Store a message for the open execution that has its key, or begin one with it.
+
+    Args:
+        host: The engine's.
+        event: The event to journal; its `key` is set.
+        flow: See `send_signal`.
+
+    Returns:
+        What the store says.
+
+    Raises:
+        NotFound: As `send_signal`, which may raise more.
+    """
+    name, key, at = event["signal"], str(event["key"]), event["at"]
+    packed = pack({**event, "key": key})
+    try:
+        check(_program_of(host, host.store.find_key(name, key)), name, event["data"])
+        return host.store.send_keyed(name, key, packed, at, event["id"])
+    except NotFound:
+        try:
+            begin = _beginning(host, {**event, "key": key}, flow)
+        except NotFound:
+            with suppress(NotFound):  # the same message again, to one that has ended since
+                return host.store.send_keyed(name, key, packed, at, event["id"])
+            raise
+        return host.store.send_keyed(name, key, packed, at, event["id"], begin)
+
+
+def check(program: Program, name: str, data: Any) -> None:
+    """Check a signal by its declaration; an `InputError` says what is wrong."""
+    declared = program.compiled.get("signals", {})
     if name not in declared:
         known = ", ".join(declared) or "none"
         raise InputError(f"there is no signal '{name}'", field=name, hint=f"signals: {known}")
     if "data" in declared[name]:
         validate(declared[name]["data"], data, f"signal '{name}'")
-    at, id = host.clock.now(), id or host.ids.message()
-    event = {"type": "message", "at": at, "signal": name, "key": key, "data": data, "id": id}
-    event["by"] = by
-    if key is None:
-        sent = store.send(target, pack(event), at, f"{name} {id}")
-    else:
-        sent = store.send_keyed(name, key, pack(event), at, id)
-    return Sent(sent.execution, id, None)
+
+
+def _program_of(host: Host, execution: str) -> Program:
+    return host.programs.by_hash(host.store.execution(execution).hash)
+
+
+def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning:
+    """Return the execution that a message begins."""
+    from flowengine.engines.beginning import begun_by
+
+    name, key = event["signal"], event["key"]
+    start = _start(host, name, key, flow)
+    program = host.programs.by_hash(start.hash)
+    check(program, name, event["data"])
+    begin = begun_by(host, program, event)
+    if (name, key) not in begin.keys:
+        came = dict(begin.keys).get(name)
+        raise InputError(
+            f"the signal '{name}' has the key '{key}', but the execution of {start.flow} that it "
+            f"would begin has the key '{came}'",
+            field="key",
+            hint="`start.with` must give the inputs from which the declared key comes",
+        )
+    return begin
+
+
+def _start(host: Host, name: str, key: str, flow: str | None) -> Start:
+    starts = [one for one in host.store.starts(name) if flow in (None, one.flow)]
+    if len(starts) == 1:
+        return starts[0]
+    if starts:
+        names = ", ".join(one.flow for one in starts)
+        raise Conflict(
+            f"signal '{name}' begins executions of several flows: {names}",
+            hint=f"say which: flowengine signal --key KEY --flow FILE {name}",
+        )
+    raise NotFound(
+        f"no open execution takes signal {name!r} with key {key!r}, and no flow begins one",
+        hint="it may have ended: flowengine list; or name the flow that it begins: --flow FILE",
+    )

@@ -13,7 +13,15 @@ from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal import sql
 from flowengine.journal.format import checksum, pack
 from flowengine.journal.rows import event_row, read_execution, read_wait
-from flowengine.journal.store import ENDED, Append, ClosedWait, Head, NewExecution, Plain
+from flowengine.journal.store import (
+    ENDED,
+    Append,
+    Beginning,
+    ClosedWait,
+    Head,
+    NewExecution,
+    Plain,
+)
 from flowengine.kernel.ids import wait_id
 
 ANYONE = ""
@@ -51,6 +59,28 @@ def write(connection: sqlite3.Connection, append: Append) -> tuple[int, Conflict
     )
     _write_index(connection, number, append)
     return number, None
+
+
+def create_waiting(connection: sqlite3.Connection, begin: Beginning, at: int) -> int:
+    """Create an execution whose first event is still in its inbox.
+
+    Args:
+        connection: In a transaction that may write.
+        begin: The execution.
+        at: When.
+
+    Returns:
+        Its number.
+
+    Raises:
+        Conflict: Its id is taken, or its flow is not there.
+    """
+    head = Head("running", at)
+    append = Append(begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys)
+    number, refusal = write(connection, append)
+    if refusal is not None:
+        raise refusal
+    return number
 
 
 def lease_lost(connection: sqlite3.Connection, execution: str, number: int | None) -> LeaseLost:

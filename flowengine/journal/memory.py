@@ -25,6 +25,7 @@ from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_on
 from flowengine.journal.store import (
     ENDED,
     Append,
+    Beginning,
     Entry,
     Execution,
     ExecutionFilter,
@@ -38,6 +39,7 @@ from flowengine.journal.store import (
     Pruned,
     Sent,
     Standing,
+    Start,
     Store,
     Vote,
     Wait,
@@ -122,6 +124,7 @@ class MemoryStore(Store):
         self._is_dead = is_dead
         self._flows: dict[str, bytes] = {}
         self._sources: dict[str, tuple[str, list[tuple[str, str]], bytes]] = {}
+        self._starts: dict[tuple[str, str], Start] = {}
         self._journals: dict[str, _Journal] = {}
         self._created = 0
         self._owners: dict[str, tuple[Owner, int]] = {}
@@ -159,6 +162,15 @@ class MemoryStore(Store):
 
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
         return self._sources.get(key)
+
+    def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
+        with self._lock:
+            kept = {at: start for at, start in self._starts.items() if at[1] != flow}
+            self._starts = kept | {(signal, flow): Start(flow, hash) for signal in signals}
+
+    def starts(self, signal: str) -> list[Start]:
+        with self._lock:
+            return [self._starts[at] for at in sorted(self._starts) if at[0] == signal]
 
     # -- journals
 
@@ -374,13 +386,33 @@ class MemoryStore(Store):
                 raise Conflict(f"execution {execution} has {record.status}", standing=record)
             return self._store_message(address, message_id, execution, at, event)
 
-    def send_keyed(self, signal: str, key: str, event: bytes, at: int, message_id: str) -> Sent:
+    def send_keyed(
+        self,
+        signal: str,
+        key: str,
+        event: bytes,
+        at: int,
+        message_id: str,
+        begin: Beginning | None = None,
+    ) -> Sent:
         with self._lock:
             address = ("key", signal, key)
             before = self._sent_before(address, message_id)
             if before is not None:
                 return before
-            return self._store_message(address, message_id, self.find_key(signal, key), at, event)
+            try:
+                found = self.find_key(signal, key)
+            except NotFound:
+                if begin is None:
+                    raise
+                head = Head("running", at)
+                append = Append(begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys)
+                (refusal,) = self.commit([append])
+                if refusal is not None:
+                    raise refusal from None
+                sent = self._store_message(address, message_id, begin.id, at, begin.event)
+                return sent._replace(began=True)
+            return self._store_message(address, message_id, found, at, event)
 
     def find_key(self, signal: str, key: str) -> str:
         with self._lock:
@@ -537,6 +569,7 @@ class MemoryStore(Store):
             self._forget(lambda sent: sent.message.execution in ended)
             hashes = {journal.record.hash for journal in self._journals.values()}
             hashes.update(hash for hash, _, _ in self._sources.values())
+            hashes.update(start.hash for start in self._starts.values())
             self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}
             referred = {digest for j in self._journals.values() for digest in j.artifacts}
             files = self._artifacts

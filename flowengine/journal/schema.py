@@ -85,7 +85,14 @@ _VERSION_1 = (
     "CREATE INDEX artifacts_by_execution ON artifacts (execution)",
 )
 
-MIGRATIONS = (_VERSION_1,)
+_VERSION_2 = (
+    # Flows whose executions messages begin.
+    """CREATE TABLE starts (
+        signal TEXT, flow TEXT, hash TEXT NOT NULL, PRIMARY KEY (signal, flow)) WITHOUT ROWID""",
+    "CREATE INDEX starts_by_flow ON starts (flow)",
+)
+
+MIGRATIONS = (_VERSION_1, _VERSION_2)
 """`MIGRATIONS[n]` makes version n + 1 of version n."""
 
 

@@ -24,6 +24,15 @@ REMEMBER_SOURCE = "INSERT OR REPLACE INTO sources (key, hash, files, extra) VALU
 FIND_SOURCE = "SELECT hash, files, extra FROM sources WHERE key = ?"
 """What a flow file compiled to."""
 
+DROP_STARTS = "DELETE FROM starts WHERE flow = ?"
+"""A flow begins on no message any more."""
+
+PUT_START = "INSERT INTO starts (signal, flow, hash) VALUES (?, ?, ?)"
+"""Messages of a signal begin executions of a flow."""
+
+STARTS = "SELECT flow, hash FROM starts WHERE signal = ? ORDER BY flow"
+"""The flows that messages of a signal begin."""
+
 # -- appends
 
 APPEND_FENCED = """
@@ -241,5 +250,5 @@ PRUNE = (
 
 PRUNE_FLOWS = """
 DELETE FROM flows WHERE hash NOT IN (SELECT hash FROM executions)
-AND hash NOT IN (SELECT hash FROM sources)"""
-"""Flows that no execution runs and no file compiles to."""
+AND hash NOT IN (SELECT hash FROM sources) AND hash NOT IN (SELECT hash FROM starts)"""
+"""Flows that no execution runs, no file compiles to and no message begins."""

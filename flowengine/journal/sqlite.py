@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, NotFound, StoreError
 from flowengine.journal import sql
-from flowengine.journal.appends import find_number, lease_lost, write
+from flowengine.journal.appends import create_waiting, find_number, lease_lost, write
 from flowengine.journal.database import ERRORS, Database
 from flowengine.journal.format import checksum, pack, unpack
 from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
@@ -28,6 +28,7 @@ from flowengine.journal.rows import (
 from flowengine.journal.store import (
     ENDED,
     Append,
+    Beginning,
     Entry,
     Execution,
     ExecutionFilter,
@@ -38,6 +39,7 @@ from flowengine.journal.store import (
     Pruned,
     Sent,
     Standing,
+    Start,
     Store,
     Vote,
     Wait,
@@ -119,6 +121,16 @@ class SqliteStore(Store):
             return None
         hash, files, extra = row
         return hash, [(path, digest) for path, digest in unpack(files)], extra
+
+    def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
+        with self._database.writing() as connection:
+            connection.execute(sql.DROP_STARTS, (flow,))
+            rows = [(signal, flow, hash) for signal in dict.fromkeys(signals)]
+            connection.executemany(sql.PUT_START, rows)
+
+    def starts(self, signal: str) -> list[Start]:
+        with self._database.reading() as connection:
+            return [Start(*row) for row in connection.execute(sql.STARTS, (signal,))]
 
     # -- journals
 
@@ -243,15 +255,27 @@ class SqliteStore(Store):
             number = _store_message(connection, row[0], address, message_id, at, event)
         return Sent(number, execution, first=True)
 
-    def send_keyed(self, signal: str, key: str, event: bytes, at: int, message_id: str) -> Sent:
+    def send_keyed(
+        self,
+        signal: str,
+        key: str,
+        event: bytes,
+        at: int,
+        message_id: str,
+        begin: Beginning | None = None,
+    ) -> Sent:
         address = f"key {signal} {key}"
         with self._database.writing() as connection:
             before = _sent_before(connection, address, message_id)
             if before is not None:
                 return before
             row = connection.execute(sql.FIND_KEY, (signal, key)).fetchone()
-            if row is None:
+            if row is None and begin is None:
                 raise _nobody_takes(signal, key)
+            if row is None and begin is not None:
+                started = create_waiting(connection, begin, at)
+                number = _store_message(connection, started, address, message_id, at, begin.event)
+                return Sent(number, begin.id, first=True, began=True)
             number = _store_message(connection, row[0], address, message_id, at, event)
         return Sent(number, row[1], first=True)
 

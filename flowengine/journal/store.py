@@ -200,6 +200,28 @@ class Sent(NamedTuple):
     execution: str
     first: bool
     """False if a message of this id was there before; then nothing was stored."""
+    began: bool = False
+    """Whether it began the execution."""
+
+
+class Beginning(NamedTuple):
+    """An execution that a message begins where no open one takes it."""
+
+    id: str
+    new: NewExecution
+    """Nobody holds it: `owner` is None."""
+    keys: Sequence[tuple[str, str]]
+    """As `Append.keys`; that of the message is among them."""
+    event: bytes
+    """Its first event, packed: it is in the inbox in the place of the message."""
+
+
+class Start(NamedTuple):
+    """A flow whose executions messages of a signal begin."""
+
+    flow: str
+    hash: str
+    """Structural hash of the compiled flow, which `put_flow` has stored."""
 
 
 class Vote(NamedTuple):
@@ -352,6 +374,18 @@ class Store(Protocol):
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
         """Return (hash, sources, extra) as remembered, or None."""
 
+    def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
+        """Let messages of signals begin executions of a flow, in place of what it said before.
+
+        Args:
+            flow: Its id.
+            hash: Structural hash of the compiled flow, which is kept from then on.
+            signals: Names of signals; empty: it begins on none any more.
+        """
+
+    def starts(self, signal: str) -> list[Start]:
+        """Return the flows that messages of a signal begin, by the flow's id."""
+
     # -- journals
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
@@ -457,10 +491,19 @@ class Store(Protocol):
             Conflict: It has ended; `standing` is its record.
         """
 
-    def send_keyed(self, signal: str, key: str, event: bytes, at: int, message_id: str) -> Sent:
+    def send_keyed(
+        self,
+        signal: str,
+        key: str,
+        event: bytes,
+        at: int,
+        message_id: str,
+        begin: Beginning | None = None,
+    ) -> Sent:
         """Put a signal into the inbox of the oldest open execution that has this key.
 
-        A second message with the same signal, key and id is not stored, whoever got the first.
+        A second message with the same signal, key and id is not stored, whoever got the first. Of
+        two that would begin an execution at once one does; the other goes to it.
 
         Args:
             signal: Name of the signal.
@@ -468,12 +511,14 @@ class Store(Protocol):
             event: The packed event to journal.
             at: When.
             message_id: Makes it idempotent.
+            begin: The execution to create if no open one has the key.
 
         Returns:
             Its number and execution, and whether it was the first with this id.
 
         Raises:
-            NotFound: No open execution has the key.
+            NotFound: No open execution has the key, and none is to be begun.
+            Conflict: The one to be begun cannot be, as in `commit`.
         """
 
     def find_key(self, signal: str, key: str) -> str:

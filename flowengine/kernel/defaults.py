@@ -33,6 +33,32 @@ def computed_inputs(
     return inputs
 
 
+def inputs_of_message(
+    graph: Graph, message: Plain, execution: dict[str, Plain], now: int
+) -> dict[str, Plain] | None:
+    """Return the inputs with which a message begins an execution.
+
+    Args:
+        graph: The flow.
+        message: `{name, key, data, id, sent_at, sent_by}`.
+        execution: What expressions see of the execution to be.
+        now: When it starts (ms).
+
+    Returns:
+        What `start.with` gives; None if the flow does not start on this signal.
+
+    Raises:
+        EvaluationError: One of the inputs has no value.
+    """
+    for start in graph.flow.get("start", ()):
+        if start["signal"] == message["name"]:
+            state = new_state()
+            state["now"], state["execution"] = now, execution
+            names = Names(Machine(graph, state, None), None, extra={"signal": message})
+            return {name: evaluate(names, value) for name, value in start["with"].items()}
+    return None
+
+
 def fill_computed(names: Names, flow: Flow, inputs: dict[str, Plain]) -> None:
     """Fill in the computed defaults of a flow, each after those that it names.
 

@@ -36,6 +36,8 @@ class Started(TypedDict):
     """Validated, defaults filled in."""
     execution: dict[str, Plain]
     """`id flow version started_at scheduled_at started_by parent labels`; times as RFC 3339."""
+    message: NotRequired[dict[str, Plain]]
+    """`{name, key, id}` of the signal that began it, if one did; for the history."""
 
 
 class Succeeded(TypedDict):

@@ -327,6 +327,8 @@ class CompiledFlow(TypedDict, total=False):
     """Handlers of the whole flow."""
     triggered: list[int]
     """Steps with a trigger; absent: none."""
+    start: list[dict[str, Plain]]
+    """`{"signal", "with": {input: value}}` of each signal that begins executions; absent: none."""
     limits: dict[str, Plain]
     """`activations`, `steps`, `depth` (numbers), `duration`, `finally`, `idle` (durations)."""
 

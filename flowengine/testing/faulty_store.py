@@ -29,6 +29,7 @@ from flowengine.journal.store import (
     ENDED,
     Append,
     Artifact,
+    Beginning,
     Durability,
     Entry,
     Execution,
@@ -40,6 +41,7 @@ from flowengine.journal.store import (
     Pruned,
     Sent,
     Standing,
+    Start,
     Store,
     Vote,
     Wait,
@@ -185,6 +187,12 @@ class FaultyStore(Store):
     def find_source(self, key: str) -> tuple[str, list[tuple[str, str]], bytes] | None:
         return self._alive.find_source(key)
 
+    def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
+        self._write("put_starts", flow, hash, signals)
+
+    def starts(self, signal: str) -> list[Start]:
+        return self._alive.starts(signal)
+
     # -- journals
 
     def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
@@ -225,8 +233,16 @@ class FaultyStore(Store):
         sent: Sent = self._write("send", execution, event, at, message_id)
         return sent
 
-    def send_keyed(self, signal: str, key: str, event: bytes, at: int, message_id: str) -> Sent:
-        sent: Sent = self._write("send_keyed", signal, key, event, at, message_id)
+    def send_keyed(
+        self,
+        signal: str,
+        key: str,
+        event: bytes,
+        at: int,
+        message_id: str,
+        begin: Beginning | None = None,
+    ) -> Sent:
+        sent: Sent = self._write("send_keyed", signal, key, event, at, message_id, begin)
         return sent
 
     def find_key(self, signal: str, key: str) -> str:

@@ -21,6 +21,7 @@ from flowengine.errors import Conflict, InputError, LeaseLost, NotFound, StoreEr
 from flowengine.journal.leases import IsDead
 from flowengine.journal.store import (
     Append,
+    Beginning,
     ClosedWait,
     Entry,
     ExecutionFilter,
@@ -28,6 +29,7 @@ from flowengine.journal.store import (
     NewExecution,
     Owner,
     Sent,
+    Start,
     Store,
     Vote,
     WaitFilter,
@@ -506,6 +508,58 @@ def check_keys_find_the_oldest_open_execution(store: Store) -> None:
     _raises(NotFound, lambda: store.send_keyed("paid", "8", b"", 1, "m3"), "another key")
     _raises(NotFound, lambda: store.send_keyed("sold", "7", b"", 1, "m3"), "another signal")
     _raises(NotFound, lambda: store.send_keyed("paid", "e2", b"", 1, "m3"), "an ended one's key")
+
+
+@_checks
+def check_a_message_begins_an_execution_where_none_is_open(store: Store) -> None:
+    """One execution begins, with the message in its inbox; a second message goes to it."""
+    new = NewExecution("f", "1", FLOW, 40)
+
+    def send(id: str, message: str) -> Sent:
+        begin = Beginning(id, new, [("placed", "7"), ("paid", "7")], b"started " + id.encode())
+        return store.send_keyed("placed", "7", b"sent", 40, message, begin)
+
+    began = send("e1", "m1")
+    _same((began.execution, began.first, began.began), ("e1", True, True), "the first one")
+    second = send("e2", "m2")
+    _same((second.execution, second.first, second.began), ("e1", True, False), "the second one")
+    again = send("e3", "m1")
+    _same((again.execution, again.first, again.began), ("e1", False, False), "the first again")
+    events = [message.event for message in store.inbox("e1")]
+    _same(events, [b"started e1", b"sent"], "its inbox")
+    _same(store.execution("e1").status, "running", "its status")
+    _same(store.find_key("paid", "7"), "e1", "who has its other key")
+    _raises(NotFound, lambda: store.execution("e2"), "the one that was not needed")
+
+    ended = Append("e1", 0, 0, [(1, b"started e1")], head=Head("succeeded", 60))
+    _same(store.commit([ended]), [None], "its end")
+    _same(send("e4", "m4")[1:], ("e4", True, True), "after it has ended")
+    conflict = _raises(Conflict, lambda: send_other(store, new), "an id that is taken")
+    _same(conflict.standing, store.execution("e4"), "what stands")
+    _raises(NotFound, lambda: store.find_key("placed", "8"), "what was refused")
+
+
+def send_other(store: Store, new: NewExecution) -> None:
+    """Begin an execution under an id that is taken."""
+    begin = Beginning("e4", new, [("placed", "8")], b"")
+    store.send_keyed("placed", "8", b"", 70, "m5", begin)
+
+
+@_checks
+def check_flows_begin_on_the_signals_they_said_last(store: Store) -> None:
+    """What a flow begins on is replaced as a whole, and keeps the flow."""
+    other = "e" * 64
+    store.put_flow(other, b"other")
+    store.put_starts("orders", FLOW, ["placed", "moved", "placed"])
+    store.put_starts("audit", FLOW, ["placed"])
+    store.put_starts("orders", other, ["placed"])
+
+    _same(store.starts("placed"), [Start("audit", FLOW), Start("orders", other)], "of placed")
+    _same(store.starts("moved"), [], "of moved")
+    store.prune(10**15)
+    _same(store.get_flow(other), b"other", "its flow")
+    store.put_starts("orders", other, [])
+    _same(store.starts("placed"), [Start("audit", FLOW)], "when it begins on none")
 
 
 @_checks

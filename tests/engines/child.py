@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.engine import Engine
 from tests.engines import world
@@ -34,6 +34,14 @@ def kill(process: BaseProcess) -> bool:
     process.kill()
     process.join()
     return process.exitcode == -signal.SIGKILL
+
+
+def send_at_once(store: str, barrier: Any, who: str, count: int) -> None:
+    """Send a first message for each of many keys, at the same moment as another process does."""
+    with Engine(store) as engine:
+        for number in range(count):
+            barrier.wait(30)
+            engine.signal("placed", {"customer": who}, key=f"k{number}", resume=False)
 
 
 def finish(file: Path, id: str) -> None:

@@ -18,11 +18,13 @@ from flowengine.journal.memory import MemoryStore
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import (
     Append,
+    Beginning,
     ClosedWait,
     ExecutionFilter,
     Head,
     NewExecution,
     Owner,
+    Sent,
     Store,
     Vote,
     WaitFilter,
@@ -171,6 +173,15 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(signal=signals, message=st.sampled_from(["m1", "m2"]))
     def send_keyed(self, signal: tuple[str, str], message: str) -> None:
         self.both(lambda store: store.send_keyed(*signal, b"keyed", self.now, message))
+
+    @rule(signal=signals, id=ids, message=st.sampled_from(["m1", "m2"]))
+    def begin(self, signal: tuple[str, str], id: str, message: str) -> None:
+        begin = Beginning(id, NewExecution("f", "1", "f", self.now), [signal], b"started")
+        sent = self.both(
+            lambda store: store.send_keyed(*signal, b"keyed", self.now, message, begin)
+        )
+        if isinstance(sent, Sent) and sent.began:
+            self.lengths[id] = self.epochs[id] = 0
 
     @rule(id=ids, number=numbers, by=people, approves=st.booleans())
     def decide(self, id: str, number: int, by: str, approves: bool) -> None:

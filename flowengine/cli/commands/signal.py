@@ -1,4 +1,4 @@
-"""`flowengine signal`: send a message to an execution."""
+"""`flowengine signal`: send a message to an execution, or begin one with it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from flowengine.cli.output import clean, err, out_json
 from flowengine.cli.session import Session, as_object
 from flowengine.errors import Conflict, UsageError
 
-HELP = "send a signal to an execution, or to the open one that has a key"
+HELP = "send a signal to an execution, or to the open one that has a key, or begin one"
 EXAMPLE = """\
 flowengine signal 01k8xq7m payment --data '{"amount": 50}'
-flowengine signal --key B7 payment --data @payment.json --id msg-1"""
+flowengine signal --key B7 payment --data @payment.json --id msg-1
+flowengine signal --key B7 placed --flow order.yaml"""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -26,6 +27,11 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="the name of the signal")
     parser.add_argument("--key", metavar="KEY", help="send it to the open execution with this key")
+    parser.add_argument(
+        "--flow",
+        metavar="FILE",
+        help="register this flow: its 'start' begins an execution where none has the key",
+    )
     parser.add_argument("--data", metavar="JSON|@FILE", help="what goes with it")
     parser.add_argument("--id", metavar="ID", help="id of the message; it is stored once for an id")
     parser.add_argument(
@@ -53,10 +59,15 @@ def run(arguments: Namespace) -> int:
             "a signal goes to an execution or to a key: give one of them",
             hint="flowengine signal 01k8xq7m payment",
         )
+    if arguments.flow is not None and arguments.key is None:
+        raise UsageError(
+            "a flow begins by a key: give --key with --flow",
+            hint="flowengine signal --key B7 placed --flow order.yaml",
+        )
     data: Any = None
     if arguments.data is not None:
         data = read.json_argument(arguments.data, "the data")
-    with Session(arguments) as session:
+    with Session(arguments, make=arguments.flow is not None) as session:
         engine = session.engine
         sent = engine.signal(
             arguments.name,
@@ -65,10 +76,12 @@ def run(arguments: Namespace) -> int:
             key=arguments.key,
             id=arguments.id,
             by=arguments.by,
+            flow=arguments.flow,
             resume=False,
         )
         if not arguments.quiet:
-            err(f"{clean(arguments.name)} sent to {session.short(sent.execution)}")
+            did = "began" if sent.began else "sent to"
+            err(f"{clean(arguments.name)} {did} {session.short(sent.execution)}")
         if arguments.no_resume:
             if arguments.json:
                 out_json(as_object(engine.result(sent.execution)))

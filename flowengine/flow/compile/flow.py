@@ -22,9 +22,11 @@ from flowengine.flow.compile.report import Report
 from flowengine.flow.compile.scopes import Scopes
 from flowengine.flow.compile.steps import Steps
 from flowengine.flow.compile.tools import Tools
-from flowengine.flow.compile.types import TEXT, differs
+from flowengine.flow.compile.types import EXECUTION, TEXT, differs, signal_schema, words
+from flowengine.flow.compile.views import View
+from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.expressions import EVALUATOR
-from flowengine.flow.models import FlowModel, Loc
+from flowengine.flow.models import FlowModel, Loc, Start
 from flowengine.flow.models.types import has_expression
 from flowengine.kernel.graph import CompiledFlow
 
@@ -94,6 +96,8 @@ class Compiler:
             for key, (name, _) in type(limits).fields_by_key().items()
             if limits.has(name) and getattr(limits, name) != "none"
         }
+        if model.start:
+            flow["start"] = [self._start(one) for one in model.start if one.signal is not None]
         for name in model.tools:
             self.tools.find(name, ("tools", name))
 
@@ -152,6 +156,38 @@ class Compiler:
         if model.data is not None:
             compiled["data"] = model.data
         return compiled
+
+    def _start(self, given: Start) -> dict[str, Any]:
+        """Compile what begins executions; its arguments are checked like those of a call."""
+        model, loc = self.model, given.loc
+        name = str(given.signal)
+        data = self.actions.signal_data(name, (*loc, "signal"))
+        declared = model.signals.get(name)
+        if declared is not None and declared.key is None:
+            message = f"the signal {name!r} has no key, by which an execution could be found"
+            hint = f"declare it: 'signals: {{{name}: {{key: ${{{{ inputs.… }}}}}}}}'"
+            self.report.at("E103", message, (*loc, "signal"), hint)
+        view = View({"signal": signal_schema(data), "now": TEXT, "execution": EXECUTION})
+        values: dict[str, Any] = {}
+        for key, value in given.with_.items():
+            typed = self.expressions.value(value, (*loc, "with", key), view)
+            values[key] = typed.value
+            self._check_input(key, typed.schema, (*loc, "with", key))
+        for key, schema in model.inputs.items():
+            if key not in given.with_ and "default" not in schema:
+                message = f"the input {key!r} is not given, and has no default"
+                self.report.at("E402", message, (*loc, "with"), f"add '{key}: ...'", key=True)
+        return {"signal": name, "with": values}
+
+    def _check_input(self, name: str, given: dict[str, Any], loc: Loc) -> None:
+        schema = self.model.inputs.get(name)
+        if schema is None:
+            if ("inputs", name) not in self.model.unread:
+                hint = did_you_mean(name, self.model.inputs)
+                self.report.at("E402", f"there is no input {name!r}", loc, hint, key=True)
+        elif differs(given, schema):
+            message = f"the input {name!r} is {words(schema)}; this gives {words(given)}"
+            self.report.at("E402", message, loc)
 
     def _outputs(self) -> None:
         view = self.scopes.at_end()

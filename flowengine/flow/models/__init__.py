@@ -21,6 +21,7 @@ from flowengine.flow.models.flow import (
     Output,
     Secret,
     Signal,
+    Start,
     Tool,
 )
 from flowengine.flow.models.modifiers import (
@@ -71,6 +72,7 @@ __all__ = [
     "Retry",
     "Secret",
     "Signal",
+    "Start",
     "Step",
     "Tool",
     "Trigger",

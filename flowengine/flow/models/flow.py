@@ -22,6 +22,7 @@ from flowengine.flow.models.types import (
     Positive,
     PositiveOrExpression,
     SecretName,
+    SignalName,
     Template,
     Text,
     ToolId,
@@ -157,6 +158,25 @@ class Defaults(Part):
     )
 
 
+class Start(Part):
+    """A signal that begins an execution where none is open that takes it."""
+
+    NOUN = "an entry of 'start'"
+    RULES = (OneOf(("signal", "schedule")),)
+
+    signal: SignalName | None = Field(
+        default=None,
+        description="A message for whose key no execution is open begins one.",
+        examples=["placed"],
+    )
+    with_: dict[Id, Value] = Field(
+        default_factory=dict,
+        alias="with",
+        description="The inputs; sees `signal`, `now` and `execution`.",
+        examples=[{"order": "${{ signal.key }}"}],
+    )
+
+
 class Limits(Part):
     """Bounds of an execution."""
 
@@ -236,6 +256,11 @@ class FlowModel(Part):
     )
     limits: Limits = Field(
         default_factory=Limits, description="Bounds of an execution.", examples=[{"steps": 500}]
+    )
+    start: list[Start] = Field(
+        default_factory=list,
+        description="What begins executions besides people.",
+        examples=[[{"signal": "placed", "with": {"order": "${{ signal.key }}"}}]],
     )
     steps: list[Step] = Field(
         min_length=1, description="The graph.", examples=[[{"id": "greet", "output": "Hello!"}]]

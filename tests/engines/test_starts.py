@@ -1,0 +1,207 @@
+"""`start`: a message goes to the open execution with its key, else it begins one (F93)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.errors import Conflict, FlowFileError, InputError, NotFound, UsageError
+from flowengine.journal.sqlite import SqliteStore
+from flowengine.testing.faulty_store import FaultyStore, ProcessDied
+from tests.engines import child, world
+
+TIMES = 200
+ORDER = """
+inputs:
+  order: {type: string}
+  customer: {type: string}
+start:
+  - signal: placed
+    with: {order: "${{ signal.key }}", customer: "${{ signal.data.customer }}"}
+signals:
+  placed:
+    key: ${{ inputs.order }}
+    data: {type: object, properties: {customer: {type: string}}, required: [customer]}
+  paid: {key: "${{ inputs.order }}"}
+state: {again: {type: array, default: [], reducer: append}}
+steps:
+  - {id: pay, wait: {signal: paid}, next: end_all}
+  - {id: more, trigger: placed, set: {again: "${{ signal.data.customer }}"}}
+outputs: {customer: "${{ inputs.customer }}", again: "${{ state.again }}"}
+"""
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with Engine(None, user="user:me") as engine:
+        yield engine
+
+
+def test_the_first_message_begins_an_execution_and_the_second_goes_to_it(
+    engine: Engine, tmp_path: Path
+) -> None:
+    assert engine.register(world.make(tmp_path, ORDER)) == ["placed"]
+    first = engine.signal("placed", {"customer": "ada"}, key="7")
+    second = engine.signal("placed", {"customer": "bob"}, key="7")
+    other = engine.signal("placed", {"customer": "eve"}, key="8")
+    assert (first.began, second.began, other.began) == (True, False, True)
+    assert first.execution == second.execution != other.execution
+    ended = engine.signal("paid", key="7").result
+    assert ended is not None
+    assert ended.outputs == {"customer": "ada", "again": ["bob"]}
+
+
+def test_a_message_for_one_that_has_ended_begins_another(engine: Engine, tmp_path: Path) -> None:
+    engine.register(world.make(tmp_path, ORDER))
+    first = engine.signal("placed", {"customer": "ada"}, key="7")
+    engine.signal("paid", key="7")
+    with pytest.raises(NotFound, match="and no flow begins one"):
+        engine.signal("paid", key="7")
+    second = engine.signal("placed", {"customer": "ada"}, key="7")
+    assert second.began
+    assert second.execution != first.execution
+
+
+def test_the_same_message_again_begins_nothing(engine: Engine, tmp_path: Path) -> None:
+    flow = engine.load(world.make(tmp_path, ORDER))
+    sent = [
+        engine.signal("placed", {"customer": "ada"}, key="7", id="m1", flow=flow) for _ in range(2)
+    ]
+    assert [one.began for one in sent] == [True, False]
+    assert sent[0].execution == sent[1].execution
+    assert engine.signal("paid", key="7").result is not None
+    again = engine.signal("placed", {"customer": "ada"}, key="7", id="m1")
+    assert (again.began, again.execution) == (False, sent[0].execution)
+    assert len(engine.executions().items) == 1
+
+
+def test_nothing_begins_for_a_message_that_does_not_fit(engine: Engine, tmp_path: Path) -> None:
+    engine.register(world.make(tmp_path, ORDER))
+    with pytest.raises(InputError, match="signal 'placed'"):
+        engine.signal("placed", {"customer": 7}, key="7")
+    with pytest.raises(InputError, match="signal 'placed'"):
+        engine.signal("placed", key="7")
+    with pytest.raises(NotFound):
+        engine.signal("moved", key="7")
+    assert not engine.executions().items
+
+
+def test_the_key_must_come_out_as_that_of_the_message(engine: Engine, tmp_path: Path) -> None:
+    other = ORDER.replace('order: "${{ signal.key }}"', 'order: "${{ signal.data.customer }}"')
+    engine.register(world.make(tmp_path, other))
+    with pytest.raises(InputError, match=r"has the key '7', but .* has the key 'ada'"):
+        engine.signal("placed", {"customer": "ada"}, key="7")
+    assert not engine.executions().items
+    assert engine.signal("placed", {"customer": "7"}, key="7").began
+
+
+def test_of_several_flows_one_has_to_be_named(engine: Engine, tmp_path: Path) -> None:
+    file = world.make(tmp_path, ORDER)
+    other = tmp_path / "other.yaml"
+    other.write_text(file.read_text().replace("id: flow", "id: audit"))
+    engine.register(file)
+    engine.register(other)
+    with pytest.raises(Conflict, match="several flows: audit, flow"):
+        engine.signal("placed", {"customer": "ada"}, key="7")
+    sent = engine.signal("placed", {"customer": "ada"}, key="7", flow=other)
+    assert engine.result(sent.execution).flow == "audit"
+
+
+def test_a_flow_that_is_registered_anew_begins_as_it_says_now(
+    engine: Engine, tmp_path: Path
+) -> None:
+    file = world.make(tmp_path, ORDER)
+    engine.register(file)
+    file.write_text(file.read_text().replace("id: flow", 'id: flow\nversion: "2"'))
+    engine.register(file)
+    sent = engine.signal("placed", {"customer": "ada"}, key="7")
+    assert engine.show(sent.execution)["version"] == "2"
+    text = file.read_text()
+    file.write_text(text[: text.index("start:")] + text[text.index("signals:") :])
+    assert engine.register(file) == []
+    with pytest.raises(NotFound):
+        engine.signal("placed", {"customer": "ada"}, key="8")
+
+
+def test_two_first_messages_at_once_begin_one_execution(tmp_path: Path) -> None:
+    """From two processes, many times: the other message goes to the one that has begun."""
+    store = tmp_path / "store"
+    with Engine(store) as engine:
+        engine.register(world.make(tmp_path, ORDER))
+    barrier = child.CONTEXT.Barrier(2)
+    both = [
+        child.start(child.send_at_once, str(store), barrier, who, TIMES) for who in ("ada", "bob")
+    ]
+    for process in both:
+        process.join(60)
+        assert process.exitcode == 0
+    with Engine(store) as engine:
+        page = engine.executions(limit=2 * TIMES)
+        assert len(page.items) == TIMES
+        firsts = set()
+        for one in page.items[::10]:
+            key = engine.resume(one["execution"]).waits[0]["signals"][0]["key"]
+            ended = engine.signal("paid", key=key).result
+            assert ended is not None
+            assert ended.outputs is not None
+            [second] = ended.outputs["again"]
+            assert {ended.outputs["customer"], second} == {"ada", "bob"}
+            firsts.add(second)
+        assert all(len(engine.store.inbox(one["execution"])) in (0, 2) for one in page.items)
+
+
+def test_a_crash_at_any_write_loses_no_first_message_and_begins_none_twice(
+    tmp_path: Path,
+) -> None:
+    file = world.make(tmp_path, ORDER)
+    for crash in range(40):
+        store = FaultyStore(faults={crash: "die after" if crash % 2 else "die before"})
+        for _ in range(2):
+            with suppress(ProcessDied), Engine(store) as engine:
+                engine.signal("placed", {"customer": "ada"}, key="7", id="m", flow=file)
+                engine.signal("placed", {"customer": "bob"}, key="7", id="n")
+                engine.signal("paid", key="7", id="p")
+            store.restart()
+        writes, store.faults = store.writes, {}
+        with Engine(store) as engine:
+            [one] = engine.executions().items
+            outputs = engine.resume(one["execution"]).outputs
+        assert outputs == {"customer": "ada", "again": ["bob"]}, crash
+        if writes <= crash:
+            return
+    raise AssertionError("it never came through")
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (('customer: "${{ signal.data.customer }}"', ""), "E402.*'customer' is not given"),
+        (('customer: "${{ signal.data', 'custom: "${{ signal.data'), "E402.*no input 'custom'"),
+        (("signal.data.customer", "signal.data.custom"), "E301"),
+        (("  - signal: placed\n", "  - signal: place\n"), "E401.*no signal 'place'"),
+        (("    key: ${{ inputs.order }}\n", ""), "E103.*'placed' has no key"),
+        (("  - signal: placed\n", "  - schedule: 0 9 * * 1\n"), "E502.*schedule"),
+        (("signal.key", "inputs.order"), "E301"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, change: tuple[str, str], error: str) -> None:
+    with Engine(None) as engine, pytest.raises(FlowFileError, match=f"(?s){error}"):
+        engine.load(world.make(tmp_path, ORDER.replace(*change, 1)))
+
+
+def test_a_flow_goes_with_a_key_only(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        engine.signal("placed", flow=world.make(tmp_path, ORDER))
+
+
+def test_pruning_keeps_what_messages_begin(tmp_path: Path) -> None:
+    file = world.make(tmp_path, ORDER)
+    with Engine(tmp_path / "store") as engine:
+        engine.register(file)
+        engine.prune()
+        assert isinstance(engine.store, SqliteStore)
+        assert engine.signal("placed", {"customer": "ada"}, key="7").began
