@@ -122,6 +122,18 @@ class Below:
                     os.unlink(new, dir_fd=place.folder)
                 raise
 
+    def remove(self, path: str) -> None:
+        """Remove a file if it is there.
+
+        Args:
+            path: Relative path.
+
+        Raises:
+            ToolError: It is a folder.
+        """
+        with self._walk(path) as place, _said(path), suppress(FileNotFoundError):
+            os.unlink(place.name, dir_fd=place.folder)
+
     def glob(self, path: str, pattern: str) -> list[str]:
         """Return the files below a folder that a pattern names.
 

@@ -1,0 +1,283 @@
+"""`files`: a folder that steps read and write, and that other environments mount.
+
+By default it is a copy: what is done to it does not touch the original until a step writes it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import filecmp
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from flowengine.sdk import (
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    LimitExceeded,
+    Refused,
+)
+from flowengine.sdk.below import Below
+from flowengine.sdk.environments import (
+    Capabilities,
+    Provider,
+    Request,
+    Resource,
+    Spec,
+    awaitable,
+    blocking,
+)
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_LARGEST = 256 * 1024 * 1024
+"""Bytes of a file that is read into memory."""
+
+
+class Changes(NamedTuple):
+    """How a copy differs from its original: relative paths, sorted."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+
+class Folder(Resource):
+    """A folder.
+
+    Args:
+        request: What was asked for.
+        path: Where it is.
+        original: What it is a copy of, if it is one.
+        writable: Whether it may be written.
+    """
+
+    def __init__(
+        self, request: Request, path: Path, original: Path | None, *, writable: bool
+    ) -> None:
+        super().__init__(request)
+        self.path = path
+        """Where it is on this machine."""
+        self.original = original
+        """What it is a copy of; None: it is no copy."""
+        self.writable = writable
+        """Whether it may be written."""
+        self._below = Below(path, f"{self.name} is {path}")
+
+    async def _read(self, path: str) -> bytes:
+        """Return the content of a file.
+
+        Args:
+            path: Relative path.
+
+        Returns:
+            Its bytes.
+
+        Raises:
+            PathEscape: The path leads out of the folder.
+            NotAFile: It names a folder, a device or a pipe.
+            ToolError: There is no such file, or it is larger than 256 MiB.
+        """
+        return await asyncio.to_thread(self._below.read, path, _LARGEST)
+
+    read = blocking(_read)
+    async_read = awaitable(_read)
+
+    async def _write(self, path: str, data: bytes | str) -> None:
+        """Write a file whole or not at all; folders on the way are made.
+
+        Args:
+            path: Relative path.
+            data: Its new content; text is written as UTF-8.
+
+        Raises:
+            PathEscape: The path leads out of the folder.
+            NotAFile: It names a folder, a device or a pipe.
+            Refused: The folder is read-only.
+        """
+        self._check_writable()
+        content = data.encode() if isinstance(data, str) else data
+        await asyncio.to_thread(self._below.write, path, content)
+
+    write = blocking(_write)
+    async_write = awaitable(_write)
+
+    async def _list(self, pattern: str = "**") -> list[str]:
+        """Return the files that a pattern names.
+
+        Args:
+            pattern: Relative pattern: `*`, `?`, `[...]`, `**` for any number of folders.
+
+        Returns:
+            Relative paths, sorted.
+
+        Raises:
+            PathEscape: The pattern leads out of the folder.
+        """
+        return await asyncio.to_thread(self._below.glob, ".", pattern)
+
+    list = blocking(_list)
+    async_list = awaitable(_list)
+
+    async def _changes(self) -> Changes:
+        """Return how the copy differs from its original; nothing for what is no copy."""
+        if self.original is None:
+            return Changes([], [], [])
+        return await asyncio.to_thread(_compare, self.original, self.path)
+
+    changes = blocking(_changes)
+    async_changes = awaitable(_changes)
+
+    async def _write_back(self) -> Changes:
+        """Bring what was changed in the copy to the original, file by file.
+
+        Returns:
+            What was changed there.
+
+        Raises:
+            Refused: The folder is read-only.
+        """
+        self._check_writable()
+        changes = await self._changes()
+        if self.original is not None:
+            await asyncio.to_thread(_bring, self._below, self.original, changes)
+        return changes
+
+    write_back = blocking(_write_back)
+    async_write_back = awaitable(_write_back)
+
+    def _check_writable(self) -> None:
+        if not self.writable:
+            raise Refused(f"{self.name} is read-only")
+
+
+class Files(Provider[Folder]):
+    """Opens folders."""
+
+    kind = "files"
+    leaves_traces = False
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from flowengine.sdk.models import Config
+
+        class FilesConfig(Config):
+            """A folder."""
+
+            path: str | None = None
+            """The folder, relative to the working folder; none: an empty one of its own."""
+            mode: Literal["copy", "ro", "rw"] = "copy"
+            """Work on a copy; on the folder itself, reading only; or reading and writing."""
+
+        return FilesConfig
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what holds for a folder."""
+        return Capabilities(
+            "none",
+            {"filesystem": "paths are walked below the folder", "disk": "counted while copying"},
+        )
+
+    async def probe(self, spec: Spec) -> None:
+        """Find out whether the folder is there."""
+        writable = spec.policy.writable
+        if writable not in (None, [], ["."]):
+            raise EnvironmentUnavailable(
+                f"{spec}: a folder is writable as a whole (policy.writable: ['.']) or not at all "
+                f"([]), not in parts"
+            )
+        path = spec.config.path
+        if path is not None and not await asyncio.to_thread(os.path.isdir, path):
+            raise EnvironmentUnavailable(f"{spec}: there is no folder {path}")
+
+    async def ensure(self, request: Request) -> Folder:
+        """Open the folder; a copy is made once and is there again after a wait."""
+        config = request.config
+        writable = config.mode != "ro" and request.policy.writable != []
+        if config.path is None:
+            return Folder(request, request.workspace, None, writable=writable)
+        original = Path(await asyncio.to_thread(os.path.realpath, config.path))
+        if config.mode != "copy":
+            return Folder(request, original, None, writable=writable)
+        await asyncio.to_thread(_copy, original, request)
+        return Folder(request, request.workspace, original, writable=writable)
+
+    def health_check(self, resource: Folder) -> bool:
+        """Return whether the folder is still there."""
+        return resource.path.is_dir()
+
+    async def release(self, resource: Folder) -> None:
+        """Do nothing: a copy is part of the workspace, which goes with its scope."""
+
+
+def _copy(original: Path, request: Request) -> None:
+    """Copy a folder into the workspace, all of it or nothing, unless that was done before."""
+    target = request.workspace
+    if any(target.iterdir()):
+        return
+    part = target.with_name(f"{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    counted = _Counted(request)
+    try:
+        shutil.copytree(original, part, symlinks=True, copy_function=counted.copy)
+        os.replace(part, target)
+    except (OSError, shutil.Error) as error:
+        raise EnvironmentStartFailed(f"{request.spec}: copying {original}: {error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+class _Counted:
+    """Copies regular files as long as they fit into the limit."""
+
+    def __init__(self, request: Request) -> None:
+        self._limit = request.limits.disk
+        self._spec = request.spec
+        self._size = 0
+
+    def copy(self, source: str, target: str) -> Any:
+        info = os.stat(source, follow_symlinks=False)
+        if not stat.S_ISREG(info.st_mode):
+            return target  # a device or a pipe is nothing that can be copied
+        self._size += info.st_size
+        if self._limit is not None and self._size > self._limit:
+            raise LimitExceeded(
+                f"{self._spec}: the folder has more than {self._limit} bytes (limits.disk)",
+                data={"limit": "disk", "value": self._limit},
+            )
+        return shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _files(root: Path) -> dict[str, Path]:
+    """Return the regular files below a folder by relative path; links are not followed."""
+    found = {}
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder, name)
+            if stat.S_ISREG(path.lstat().st_mode):
+                found[str(path.relative_to(root))] = path
+    return found
+
+
+def _compare(original: Path, copy: Path) -> Changes:
+    old, new = _files(original), _files(copy)
+    return Changes(
+        sorted(new.keys() - old.keys()),
+        sorted(
+            path
+            for path in new.keys() & old.keys()
+            if not filecmp.cmp(old[path], new[path], shallow=False)
+        ),
+        sorted(old.keys() - new.keys()),
+    )
+
+
+def _bring(copy: Below, original: Path, changes: Changes) -> None:
+    target = Below(original, f"the original is {original}")
+    for path in (*changes.added, *changes.changed):
+        target.write(path, copy.read(path, _LARGEST))
+    for path in changes.removed:
+        target.remove(path)
