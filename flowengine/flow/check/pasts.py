@@ -148,7 +148,10 @@ class Past:
         return reduce(or_ if whole else and_, sure) | (one_of if whole else 0)
 
     def _at(self, target: Step, visits: list[int]) -> int:
-        return 0 if target in {END, END_ALL} else visits[self.place[target]]
+        if target in {END, END_ALL}:
+            return 0
+        place = self.place.get(target)
+        return self.everything if place is None else visits[place]  # an unknown step is told of
 
 
 def gives_output(spec: StepSpec) -> bool:
