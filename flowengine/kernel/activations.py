@@ -120,7 +120,7 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
     step = act["step"]
     body = m.graph.body(scope["body"])
     limits = m.graph.flows[body.flow].limits
-    if body.repeats:
+    if body.repeats or scope["counts"]:  # of another form of the flow, perhaps
         act["number"] = scope["counts"][step] = scope["counts"].get(step, 0) + 1
         hits = scope["hits"][step] = scope["hits"].get(step, 0) + 1
         require(

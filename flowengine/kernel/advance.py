@@ -84,9 +84,21 @@ def advance(
         return []
     m = Machine(graph, state, observe)
     EVENTS[event["type"]](m, event)
+    return settle(m)
+
+
+def settle(m: Machine) -> list[Command]:
+    """Do all that follows; the end of every event.
+
+    Args:
+        m: The advance at work.
+
+    Returns:
+        What is to be done now, in order.
+    """
     _work(m)
-    if state["status"] not in ENDED:
-        state["status"] = _status(m)
+    if m.state["status"] not in ENDED:
+        m.state["status"] = _status(m)
     return m.commands
 
 

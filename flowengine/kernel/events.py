@@ -164,6 +164,26 @@ class StateSet(TypedDict):
     by: str
 
 
+class Upgraded(TypedDict):
+    """An operator moved the execution to another form of its flow; see `upgrading.upgrade`.
+
+    `before` and `after` are the structural hashes of its forms.
+    """
+
+    type: Literal["upgraded"]
+    at: int
+    before: str
+    after: str
+    mapping: dict[str, Plain]
+    """See `pairing`."""
+    version: str
+    """The flow's own `version` after it."""
+    evaluator: str
+    """Version of the expression evaluator that it goes on under."""
+    by: str
+    via: str
+
+
 Event = (
     Started
     | Succeeded
@@ -176,4 +196,5 @@ Event = (
     | CancelAsked
     | RetryAsked
     | StateSet
+    | Upgraded
 )

@@ -207,6 +207,15 @@ def _watches(m: Machine, wait: Wait, spec: Any) -> Iterable[str]:
     return m.watched(act, spec.get("watches", m.flow_of(m.frame_of(act)).state))
 
 
+def watch_again(m: Machine, wait: Wait) -> None:
+    """Have a wait watch what its conditions name now: its step is another than when it opened."""
+    if wait["alternatives"]:
+        for spec, alternative in zip(_specs(m, wait)["alternatives"], wait["alternatives"],
+                                     strict=True):  # fmt: skip
+            if "when" in spec and "result" not in alternative:
+                watch(m, wait["id"], _watches(m, wait, spec))
+
+
 def _described(m: Machine, wait: Wait) -> dict[str, Plain]:
     """Return what lists show of a wait: the signals with their keys, when it is due."""
     specs = _specs(m, wait)["alternatives"]

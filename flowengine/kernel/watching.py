@@ -55,6 +55,15 @@ def wake(m: Machine) -> None:
     m.changed.clear()
 
 
+def wake_all(m: Machine) -> None:
+    """Have all looked at that watch anything."""
+    for numbers in m.state["watching"].values():
+        for number in numbers:
+            if number not in m.awake:
+                m.awake.add(number)
+                heappush(m.watchers, number)
+
+
 def next_watcher(m: Machine) -> int:
     """Return the oldest that watches a key that has changed and was not looked at since, or 0."""
     if not m.watchers:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from flowengine.journal.format import pack, unpack
 from flowengine.kernel import ENDED, Graph, advance, new_state, running
 from flowengine.kernel.commands import Command, End, Observation, Run, Stop
-from flowengine.kernel.events import ErrorData, Event
+from flowengine.kernel.events import ErrorData, Event, Upgraded
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.state import State
 from flowengine.testing.invariants import check_now
@@ -106,6 +106,7 @@ class Simulator:
         outside: Sequence[Outside] = (),
     ) -> None:
         self.graph = flow if isinstance(flow, Graph) else graph_of(flow)
+        self._forms = [self.graph]
         self.script = dict(script or {})
         self.random = random.Random(seed)
         self.order = order
@@ -169,7 +170,42 @@ class Simulator:
             The commands that follow.
         """
         self.journal.append(event)
-        commands = advance(self.graph, self.state, event, self.observations)
+        return self._follow(advance(self.graph, self.state, event, self.observations))
+
+    def upgrade(
+        self,
+        flow: Graph | LoadedFlow | str | PathLike[str],
+        mapping: Mapping[str, Any] | None = None,
+    ) -> list[Command]:
+        """Let the execution go on under another form of its flow; what runs goes on running.
+
+        Args:
+            flow: The other form, against which `moving.obstacles` finds nothing.
+            mapping: What is called otherwise in it, see `flowengine.kernel.pairing`.
+
+        Returns:
+            The commands that follow.
+        """
+        from flowengine.kernel.upgrading import upgrade
+
+        old, self.graph = self.graph, flow if isinstance(flow, Graph) else graph_of(flow)
+        self._forms.append(self.graph)
+        event: Upgraded = {
+            "type": "upgraded", "at": self.now, "before": "", "after": str(len(self._forms) - 1),
+            "mapping": dict(mapping or {}), "version": "", "evaluator": "", "by": "user:test",
+            "via": "test",
+        }  # fmt: skip
+        self.journal.append(event)
+        commands = upgrade(old, self.graph, self.state, event, self.observations)
+        state: Any = self.state
+        for (unit, attempt), run in list(self.running.items()):
+            acts, units, cuts = state["acts"], state["units"], state["cuts"]
+            step = acts[units[unit]["act"]]["step"] if unit in units else cuts[unit]["step"]
+            self.running[unit, attempt] = run._replace(step=step)
+        return self._follow(commands)
+
+    def _follow(self, commands: list[Command]) -> list[Command]:
+        """Note what is to be done, and check that all is well."""
         for command in commands:
             if isinstance(command, Run):
                 self.running[command.unit, command.attempt] = command
@@ -310,9 +346,16 @@ class Simulator:
 
     def replayed(self) -> State:
         """Return the state that the journal gives when it is applied from the start."""
-        state = new_state()
+        from flowengine.kernel.upgrading import upgrade
+
+        state, graph = new_state(), self._forms[0]
         for event in self.journal:
-            advance(self.graph, state, unpacked(event))
+            if event["type"] == "upgraded":
+                new = self._forms[int(event["after"])]
+                upgrade(graph, new, state, unpacked(event))
+                graph = new
+            else:
+                advance(graph, state, unpacked(event))
         return state
 
     def story(self) -> list[str]:

@@ -1,0 +1,141 @@
+"""What each field of a state holds: the one place that knows where numbers of a graph stand.
+
+A state refers to its graph by number: of steps, bodies, subflows, and by name: of state keys and
+signals. Who moves a state to another graph walks it by this table, so a field that the table does
+not know is an error and never passed over; a test compares it with `state.py`.
+
+Kinds of fields:
+
+| kind                | holds                                                                      |
+|---------------------|----------------------------------------------------------------------------|
+| `PLAIN`             | nothing of the graph                                                       |
+| `MADE`              | what follows from the rest of the state and the graph; it is made anew     |
+| `("step", use)`     | a step; what it is there for                                               |
+| `("one", type)`     | a record; so `list` of them, `table` by number, `lists` of them by source  |
+| anything else       | see `walking.Walker`                                                       |
+"""
+
+from __future__ import annotations
+
+PLAIN = "plain"
+MADE = "made"
+Kind = str | tuple[str, str]
+
+
+def _plain(*names: str) -> dict[str, Kind]:
+    return dict.fromkeys(names, PLAIN)
+
+
+FIELDS: dict[str, dict[str, Kind]] = {
+    "Arrival": {
+        "step": ("step", "held"),
+        "source": "source",
+        "marks": "marks",
+        **_plain("scope", "output", "past", "line", "message"),
+    },
+    "JoinState": {
+        "held": ("lists", "Arrival"),
+        "got": ("list", "Arrival"),
+        "kept": ("list", "Arrival"),
+        "heard": "by_source",
+        "hot": MADE,
+        **_plain("round", "open", "need", "fired"),
+    },
+    "Scope": {
+        "body": "body",
+        "live": "live",
+        "joins": "joins",
+        "at": MADE,
+        "counts": "by_step",
+        "hits": "by_step",
+        "done": ("list", "Done"),
+        "finals": ("list", "Final"),
+        **_plain("id", "unit", "frame", "path", "past", "ended", "held", "mapped", "cut", "error",
+                 "cleaning", "cleaned", "over", "rescued", "timer", "idle"),
+    },
+    "Activation": {
+        "step": ("step", "live"),
+        "arrivals": "arrivals",
+        "marks": "marks",
+        "writes": "writes",
+        "finals": ("list", "Final"),
+        "done": ("list", "Done"),
+        **_plain("id", "scope", "number", "past", "line", "message", "at", "deadline", "units",
+                 "over", "keys", "next", "places", "busy", "results", "failed", "bears",
+                 "succeeded", "need", "gone", "rounds", "attempts", "undo", "final", "cleanup",
+                 "frame", "address", "local", "cut"),
+    },
+    "Unit": {
+        "finals": ("list", "Final"),
+        "then": "then",
+        **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
+                 "tries", "args", "input", "secrets", "key", "timer", "wait", "scope", "cleanup",
+                 "lock", "held"),
+    },
+    "Lock": _plain("holders", "queue"),
+    "Done": {
+        "step": ("step", "done"),
+        **_plain("address", "output", "local", "past", "frame"),
+    },
+    "Cut": {
+        "step": ("step", "cut"),
+        **_plain("address", "attempt", "args", "input", "secrets", "key", "local", "past", "frame",
+                 "undo", "running", "wait", "settled", "value"),
+    },
+    "Final": {
+        "step": ("step", "final"),
+        **_plain("address", "local", "past", "frame", "error", "cleanup"),
+    },
+    "Cleanup": {
+        "todo": ("list", "Final"),
+        "then": "then",
+        **_plain("kind", "of", "past", "cause", "failure", "waiter", "over"),
+    },
+    "Timer": _plain("due", "why", "ref", "arg"),
+    "Wait": {
+        "record": "record_of_wait",
+        **_plain("id", "unit", "kind", "since", "event", "shown", "timers", "alternatives",
+                 "escalate", "remind", "field", "cut"),
+    },
+    "Undo": {
+        "todo": ("list", "Done"),
+        "current": ("one", "Done"),
+        "then": "then",
+        **_plain("scope", "cut", "cause", "failures"),
+    },
+    "Frame": {
+        "flow": "flow",
+        "vars": "vars",
+        "keys": "signals",
+        **_plain("up", "inputs", "room", "steps"),
+    },
+    "State": {
+        "vars": "vars",
+        "scopes": ("table", "Scope"),
+        "acts": ("table", "Activation"),
+        "units": ("table", "Unit"),
+        "waits": ("table", "Wait"),
+        "timers": ("table", "Timer"),
+        "undos": ("table", "Undo"),
+        "cuts": ("table", "Cut"),
+        "locks": ("table", "Lock"),
+        "cleanups": ("table", "Cleanup"),
+        "frames": ("table", "Frame"),
+        "keys": "signals",
+        "layers": "layers",
+        "listening": "signals",
+        "kept": "kept",
+        "watching": MADE,
+        **_plain("format", "status", "now", "last", "events", "inputs", "execution", "triggered",
+                 "steps", "running", "cancelling", "outputs", "error"),
+    },
+}  # fmt: skip
+
+FOLLOWS = {
+    "handled": "handler of a step",
+    "flow_handled": "handler of a flow",
+    **dict.fromkeys(
+        ("attempt", "ended", "group_over", "pause", "unit_failed", "act_failed", "flow_end"), PLAIN
+    ),
+}
+"""What may stand in a `then`: the names of agenda entries that are kept from event to event."""

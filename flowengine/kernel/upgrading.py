@@ -1,0 +1,96 @@
+"""What follows when an execution goes on under another form of its flow (language reference, §13).
+
+The state is moved, and then looked at as a whole: joins that nobody can reach any more under the
+new graph act, conditions that hold under it are seen, bounds of time are those it says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel import waits, watching
+from flowengine.kernel.advance import settle
+from flowengine.kernel.commands import Command, Observation, OpenWait
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.moving import move
+from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.times import parse_duration, parse_time
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import Upgraded
+    from flowengine.kernel.linked import Graph
+    from flowengine.kernel.state import State
+
+
+def upgrade(
+    old: Graph,
+    new: Graph,
+    state: State,
+    event: Upgraded,
+    observe: list[Observation] | None = None,
+) -> list[Command]:
+    """Apply the event by which an execution goes on under another form of its flow.
+
+    Args:
+        old: The flow that it ran.
+        new: The flow that it runs from now on; `obstacles` finds nothing against it.
+        state: Its state; changed in place.
+        event: Says what is called otherwise now.
+        observe: As for `advance`.
+
+    Returns:
+        What is to be done now, in order.
+    """
+    records = {number: wait["record"] for number, wait in state["waits"].items()}
+    duration = old.flows[0].limits.get("duration")
+    moved: Any = move(old, new, state, event["mapping"])
+    whole: Any = state
+    whole.clear()
+    whole.update(moved)
+    state["events"] += 1
+    state["now"] = max(state["now"], event["at"])
+    m = Machine(new, state, observe)
+    _set_duration(m, duration)
+    for signal, key in keys(m).items():
+        state["keys"].setdefault(signal, key)
+    for number, wait in state["waits"].items():
+        if wait["shown"] and wait["record"] != records[number]:
+            m.commands.append(OpenWait(dict(wait["record"])))
+        if wait["unit"] in state["units"]:
+            waits.watch_again(m, wait)
+    for number, act in state["acts"].items():
+        spec = m.node(act).map
+        if spec is not None and "need" in act:
+            watching.watch(m, number, m.watched(act, spec.get("watches", ())))
+    watching.wake_all(m)
+    for number in state["scopes"]:
+        m.touch(number)
+    return settle(m)
+
+
+def keys(m: Machine) -> dict[str, str]:
+    """Return by which keys an execution is found, as its flow says.
+
+    Args:
+        m: Of an execution that has begun.
+    """
+    names = Names(m, None)
+    return {
+        signal: str(evaluate(names, spec["key"]))
+        for signal, spec in m.graph.flows[0].signals.items()
+        if spec.get("key") is not None
+    }
+
+
+def _set_duration(m: Machine, before: str | None) -> None:
+    """Bound the whole execution by what its flow says now."""
+    limit = m.graph.flows[0].limits.get("duration")
+    if limit == before:
+        return
+    root = m.root()["id"]
+    for number, timer in list(m.state["timers"].items()):
+        if timer["why"] == "duration" and timer["ref"] == root:
+            m.clear_timer(number)
+    if limit is not None:
+        due = parse_time(m.state["execution"]["started_at"]) + parse_duration(limit)
+        m.set_timer_at(due, "duration", root)

@@ -1,0 +1,24 @@
+"""States are moved to another graph: every field is known, and what is moved goes on (F75)."""
+
+from __future__ import annotations
+
+from flowengine.kernel import state as states
+from flowengine.kernel.advance import AGENDA
+from flowengine.kernel.fields import FIELDS, FOLLOWS
+
+
+def test_every_field_of_a_state_is_known_to_who_moves_it() -> None:
+    """A field that is added to the state has to say whether it refers to the graph."""
+    for name, kinds in FIELDS.items():
+        declared = getattr(states, name).__annotations__
+        assert set(kinds) == set(declared), f"{name}: tell flowengine/kernel/fields.py"
+    records = {
+        name
+        for name, one in vars(states).items()
+        if isinstance(one, type) and one.__module__ == states.__name__
+    }
+    assert records == set(FIELDS)
+
+
+def test_all_that_may_follow_is_known_to_the_agenda() -> None:
+    assert set(FOLLOWS) <= set(AGENDA)
