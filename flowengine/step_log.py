@@ -1,4 +1,4 @@
-"""The logger of an attempt: lines say which step they come from, and show no secret."""
+"""Loggers of attempts and environments: lines say where they come from, and show no secret."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 
-class StepLog(logging.LoggerAdapter[logging.Logger]):
-    """Writes to the logger `flowengine.step`.
+class MaskedLog(logging.LoggerAdapter[logging.Logger]):
+    """Writes to a logger, with a place in front of each line.
 
     Args:
-        execution: Id of the execution.
-        address: Address of the activation.
+        name: Of the logger.
+        place: Put in front.
+        extra: Attributes of each record.
         mask: Replaces the values of secrets in plain data.
     """
 
-    def __init__(self, execution: str, address: str, mask: Callable[[Any], Any]) -> None:
-        super().__init__(
-            logging.getLogger("flowengine.step"), {"execution": execution, "step": address}
-        )
+    def __init__(
+        self, name: str, place: str, extra: dict[str, object], mask: Callable[[Any], Any]
+    ) -> None:
+        super().__init__(logging.getLogger(name), extra)
         self._mask = mask
-        self._place = f"{execution[:8]} {address}"
+        self._place = place
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
@@ -36,3 +37,17 @@ class StepLog(logging.LoggerAdapter[logging.Logger]):
             text = str(msg) % args if args else str(msg)
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
             super().log(level, "%s", self._mask(text), **kwargs)
+
+
+class StepLog(MaskedLog):
+    """Writes to the logger `flowengine.step`.
+
+    Args:
+        execution: Id of the execution.
+        address: Address of the activation.
+        mask: Replaces the values of secrets in plain data.
+    """
+
+    def __init__(self, execution: str, address: str, mask: Callable[[Any], Any]) -> None:
+        extra: dict[str, object] = {"execution": execution, "step": address}
+        super().__init__("flowengine.step", f"{execution[:8]} {address}", extra, mask)

@@ -9,7 +9,6 @@ from flowengine import registry
 from flowengine.engines.failures import failure_of
 from flowengine.engines.plain import copy, to_plain
 from flowengine.engines.runner import AttemptFailed, QuickCall
-from flowengine.engines.secrets import Secrets, has_secret
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import Plain, StepSpec
 from flowengine.sdk import (
@@ -20,6 +19,7 @@ from flowengine.sdk import (
     StepKind,
     ValidationError,
 )
+from flowengine.secrets import Secrets, has_secret
 from flowengine.validation import Validator, shared
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class _Attempt:
             raise EnvironmentUnavailable(str(error)) from error
 
     async def on_thread(self, function: Callable[[], _Result]) -> _Result:
-        from flowengine.engines.threads import on_thread
+        from flowengine.sdk.threads import on_thread
 
         return await on_thread(function)
 

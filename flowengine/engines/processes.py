@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import IO
 
-from flowengine.engines.process_tree import MARK, ROUNDS, Family
 from flowengine.sdk import Artifacts, Completed, File, Plain
+from flowengine.sdk.process_tree import MARK, ROUNDS, Family
 
 KEPT = 64 * 1024
 """Bytes kept of each output stream."""

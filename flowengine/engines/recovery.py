@@ -27,7 +27,7 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
     """
     left = list(running(execution.state))
     if left:
-        from flowengine.engines.process_tree import end_marked
+        from flowengine.sdk.process_tree import end_marked
 
         end_marked(execution.id)  # a second attempt must not meet the first
     for unit, attempt in left:

@@ -16,7 +16,7 @@ from flowengine.sdk import Execution
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts import Task
-    from flowengine.engines.secrets import Secrets
+    from flowengine.secrets import Secrets
 
 
 class AttemptFailed(Exception):
@@ -84,7 +84,7 @@ class Runner:
         task = self._tasks.get(step)
         if task is None:
             from flowengine.engines.attempts import Task
-            from flowengine.engines.secrets import Secrets
+            from flowengine.secrets import Secrets
 
             if self._secrets is None:
                 self._secrets = Secrets(self._flow.get("secrets", {}))

@@ -19,12 +19,13 @@ Coroutines of providers, sandboxes and resources run on one background loop (`ba
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from flowengine.kernel.graph import Plain
 from flowengine.sdk.background import Background, background
+from flowengine.sdk.process_identity import Owner
 from flowengine.sdk.resources import Resource, awaitable, blocking
 from flowengine.sdk.sandboxes import (
     AXES,
@@ -104,17 +105,6 @@ class Spec(NamedTuple):
     def place(self) -> str:
         """Scope and owner, for people."""
         return f"{self.scope} {self.owner_id}" if self.owner_id else self.scope
-
-
-class Owner(NamedTuple):
-    """The process that opens an environment; no other one ever has the same four facts."""
-
-    pid: int
-    started: int
-    """Start of the process, in ticks since the machine's boot."""
-    boot: str
-    """Id of the machine's boot."""
-    host: str
 
 
 class Tracer(Protocol):
@@ -292,6 +282,13 @@ class Provider(Generic[_Live]):
 
         Args:
             leftover: What was recorded of it.
+        """
+
+    async def sweep(self, is_dead: Callable[[Owner], bool]) -> None:
+        """End what carries the labels of a dead owner, for what has no entry in the registry.
+
+        Args:
+            is_dead: Says of an owner, as `Request.labels` name it, whether it is certainly gone.
         """
 
     async def run(

@@ -92,6 +92,12 @@ Duration = Annotated[
 """Seconds, written as a number or as text: `90s`."""
 
 
+class Reference(str):
+    """A text with references to secrets in it, as the manager made it."""
+
+    __slots__ = ()
+
+
 class Secret:
     """A field that holds a secret: in a spec only its reference may stand, never the value.
 
@@ -155,8 +161,8 @@ class Secret:
         if isinstance(value, str):
             if info.context and info.context.get("revealed"):
                 return cls(value, revealed=True)
-            if REFERENCE.match(value):
-                return cls(value, revealed=False)
+            if isinstance(value, Reference) or REFERENCE.match(value):
+                return cls(str(value), revealed=False)
         raise PydanticCustomError(
             "secret", "must be a reference to a secret, secret:NAME, and not its value"
         )

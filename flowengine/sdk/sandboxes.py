@@ -7,7 +7,7 @@ written once, against `Sandbox`, and so work in each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, get_args
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
 
     from flowengine.sdk.environments import Leftover, Request, Spec
+    from flowengine.sdk.process_identity import Owner
 
 Isolation = Literal["none", "process", "namespace", "container"]
 """How far programs are kept from the machine, from not at all to furthest."""
@@ -157,6 +158,14 @@ class Sandbox:
 
         Args:
             leftover: What was recorded of it.
+        """
+
+    @classmethod
+    async def sweep(cls, is_dead: Callable[[Owner], bool]) -> None:
+        """End what carries the labels of a dead owner, for what has no entry in the registry.
+
+        Args:
+            is_dead: Says of an owner, as `Request.labels` name it, whether it is certainly gone.
         """
 
     def inside(self, path: str | Path) -> str:

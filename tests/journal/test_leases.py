@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import Conflict
-from flowengine.journal import leases
 from flowengine.journal.leases import is_dead, steady_now, this_process
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import Append, NewExecution
+from flowengine.sdk import process_identity
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -141,7 +141,7 @@ def test_processes_that_cannot_be_seen_are_not_called_dead(other: dict[str, str]
 def test_where_processes_cannot_be_looked_at_nobody_is_called_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leases, "_boot", lambda: "")
+    monkeypatch.setattr(process_identity, "boot", lambda: "")
 
     assert not is_dead(this_process()._replace(pid=2**22 + 1))
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from flowengine import Decision, Engine, LoadedFlow, Result, Sent, StepContext, StepError, load
-from flowengine.engines import threads
 from flowengine.engines.programs import reducer, why_not
 from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
 from flowengine.python_modules import import_function
+from flowengine.sdk import threads
 from flowengine.testing.simulator import Fails, Simulator, unpacked
 
 T = TypeVar("T")

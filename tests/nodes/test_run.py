@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.engines.process_tree import MARK, end_marked
 from flowengine.engines.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import SecretText
+from flowengine.sdk.process_tree import MARK, end_marked
 
 from .conftest import Bench
 

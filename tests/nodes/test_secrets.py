@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.engines.secrets import Secrets, has_secret, resolve
 from flowengine.kernel.graph import SecretText
 from flowengine.sdk import SecretMissing
+from flowengine.secrets import Secrets, has_secret, resolve
 from flowengine.step_log import StepLog
 
 VALUE = 'p€ss/w0rd+ "x"'

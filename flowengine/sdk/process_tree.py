@@ -1,9 +1,9 @@
-"""Finds the processes that belong to an attempt, and kills them.
+"""Finds the processes that belong to an attempt or an environment, and kills them.
 
 A process is found by three signs, since a program may leave any one of them behind: its session
 (each program is started as the leader of one), its parents, and a variable in its environment that
-names the attempt (so that also a daemon that changed session and parent is found). Only a process
-that sheds all three - `env -i setsid ...` whose parent is gone - escapes.
+names what it belongs to (so that also a daemon that changed session and parent is found). Only a
+process that sheds all three - `env -i setsid ...` whose parent is gone - escapes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ ROUNDS = 250
 
 
 class Family:
-    """All processes of an attempt: those of a session, those marked, and their descendants.
+    """All processes of something: those of a session, those marked, and their descendants.
 
     Args:
         mark: Value of the marking variable; one that ends in `:` stands for all that begin so.
+            None: marks do not count.
         leader: Process that leads the session, if there is one.
+        variable: Name of the marking variable.
     """
 
-    def __init__(self, mark: str, leader: int | None = None) -> None:
-        self._mark = f"{MARK}={mark}".encode()
+    def __init__(
+        self, mark: str | None, leader: int | None = None, *, variable: str = MARK
+    ) -> None:
+        self._mark = None if mark is None else f"{variable}={mark}".encode()
         self._leader = leader
         self._since = 0
         """Ticks since boot: what is older than the leader comes from elsewhere."""
@@ -43,7 +47,7 @@ class Family:
         found = {
             process.pid
             for process in processes.values()
-            if process.session == self._leader or self._is_marked(process.pid)
+            if self._leader in {process.session, process.pid} or self._is_marked(process.pid)
         }
         return [pid for pid in processes if _descends(pid, found, processes)]
 
@@ -55,12 +59,16 @@ class Family:
                 os.kill(pid, number)
         return bool(members)
 
+    def kill(self) -> None:
+        """Kill all, and those that they start meanwhile; they are gone or dying afterwards."""
+        for _ in range(ROUNDS):
+            if not self.signal(signal.SIGKILL):
+                return
+
     def _is_marked(self, pid: int) -> bool:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                variables = file.read().split(b"\0")
-        except OSError:  # gone, or another user's
+        if self._mark is None:
             return False
+        variables = _environment(pid)
         if self._mark.endswith(b":"):
             return any(variable.startswith(self._mark) for variable in variables)
         return self._mark in variables
@@ -75,10 +83,43 @@ def end_marked(execution: str) -> None:
     Args:
         execution: Id of the execution.
     """
-    family = Family(f"{execution}:")
-    for _ in range(ROUNDS):
-        if not family.signal(signal.SIGKILL):
-            return
+    Family(f"{execution}:").kill()
+
+
+def marked(variable: str) -> dict[int, str]:
+    """Return the living processes whose environment has a variable.
+
+    Args:
+        variable: Its name.
+
+    Returns:
+        Pid → value; this process is not among them.
+    """
+    start = f"{variable}=".encode()
+    found = {}
+    for process in _processes(0):
+        if process.pid != os.getpid():
+            for entry in _environment(process.pid):
+                if entry.startswith(start):
+                    found[process.pid] = entry[len(start) :].decode(errors="replace")
+    return found
+
+
+def end_session(leader: int, started: int) -> None:
+    """Kill a process, its session and all that descends from it, if it is still the one meant.
+
+    The leader itself may be gone: as long as a member lives the kernel gives its id to nobody else.
+
+    Args:
+        leader: The process that leads, or led, the session.
+        started: When it started, in ticks since boot.
+    """
+    now = _process(leader)
+    if now is not None and now.started != started:
+        return
+    if leader in {os.getpid(), os.getsid(0)}:
+        return  # it would end this process's own session
+    Family(None, leader).kill()
 
 
 class _Process(NamedTuple):
@@ -99,6 +140,14 @@ def _process(pid: int) -> _Process | None:
     if fields[0] in {b"Z", b"X"}:
         return None
     return _Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:  # gone, or another user's
+        return []
 
 
 def _processes(since: int) -> Iterator[_Process]:

@@ -1,0 +1,92 @@
+"""Managed environments: live resources that are opened, shared, checked and given back.
+
+    from flowengine.execution_environment import manager
+
+    spec = {"kind": "python", "scope": "session", "owner_id": "ana"}
+    with manager().use(spec) as sandbox:
+        sandbox.run("print(1)")
+
+Flows, tools and agents do this by themselves; who writes a provider, or wants a resource in a
+program of their own, uses it directly. Nothing is loaded or started before it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment.capacity import Capacity
+    from flowengine.execution_environment.clock import Clock, SystemClock
+    from flowengine.execution_environment.errors import (
+        ApprovalPending,
+        Fault,
+        SpecInvalid,
+        UnknownEnvironment,
+    )
+    from flowengine.execution_environment.events import Event
+    from flowengine.execution_environment.handle import Handle
+    from flowengine.execution_environment.manager import (
+        EnvironmentManager,
+        NotReleased,
+        Report,
+        manager,
+    )
+    from flowengine.execution_environment.opening import Bounds
+    from flowengine.execution_environment.providers import (
+        register_provider,
+        register_sandbox,
+        unregister_provider,
+        unregister_sandbox,
+    )
+
+_HOMES = {
+    "ApprovalPending": "errors",
+    "Bounds": "opening",
+    "Capacity": "capacity",
+    "Clock": "clock",
+    "EnvironmentManager": "manager",
+    "Event": "events",
+    "Fault": "errors",
+    "Handle": "handle",
+    "NotReleased": "manager",
+    "Report": "manager",
+    "SpecInvalid": "errors",
+    "SystemClock": "clock",
+    "UnknownEnvironment": "errors",
+    "manager": "manager",
+    "register_provider": "providers",
+    "register_sandbox": "providers",
+    "unregister_provider": "providers",
+    "unregister_sandbox": "providers",
+}
+
+__all__ = [
+    "ApprovalPending",
+    "Bounds",
+    "Capacity",
+    "Clock",
+    "EnvironmentManager",
+    "Event",
+    "Fault",
+    "Handle",
+    "NotReleased",
+    "Report",
+    "SpecInvalid",
+    "SystemClock",
+    "UnknownEnvironment",
+    "manager",
+    "register_provider",
+    "register_sandbox",
+    "unregister_provider",
+    "unregister_sandbox",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flowengine.execution_environment' has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module(f"flowengine.execution_environment.{_HOMES[name]}")
+    value = globals()[name] = getattr(module, name)
+    return value

@@ -1,0 +1,306 @@
+"""What one manager knows: specs, openings, holds, places. Plain bookkeeping, under one lock.
+
+Every change of a state passes `move`, which checks it against the table in `states` and tells it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from flowengine.execution_environment.capacity import Capacity, Place, Places
+from flowengine.execution_environment.clock import Clock
+from flowengine.execution_environment.errors import Fault, SpecInvalid, UnknownEnvironment
+from flowengine.execution_environment.events import PREFIX, Event, Events, Name
+from flowengine.execution_environment.handle import Handle
+from flowengine.execution_environment.instances import Instance, Record
+from flowengine.execution_environment.spec import Declared, check_spec
+from flowengine.execution_environment.states import State
+from flowengine.sdk.errors import EnvironmentClosed
+
+Given = Mapping[str, Any] | str
+"""A spec as it is written, or the id that `declare` gave it."""
+_REMEMBERED = 10_000
+"""Handles that are gone and still known by id."""
+
+
+class Books:
+    """Everything a manager remembers.
+
+    Args:
+        manager: Its id.
+        clock: Tells the time.
+        capacity: How much may be open.
+    """
+
+    def __init__(self, manager: str, clock: Clock, capacity: Capacity) -> None:
+        self.manager = manager
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.events = Events()
+        self.places = Places(capacity)
+        self.records: dict[str, Record] = {}
+        self.instances: dict[str, Instance] = {}
+        """All that are not gone, in the order in which they were asked for."""
+        self.gone: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        """What is known of those that are, by id."""
+        self.closed = False
+        self.pid = os.getpid()
+        self._holds = 0
+        self._ids = 0
+
+    def check_usable(self) -> None:
+        """Refuse use after the end, and in the child of a fork.
+
+        Raises:
+            EnvironmentClosed: The manager was closed, or belongs to another process.
+        """
+        self.check_process()
+        if self.closed:
+            raise EnvironmentClosed("this manager of environments was closed")
+
+    def check_process(self) -> None:
+        """Refuse use in the child of a fork.
+
+        Raises:
+            EnvironmentClosed: The manager belongs to another process.
+        """
+        if self.pid != os.getpid():
+            raise EnvironmentClosed(
+                f"this manager of environments belongs to process {self.pid}; make another one here"
+            )
+
+    # Specs
+
+    def record(self, given: Given) -> Record:
+        """Return the record of a spec; one that is written out is declared.
+
+        Args:
+            given: A spec or its id.
+
+        Returns:
+            The record.
+
+        Raises:
+            UnknownEnvironment: Nothing of this id was declared.
+            SpecInvalid: The spec has faults.
+        """
+        self.check_usable()
+        if isinstance(given, str):
+            with self.lock:
+                found = self.records.get(given)
+                if found is None and given in self.instances:
+                    found = self.instances[given].record
+            if found is None:
+                raise UnknownEnvironment(f"no environment '{given}' was declared here")
+            return found
+        return self.declare(check_spec(given))
+
+    def declare(self, declared: Declared) -> Record:
+        """Remember a spec.
+
+        Args:
+            declared: Checked.
+
+        Returns:
+            Its record, which may have been there.
+
+        Raises:
+            SpecInvalid: The execution has another spec of the same name.
+        """
+        with self.lock:
+            self.check_usable()
+            found = self.records.get(declared.id)
+            if found is not None:
+                return found
+            if declared.spec.scope == "execution":
+                check_names([declared, *(record.declared for record in self.records.values())])
+            record = self.records[declared.id] = Record(declared)
+            self.tell("declared", record)
+        return record
+
+    # States
+
+    def move(self, instance: Instance, state: State, error: str | None = None) -> None:
+        """Bring an opening into another state, and tell it.
+
+        Args:
+            instance: The opening.
+            state: The new state.
+            error: Name of the error that led to it.
+        """
+        with self.lock:
+            instance.move(state)
+            instance.error = error or instance.error
+            name: Name | None = _NAMES.get(state)
+            if name is not None:
+                self.tell(name, instance.record, instance, error)
+
+    def tell(
+        self,
+        name: Name,
+        record: Record,
+        instance: Instance | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Tell subscribers what happened.
+
+        Args:
+            name: What.
+            record: To which spec.
+            instance: To which opening of it.
+            error: Name of an error's type.
+        """
+        declared = record.declared
+        opened = instance.opened if instance else None
+        if instance is not None:
+            instance.events += 1
+        self.events.tell(
+            Event(
+                PREFIX + name,
+                instance.id if instance else None,
+                declared.id,
+                declared.spec.kind,
+                declared.spec.scope,
+                declared.spec.owner_id,
+                declared.resource_key,
+                opened.choice if opened else ",".join(declared.providers),
+                instance.state if instance else "declared",
+                instance.generation if instance else 0,
+                instance.events if instance else 1,
+                self.clock.now(),
+                error,
+            )
+        )
+
+    # Openings
+
+    def new_instance(self, record: Record) -> Instance:
+        """Begin another opening of a spec."""
+        self._ids += 1
+        record.generation += 1
+        instance = Instance(f"{self.manager}-{self._ids}", record, record.generation)
+        record.current = record.instances[instance.id] = self.instances[instance.id] = instance
+        return instance
+
+    def forget(self, instance: Instance, summary: dict[str, Any]) -> None:
+        """Take an opening that is gone out of the books, but for what `inspect` shows."""
+        record = instance.record
+        record.instances.pop(instance.id, None)
+        self.instances.pop(instance.id, None)
+        if record.current is instance:
+            record.current = None
+        self.gone[instance.id] = summary
+        while len(self.gone) > _REMEMBERED:
+            self.gone.popitem(last=False)
+
+    def find(self, given: Handle | str) -> Instance | None:
+        """Return the opening of a handle or id; None: it is gone.
+
+        Args:
+            given: A handle, its id, or the id of a spec that is open.
+
+        Returns:
+            The opening.
+
+        Raises:
+            UnknownEnvironment: Nothing of the kind was ever here.
+        """
+        if isinstance(given, Handle):
+            if given.manager != self.manager:
+                raise UnknownEnvironment(f"{given!r} belongs to another manager")
+            return self.instances.get(given.id)
+        if not isinstance(given, str):
+            raise UnknownEnvironment(f"{type(given).__name__} is neither a handle nor an id")
+        if given in self.records:
+            return self.records[given].current
+        if given not in self.instances and given not in self.gone:
+            raise UnknownEnvironment(f"there is no environment '{given}' here")
+        return self.instances.get(given)
+
+    # Holds
+
+    def hold(self, instance: Instance, holder: str | None) -> Handle:
+        """Give out one hold more."""
+        self._holds += 1
+        handle = Handle(instance, self.manager, self._holds, holder)
+        instance.holds[self._holds] = handle
+        return handle
+
+    def drop(self, instance: Instance, given: Handle | str) -> None:
+        """Take one hold back; what was given back already changes nothing."""
+        if isinstance(given, Handle):
+            number: int | None = given.number
+        else:
+            number = next(reversed(instance.holds), None)
+        handle = instance.holds.pop(number, None) if number is not None else None
+        if handle is not None:
+            handle.given_back = True
+
+    def drop_all(self, instance: Instance) -> None:
+        """Take all holds back."""
+        for handle in instance.holds.values():
+            handle.given_back = True
+        instance.holds.clear()
+
+    def give_place_back(self, instance: Instance) -> None:
+        """Let somebody else have its place."""
+        if instance.place:
+            instance.place = False
+            self.places.give_back(place_of(instance.record.declared))
+
+    def of_owner(self, scope: str, owner_id: str) -> list[Instance]:
+        """Return what an owner has open in a scope, newest first."""
+        return [
+            instance
+            for instance in reversed(self.instances.values())
+            if instance.record.declared.spec.scope == scope
+            and instance.record.declared.spec.owner_id == owner_id
+        ]
+
+
+def place_of(declared: Declared) -> Place:
+    """Return what an environment counts for."""
+    return Place(declared.spec.kind, declared.spec.scope, declared.spec.owner_id)
+
+
+def check_names(together: Iterable[Declared]) -> None:
+    """Refuse two different specs of one name that are used by the same owner.
+
+    Args:
+        together: Specs; those of different owners or scopes do not meet.
+
+    Raises:
+        SpecInvalid: Two have one name.
+    """
+    seen: dict[tuple[str, str, str], Declared] = {}
+    for declared in together:
+        key = (declared.spec.scope, declared.spec.owner_id, declared.resource_key)
+        other = seen.setdefault(key, declared)
+        if other.id != declared.id:
+            raise SpecInvalid(
+                declared.resource_key,
+                [
+                    Fault(
+                        "resource_key",
+                        f"two different specs of {declared.spec.scope} "
+                        f"'{declared.spec.owner_id}' have this name: {other.id} "
+                        f"({other.spec.kind}) and {declared.id} ({declared.spec.kind})",
+                    )
+                ],
+            )
+
+
+_NAMES: dict[State, Name] = {
+    "pending_approval": "approval_required",
+    "ensuring": "ensuring",
+    "ready": "ready",
+    "unhealthy": "unhealthy",
+    "draining": "draining",
+    "releasing": "releasing",
+    "released": "released",
+    "failed": "failed",
+}

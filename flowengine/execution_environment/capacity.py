@@ -1,0 +1,152 @@
+"""How many environments may be open at once, and who is next.
+
+A place is taken before an environment is opened and given back when it is closed. Who finds none
+waits; the first that came is the first that is served, unless it waits for a place that somebody
+behind it does not need. Several places can be asked for together: then all are had or none, so
+that two that need two each never wait for one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+
+class Capacity(NamedTuple):
+    """The most environments that are open at once; None: any number."""
+
+    whole: int | None = None
+    owner: int | None = None
+    """Of one owner in one scope."""
+    kinds: Mapping[str, int] = {}
+    """Kind → number."""
+    wait: float = 60.0
+    """Seconds that somebody waits for a place."""
+
+
+class Place(NamedTuple):
+    """What one environment counts for."""
+
+    kind: str
+    scope: str
+    owner_id: str
+
+
+class Turn:
+    """Somebody who has places, or waits for them.
+
+    Args:
+        places: All that are needed.
+        granted: Called once, under the manager's lock, when they are had.
+    """
+
+    def __init__(self, places: Sequence[Place], granted: Callable[[], object]) -> None:
+        self.places = tuple(places)
+        self.granted = granted
+        self.had = False
+
+
+class Places:
+    """Counts places. Every method is called under the manager's lock.
+
+    Args:
+        capacity: How many there are.
+    """
+
+    def __init__(self, capacity: Capacity) -> None:
+        self.capacity = capacity
+        self._used: dict[tuple[str, ...], int] = {}
+        self._waiting: list[Turn] = []
+
+    def ask(self, turn: Turn) -> bool:
+        """Take places, or wait for them.
+
+        Args:
+            turn: Who asks.
+
+        Returns:
+            Whether they were had at once; otherwise `turn.granted` is called later.
+        """
+        self._waiting.append(turn)
+        self._serve(tell=False)
+        return turn.had
+
+    def possible(self, turn: Turn) -> bool:
+        """Return whether the places could be had if nobody else had any."""
+        wanted = self._wanted(turn)
+        return all(number <= self._most(counter) for counter, number in wanted.items())
+
+    def give_up(self, turn: Turn) -> None:
+        """Stop waiting; places that were had are given back."""
+        if turn in self._waiting:
+            self._waiting.remove(turn)
+            self._serve()
+        elif turn.had:
+            for place in turn.places:
+                self.give_back(place)
+
+    def give_back(self, place: Place) -> None:
+        """Give one place back, and serve those that wait."""
+        for counter in self._counters(place):
+            self._used[counter] -= 1
+            if not self._used[counter]:
+                del self._used[counter]
+        self._serve()
+
+    def blocks(self, turn: Turn, place: Place) -> bool:
+        """Return whether somebody who waits needs what this place counts for, and it is full."""
+        full = set(self._lacking(turn))
+        return any(counter in full for counter in self._counters(place))
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def _serve(self, *, tell: bool = True) -> None:
+        kept: set[tuple[str, ...]] = set()
+        for turn in list(self._waiting):
+            lacking = self._lacking(turn)
+            wanted = self._wanted(turn)
+            if lacking or wanted.keys() & kept:
+                kept.update(lacking)
+                continue
+            self._waiting.remove(turn)
+            for counter, number in wanted.items():
+                self._used[counter] = self._used.get(counter, 0) + number
+            turn.had = True
+            if tell:
+                turn.granted()
+
+    def _lacking(self, turn: Turn) -> list[tuple[str, ...]]:
+        """Return the counters that have too few places left."""
+        return [
+            counter
+            for counter, number in self._wanted(turn).items()
+            if self._used.get(counter, 0) + number > self._most(counter)
+        ]
+
+    def _wanted(self, turn: Turn) -> dict[tuple[str, ...], int]:
+        wanted: dict[tuple[str, ...], int] = {}
+        for place in turn.places:
+            for counter in self._counters(place):
+                wanted[counter] = wanted.get(counter, 0) + 1
+        return wanted
+
+    def _counters(self, place: Place) -> list[tuple[str, ...]]:
+        counters: list[tuple[str, ...]] = []
+        if self.capacity.whole is not None:
+            counters.append(("whole",))
+        if self.capacity.owner is not None:
+            counters.append(("owner", place.scope, place.owner_id))
+        if place.kind in self.capacity.kinds:
+            counters.append(("kind", place.kind))
+        return counters
+
+    def _most(self, counter: tuple[str, ...]) -> int:
+        match counter[0]:
+            case "whole":
+                return self.capacity.whole or 0
+            case "owner":
+                return self.capacity.owner or 0
+        return self.capacity.kinds[counter[1]]

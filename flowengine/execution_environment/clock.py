@@ -1,0 +1,176 @@
+"""Time, as the manager sees it: injected, so that nothing has to be waited for in tests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from flowengine.sdk.environments import background
+
+_Result = TypeVar("_Result")
+
+
+class Clock(Protocol):
+    """Tells the time, and calls back later."""
+
+    def now(self) -> float:
+        """Return seconds since 1970; may jump."""
+
+    def monotonic(self) -> float:
+        """Return seconds that only grow."""
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Call a function on the background loop after a time.
+
+        Args:
+            seconds: How long from now.
+            call: What to call; it must not block.
+
+        Returns:
+            A function that withdraws it, from any thread.
+        """
+
+
+class SystemClock:
+    """The time of this machine."""
+
+    def now(self) -> float:
+        """Return seconds since 1970."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds that only grow."""
+        return time.monotonic()
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Call a function on the background loop after a time."""
+        loop = background().loop
+        timers: list[asyncio.TimerHandle] = []
+        withdrawn: list[bool] = []
+
+        def start() -> None:
+            if not withdrawn:
+                timers.append(loop.call_later(seconds, call))
+
+        def stop() -> None:
+            for timer in timers:
+                timer.cancel()
+
+        def withdraw() -> None:
+            withdrawn.append(True)
+            loop.call_soon_threadsafe(stop)
+
+        loop.call_soon_threadsafe(start)
+        return withdraw
+
+
+class TookTooLong(Exception):
+    """Work did not end within its bound; it was told to end."""
+
+
+async def within(
+    clock: Clock,
+    seconds: float,
+    work: Awaitable[_Result],
+    late: Callable[[_Result], Awaitable[object]] | None = None,
+) -> _Result:
+    """Do work of a plug-in on the background loop, whatever it raises, and bounded in time.
+
+    It runs in a task of its own: nothing that it does to its task (a cancellation, `SystemExit`)
+    reaches the caller or the loop. When the caller is cancelled the work is, and it is waited for
+    as long as the bound allows; what does not end even then is left to itself.
+
+    Args:
+        clock: Measures the bound.
+        seconds: The bound.
+        work: What is to be done.
+        late: Takes what the work returns although nobody waits for it any more.
+
+    Returns:
+        What it returned.
+
+    Raises:
+        TookTooLong: It did not end in time.
+        PluginFailed: It raised something that is no `Exception`.
+        CancelledError: The caller was cancelled.
+    """
+    task = asyncio.ensure_future(_contained(work))
+    ended = asyncio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    withdraw = clock.call_later(seconds, ended.set)
+    try:
+        await ended.wait()
+        if task.done():
+            return _outcome(task)  # type: ignore[no-any-return]
+        task.cancel()
+        await asyncio.wait([task], timeout=_GRACE)
+    except asyncio.CancelledError:
+        if not task.done():
+            await _end(task, ended)
+        _hand_over(task, late)
+        raise
+    finally:
+        withdraw()
+    _hand_over(task, late)
+    raise TookTooLong(f"it did not end within {seconds:g} s")
+
+
+def _hand_over(
+    task: asyncio.Task[tuple[_Result | None, BaseException | None]],
+    late: Callable[[_Result], Awaitable[object]] | None,
+) -> None:
+    """Pass on what work returns that nobody waits for."""
+
+    def ended(task: asyncio.Task[tuple[_Result | None, BaseException | None]]) -> None:
+        if late is None or task.cancelled():
+            return
+        result, _ = task.result()
+        if result is not None:
+            kept.append(asyncio.ensure_future(late(result)))
+
+    kept: list[asyncio.Future[object]] = []
+    task.add_done_callback(ended)
+
+
+_GRACE = 0.2
+"""Seconds (of the loop) that work has to end after it was told to."""
+
+
+class PluginFailed(Exception):
+    """A plug-in raised something that would have ended the program or the task."""
+
+
+async def _contained(work: Awaitable[_Result]) -> tuple[_Result | None, BaseException | None]:
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        return await work, None
+    except asyncio.CancelledError as error:
+        if task.cancelling():
+            raise
+        return None, PluginFailed(f"it raised {type(error).__name__}")
+    except Exception as error:
+        return None, error
+    except BaseException as error:
+        return None, PluginFailed(f"it raised {type(error).__name__}")
+
+
+def _outcome(task: asyncio.Task[tuple[Any, BaseException | None]]) -> Any:
+    result, error = task.result()
+    if error is not None:
+        raise error
+    return result
+
+
+async def _end(task: asyncio.Task[Any], ended: asyncio.Event) -> None:
+    """Cancel work and wait for its end, within the bound that is running."""
+    task.cancel()
+    ended.clear()
+    waiting = asyncio.ensure_future(ended.wait())
+    while not waiting.done():
+        try:
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            continue

@@ -1,0 +1,97 @@
+"""Closing a resource, and ending what is left of one that could not be closed or opened."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.execution_environment.clock import within
+from flowengine.execution_environment.records import NoEntry
+from flowengine.sdk import process_tree
+from flowengine.sdk.environments import VARIABLE, Resource
+from flowengine.sdk.threads import on_thread
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment.instances import Instance, Opened
+    from flowengine.execution_environment.opening import Surroundings
+
+
+async def close_resource(
+    opened: Opened, around: Surroundings, *, suspend: bool, lost: bool
+) -> str | None:
+    """Close a resource: calls that run end first, or are cut off.
+
+    Args:
+        opened: What is closed.
+        around: Clock and bounds.
+        suspend: Whether it is given back for a wait only.
+        lost: Whether somebody still holds it.
+
+    Returns:
+        None, or the name of the error that the provider met.
+    """
+    resource, provider = opened.resource, opened.provider
+    bounds = around.bounds
+    try:
+        if isinstance(resource, Resource):
+            await resource.finish(bounds.use, lost=lost)
+        verb = provider.suspend if suspend else provider.release
+        await within(around.clock, bounds.release, _called(verb, resource))
+    except Exception as error:
+        return type(error).__name__
+    return None
+
+
+async def _called(verb: Any, resource: Any) -> None:
+    given = verb(resource)
+    if hasattr(given, "__await__"):
+        await given
+
+
+async def end_strays(instance: Instance) -> None:
+    """End what an opening may have started that did not come to a resource.
+
+    Args:
+        instance: What was opened; its entry says what was traced.
+    """
+    entry = instance.entry
+    if entry is None or (isinstance(entry, NoEntry) and not entry.data["facts"]):
+        return
+    leftover = entry.leftover
+    await on_thread(lambda: end_traced(leftover.mark, leftover.facts))
+
+
+def end_traced(mark: str, facts: Mapping[str, Any]) -> None:
+    """Kill the processes of an environment, and remove the folders that it noted.
+
+    Args:
+        mark: Of its processes.
+        facts: What `trace` was told.
+    """
+    for pid, began in _pairs(facts.get("pids")):
+        process_tree.end_session(pid, began)
+    process_tree.Family(mark, variable=VARIABLE).kill()
+    for folder in facts.get("folders") or ():
+        if isinstance(folder, str) and _may_go(Path(folder)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _pairs(given: Any) -> list[tuple[int, int]]:
+    if not isinstance(given, list):
+        return []
+    return [
+        (each[0], each[1])
+        for each in given
+        if isinstance(each, list) and len(each) == 2 and all(type(part) is int for part in each)
+        if each[0] > 1 and each[1] > 0
+    ]
+
+
+def _may_go(folder: Path) -> bool:
+    """Return whether a folder that was noted can be a folder of an environment at all."""
+    if not folder.is_absolute() or folder.is_symlink() or len(folder.parts) < 3:
+        return False
+    home = Path.home()
+    return folder != home and folder not in home.parents and folder not in Path.cwd().parents

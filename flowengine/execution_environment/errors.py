@@ -1,0 +1,74 @@
+"""Errors of the manager itself; those of providers are in `flowengine.sdk`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from flowengine.sdk.errors import EnvironmentFailure
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong with a spec."""
+
+    path: str
+    """Where, with dots: `config.image`, `limits.memory`."""
+    message: str
+    """What is wrong there, with the nearest right name where there is one."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class SpecInvalid(EnvironmentFailure):
+    """A spec has faults; nothing was recorded and nothing was opened.
+
+    Args:
+        name: Which spec.
+        faults: All of them.
+    """
+
+    type = "SpecInvalid"
+
+    def __init__(self, name: str, faults: Sequence[Fault]) -> None:
+        lines = "".join(f"\n  {fault}" for fault in faults)
+        super().__init__(
+            f"environment '{name}' is not right:{lines}",
+            data=[fault._asdict() for fault in faults],
+            retryable=False,
+        )
+        self.spec = name
+        self.faults = list(faults)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SpecInvalid, (self.spec, self.faults)
+
+
+class UnknownEnvironment(EnvironmentFailure):
+    """There is no spec or handle of this id here."""
+
+    type = "UnknownEnvironment"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UnknownEnvironment, (self.message,)
+
+
+class ApprovalPending(EnvironmentFailure):
+    """Somebody was asked and will answer later; `question` is answered by `manager.answer`.
+
+    Args:
+        message: What is asked.
+        question: Id of the question.
+    """
+
+    type = "ApprovalPending"
+
+    def __init__(self, message: str, question: str = "") -> None:
+        super().__init__(message, data={"question": question}, retryable=False)
+        self.question = question
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ApprovalPending, (self.message, self.question)

@@ -1,0 +1,170 @@
+"""Lifecycle events: what happened to which environment, and nothing of what is in it.
+
+Every subscriber has a queue and a thread of its own, so it gets all events in the order in which
+they happened, and one that is slow, blocks or raises holds up nobody.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+PREFIX = "execution_environment."
+
+Name = Literal[
+    "declared",
+    "approval_required",
+    "ensuring",
+    "ready",
+    "unhealthy",
+    "draining",
+    "lost",
+    "releasing",
+    "released",
+    "failed",
+    "reaped",
+]
+
+KEPT = 10_000
+"""Events that wait for one subscriber; one that is further behind misses the newest."""
+
+
+class Event(NamedTuple):
+    """One thing that happened. It never holds configuration, text of errors, or what was said."""
+
+    event: str
+    """`execution_environment.ready`, ..."""
+    id: str | None
+    """Of the handle; None: there is none yet."""
+    spec_id: str
+    kind: str
+    scope: str
+    owner_id: str
+    resource_key: str
+    provider: str
+    """The one that was taken; before that those that may be, with commas between."""
+    state: str
+    generation: int
+    """Of the handle; 0: there is none yet."""
+    number: int
+    """Counts the events of one handle from 1."""
+    at: float
+    """Seconds since 1970."""
+    error: str | None = None
+    """Name of the error's type, if it is about one."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return self._asdict()
+
+
+Subscriber = Callable[[Event], object]
+
+
+class Events:
+    """Hands events to subscribers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._posts: dict[int, _Post] = {}
+        self._last = 0
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call a function with every event from now on, on a thread of its own.
+
+        Args:
+            subscriber: Gets each event; what it raises is logged once and otherwise ignored.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        with self._lock:
+            self._last += 1
+            number = self._last
+            self._posts[number] = _Post(subscriber)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                post = self._posts.pop(number, None)
+            if post is not None:
+                post.put(None)
+
+        return unsubscribe
+
+    def tell(self, event: Event) -> None:
+        """Queue an event for everybody; never blocks."""
+        if not self._posts:
+            return
+        with self._lock:
+            for post in self._posts.values():
+                post.put(event)
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all events told so far were delivered.
+
+        Args:
+            seconds: The longest time to wait for one subscriber.
+
+        Returns:
+            Whether they were.
+        """
+        with self._lock:
+            posts = list(self._posts.values())
+        flushed = [post.flush(seconds) for post in posts]  # each one, whatever the others say
+        return all(flushed)
+
+
+class _Post:
+    """The queue and the thread of one subscriber."""
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self._subscriber = subscriber
+        self._queue: queue.Queue[Event | threading.Event | None] = queue.Queue(KEPT)
+        self._thread: threading.Thread | None = None
+        self._failed = False
+        self._missed = False
+
+    def put(self, item: Event | None) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._deliver, name="flowengine-environment-events", daemon=True
+            )
+            self._thread.start()
+        try:
+            self._queue.put_nowait(item)
+        except queue.Full:
+            self._log_once("_missed", "is too slow and misses some")
+
+    def flush(self, seconds: float) -> bool:
+        if self._thread is None or threading.current_thread() is self._thread:
+            return True
+        passed = threading.Event()
+        try:
+            self._queue.put(passed, timeout=seconds)
+        except queue.Full:
+            return False
+        return passed.wait(seconds)
+
+    def _deliver(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
+                continue
+            try:
+                self._subscriber(item)
+            except BaseException as error:
+                # Its text may hold anything; the type is enough to find it.
+                self._log_once("_failed", f"raised {type(error).__name__}")
+
+    def _log_once(self, mark: str, what: str) -> None:
+        if getattr(self, mark):
+            return
+        setattr(self, mark, True)
+        import logging
+
+        name = getattr(self._subscriber, "__qualname__", type(self._subscriber).__name__)
+        logging.getLogger("flowengine.environments").error(
+            "subscriber %s of environment events %s; told once", name, what
+        )

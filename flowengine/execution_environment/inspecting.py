@@ -1,0 +1,89 @@
+"""What people and programs may see of an environment: plain data, never what is in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.execution_environment.instances import Instance, Record
+
+
+def describe(instance: Instance, now: float) -> dict[str, Any]:
+    """Return what is known of one opening.
+
+    Args:
+        instance: The opening.
+        now: The steady clock.
+
+    Returns:
+        Plain data: no configuration, no resource.
+    """
+    opened = instance.opened
+    limits = instance.record.declared.spec.limits.model_dump(exclude_none=True)
+    return {
+        "id": instance.id,
+        **_of_spec(instance.record),
+        "state": instance.state,
+        "generation": instance.generation,
+        "provider": opened.choice if opened else _providers(instance.record),
+        "isolation": opened.capabilities.isolation if opened else None,
+        "holds": len(instance.holds),
+        "holders": instance.holders,
+        "waiting": len(instance.waiters),
+        "age": max(0.0, now - instance.opened_at) if opened else None,
+        "checked": None if instance.checked_at is None else max(0.0, now - instance.checked_at),
+        "limits": limits,
+        "held": dict(opened.capabilities.holds) if opened else {},
+        "unenforced": list(opened.unenforced) if opened else [],
+        "workspace": str(instance.workspace) if instance.workspace else None,
+        "error": instance.error,
+    }
+
+
+def describe_spec(record: Record, now: float) -> dict[str, Any]:
+    """Return what is known of a spec, and of its opening if there is one.
+
+    Args:
+        record: The spec.
+        now: The steady clock.
+
+    Returns:
+        Plain data, as of `describe`; without an opening the state is `declared`.
+    """
+    if record.current is not None:
+        return describe(record.current, now)
+    limits = record.declared.spec.limits.model_dump(exclude_none=True)
+    return {
+        "id": None,
+        **_of_spec(record),
+        "state": "declared",
+        "generation": record.generation,
+        "provider": _providers(record),
+        "isolation": None,
+        "holds": 0,
+        "holders": [],
+        "waiting": 0,
+        "age": None,
+        "checked": None,
+        "limits": limits,
+        "held": {},
+        "unenforced": [],
+        "workspace": None,
+        "error": None,
+    }
+
+
+def _of_spec(record: Record) -> dict[str, Any]:
+    declared = record.declared
+    return {
+        "spec_id": declared.id,
+        "kind": declared.spec.kind,
+        "scope": declared.spec.scope,
+        "owner_id": declared.spec.owner_id,
+        "resource_key": declared.resource_key,
+        "on_wait": declared.on_wait,
+        "approval": "none" if not declared.asks else "required",
+    }
+
+
+def _providers(record: Record) -> str:
+    return ",".join(record.declared.providers)

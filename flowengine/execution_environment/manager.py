@@ -1,0 +1,601 @@
+"""The manager of environments: declare, ensure, release, inspect.
+
+Bookkeeping is done at once, under one lock, on the thread of whoever asks; whatever may take time
+is done by coroutines on the background loop. So reusing an open environment with a plain check
+costs no change of threads, and any task, thread or loop may open, use and give back in any order.
+Each verb that may wait is there twice: blocking, and as a coroutine named `async_...`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from flowengine.execution_environment import approving, reaper
+from flowengine.execution_environment.bookkeeping import Books, Given, check_names
+from flowengine.execution_environment.capacity import Capacity
+from flowengine.execution_environment.clock import Clock, SystemClock
+from flowengine.execution_environment.events import Subscriber
+from flowengine.execution_environment.handle import Handle
+from flowengine.execution_environment.inspecting import describe, describe_spec
+from flowengine.execution_environment.instances import Instance, Record
+from flowengine.execution_environment.lifecycle import Lifecycle, settled
+from flowengine.execution_environment.opening import Bounds, Surroundings
+from flowengine.execution_environment.records import SETTING, Records
+from flowengine.execution_environment.workspaces import Wanted, Workspaces
+from flowengine.sdk.background import background, refuse_in_loop
+from flowengine.sdk.environments import Scope
+from flowengine.sdk.process_identity import this_process
+
+_Result = TypeVar("_Result")
+_FLUSH = 1.0
+"""Seconds that subscribers get for the last events when a manager is closed."""
+
+
+class NotReleased(NamedTuple):
+    """An environment that could not be closed; it is tried again later."""
+
+    id: str
+    resource_key: str
+    error: str
+    """Name of the error's type."""
+
+
+class Report(NamedTuple):
+    """What giving back came to."""
+
+    released: list[str]
+    """Ids of the handles that were closed, in this order."""
+    failed: list[NotReleased]
+
+
+class EnvironmentManager:
+    """Keeps the environments of a process. Managers know nothing of one another.
+
+    Args:
+        folder: Where what is open is written down, and where workspaces are. Default:
+            `environments` in `$FLOWENGINE_STORE`, else in `.flowengine`.
+        capacity: How much may be open at once; default: anything.
+        bounds: How long providers may take.
+        wanted: Says of a scope and owner whether it may still go on, in another process too: its
+            workspaces are kept when this process ends. Default: none.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        capacity: Capacity = Capacity(),  # noqa: B008 - it never changes
+        bounds: Bounds = Bounds(),  # noqa: B008
+        wanted: Wanted | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        place = Path(folder) if folder is not None else default_folder()
+        clock = clock or SystemClock()
+        owner = this_process()
+        self.id = os.urandom(6).hex()
+        self._wanted = wanted or (lambda scope, owner_id: False)
+        self._around = Surroundings(
+            self.id,
+            owner,
+            clock,
+            bounds,
+            Records(place),
+            Workspaces(place, owner, self.id),
+        )
+        self._books = Books(self.id, clock, capacity)
+        self._life = Lifecycle(self._books, self._around)
+        self._swept = False
+
+    # Declaring
+
+    def declare(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and remember a spec; nothing is started.
+
+        Args:
+            spec: `{"kind": ...}` and what else is to be said of it.
+
+        Returns:
+            The spec with all defaults, and its `id`.
+
+        Raises:
+            SpecInvalid: It has faults; the error lists all of them.
+        """
+        return self._books.record(spec).declared.data()
+
+    def answer(self, question: str, answer: Mapping[str, Any]) -> None:
+        """Answer a question whose handler said that the answer comes later.
+
+        Args:
+            question: Id of the question (`ApprovalPending.question`), or of the spec.
+            answer: `{"approved": True}`, as a handler answers.
+
+        Raises:
+            UnknownEnvironment: The spec was not declared here.
+            Conflict: It was answered already; the first answer stands.
+            Rejected: The answer cannot be understood.
+        """
+        record = self._books.record(question.removeprefix("ask_"))
+        approving.take_answer(record, answer, self._books)
+
+    # Having
+
+    def ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
+        """Open an environment, or take another hold on the one that is open.
+
+        Args:
+            spec: A spec, or the id that `declare` gave it.
+            holder: Who asks, for messages; and where all holds of an unhealthy environment are
+                this holder's, it is replaced at once.
+
+        Returns:
+            A hold, to be given back by `release`.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread; await `async_ensure`.
+            EnvironmentFailure: It cannot be had; the type says why.
+            Rejected: Somebody was asked, and said no.
+            Refused: A policy says no.
+        """
+        refuse_in_loop(None, "async_ensure()")
+        return self._now(self._begin(spec, holder))
+
+    async def async_ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
+        """Open or reuse an environment, as `ensure`, in any event loop."""
+        found = self._begin(spec, holder)
+        return found if isinstance(found, Handle) else await self._life.take(found)
+
+    def ensure_all(
+        self, specs: Sequence[Given], *, holder: str | None = None
+    ) -> builtins.list[Handle]:
+        """Open several environments, all or none.
+
+        Args:
+            specs: In the order in which they are opened.
+            holder: Who asks.
+
+        Returns:
+            A hold on each.
+
+        Raises:
+            SpecInvalid: Two have one name.
+            EnvironmentFailure: One cannot be had; those before it were given back.
+        """
+        return self._blocking(self._ensure_all(specs, holder), "async_ensure_all()")
+
+    async def async_ensure_all(
+        self, specs: Sequence[Given], *, holder: str | None = None
+    ) -> builtins.list[Handle]:
+        """Open several environments, as `ensure_all`, in any event loop."""
+        return await background().wait(self._ensure_all(specs, holder))
+
+    def use(self, spec: Given, *, holder: str | None = None) -> Use:
+        """Return a context manager, plain and async, that gives the resource and releases it.
+
+        Args:
+            spec: A spec or its id.
+            holder: Who asks.
+        """
+        return Use(self, spec, holder)
+
+    # Giving back
+
+    def release(self, handle: Handle | str) -> Report:
+        """Give back one hold; the last one closes the environment.
+
+        What was given back already is left as it is.
+
+        Args:
+            handle: A handle; or its id, or the id of its spec, for any of its holds.
+
+        Returns:
+            What was closed, or could not be.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread; await `async_release`.
+            UnknownEnvironment: There never was such a thing here.
+        """
+        refuse_in_loop(None, "async_release()")
+        closing = self._give_back(handle)
+        if closing is None:
+            return Report([], [])
+        closing[1].result()
+        return _report([closing])
+
+    async def async_release(self, handle: Handle | str) -> Report:
+        """Give back one hold, as `release`, in any event loop."""
+        closing = self._give_back(handle)
+        if closing is None:
+            return Report([], [])
+        await settled(closing[1])
+        return _report([closing])
+
+    def release_scope(self, scope: Scope, owner_id: str = "") -> Report:
+        """Give back all that an owner has in a scope, whoever holds it, newest first.
+
+        Its specs are forgotten, and so are the answers about them; its workspaces are removed.
+
+        Args:
+            scope: `execution`, `session`, ...
+            owner_id: The owner.
+
+        Returns:
+            What was closed, and what could not be.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread; await `async_release_scope`.
+        """
+        return self._blocking(self._release_scope(scope, owner_id), "async_release_scope()")
+
+    async def async_release_scope(self, scope: Scope, owner_id: str = "") -> Report:
+        """Give back all of an owner, as `release_scope`, in any event loop."""
+        return await background().wait(self._release_scope(scope, owner_id))
+
+    def suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
+        """Give back what an owner has in a scope for as long as it waits.
+
+        What its spec wants kept (`on_wait: keep`) stays open for `keep_for`; anything else is
+        closed, and its workspace stays. The next `ensure` has it again.
+
+        Args:
+            scope: `execution`, ...
+            owner_id: The owner.
+
+        Returns:
+            What was closed, and what could not be.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread; await `async_suspend_scope`.
+        """
+        return self._blocking(self._suspend_scope(scope, owner_id), "async_suspend_scope()")
+
+    async def async_suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
+        """Give back for a wait, as `suspend_scope`, in any event loop."""
+        return await background().wait(self._suspend_scope(scope, owner_id))
+
+    def close(self) -> Report:
+        """Give back everything, newest first; afterwards nothing can be opened.
+
+        It happens by itself when the interpreter ends.
+
+        Returns:
+            What was closed, and what could not be.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread; await `async_close`.
+        """
+        report = self._blocking(self._close(), "async_close()")
+        self._books.events.flush(_FLUSH)
+        return report
+
+    async def async_close(self) -> Report:
+        """Give back everything, as `close`, in any event loop."""
+        return await background().wait(self._close())
+
+    def __enter__(self) -> EnvironmentManager:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> EnvironmentManager:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.async_close()
+
+    # Looking
+
+    def inspect(self, id: str) -> dict[str, Any] | None:
+        """Describe a spec or a handle.
+
+        Args:
+            id: Of either.
+
+        Returns:
+            Plain data without configuration, secrets and resource; None: it is unknown here.
+        """
+        with self._books.lock:
+            now = self._around.clock.monotonic()
+            if id in self._books.records:
+                return describe_spec(self._books.records[id], now)
+            if id in self._books.instances:
+                return describe(self._books.instances[id], now)
+            gone = self._books.gone.get(id)
+            return None if gone is None else dict(gone)
+
+    def list(
+        self,
+        *,
+        scope: Scope | None = None,
+        owner_id: str | None = None,
+        kind: str | None = None,
+        state: str | None = None,
+    ) -> builtins.list[dict[str, Any]]:
+        """Describe what is declared and what is open, as `inspect` does.
+
+        Args:
+            scope: Only of this scope.
+            owner_id: Only of this owner.
+            kind: Only of this kind.
+            state: Only in this state.
+
+        Returns:
+            Copies, in the order in which they were declared.
+        """
+        wanted = {"scope": scope, "owner_id": owner_id, "kind": kind, "state": state}
+        wanted = {key: value for key, value in wanted.items() if value is not None}
+        with self._books.lock:
+            now = self._around.clock.monotonic()
+            all_of_them = [
+                each
+                for record in self._records()
+                for each in (
+                    [describe(instance, now) for instance in record.instances.values()]
+                    or [describe_spec(record, now)]
+                )
+            ]
+        return [each for each in all_of_them if all(each[key] == wanted[key] for key in wanted)]
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call a function with every lifecycle event from now on, on a thread of its own.
+
+        Args:
+            subscriber: Gets each `Event`.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        return self._books.events.subscribe(subscriber)
+
+    def flush_events(self, seconds: float = _FLUSH) -> bool:
+        """Wait until subscribers got all events so far.
+
+        Args:
+            seconds: The longest time to wait for one of them.
+
+        Returns:
+            Whether they did.
+        """
+        return self._books.events.flush(seconds)
+
+    # What dead processes left
+
+    def reap(self) -> builtins.list[dict[str, Any]]:
+        """End what dead processes left open: processes, containers, folders.
+
+        It happens by itself before the first environment is opened that could leave something.
+
+        Returns:
+            What was found, one entry each, with `error` where it could not be ended.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread; await `async_reap`.
+        """
+        return self._blocking(self._reap(), "async_reap()")
+
+    async def async_reap(self) -> builtins.list[dict[str, Any]]:
+        """End what dead processes left, as `reap`, in any event loop."""
+        return await background().wait(self._reap())
+
+    # Inside
+
+    def _begin(self, spec: Given, holder: str | None) -> Handle | Future[Handle]:
+        found = self._life.begin(self._books.record(spec), holder)
+        if not self._swept:
+            self._sweep_once()
+        return found
+
+    def _now(self, found: Handle | Future[Handle]) -> Handle:
+        if isinstance(found, Handle):
+            return found
+        try:
+            return found.result()
+        except BaseException:
+            self._life.decline(found)
+            raise
+
+    async def _ensure_all(
+        self, specs: Sequence[Given], holder: str | None
+    ) -> builtins.list[Handle]:
+        records = [self._books.record(spec) for spec in specs]
+        check_names(record.declared for record in records)
+        await self._life.reserve(records)
+        handles: builtins.list[Handle] = []
+        try:
+            for record in records:
+                handles += [await self._life.have(record, holder)]
+        except BaseException:
+            for handle in reversed(handles):
+                if (closing := self._life.give_back(handle)) is not None:
+                    await settled(closing)
+            raise
+        finally:
+            self._life.unreserve(records)
+        return handles
+
+    def _give_back(self, given: Handle | str) -> tuple[Instance, Future[str | None]] | None:
+        self._books.check_process()
+        with self._books.lock:
+            instance = self._books.find(given)
+            closing = self._life.give_back(given)
+        return None if closing is None or instance is None else (instance, closing)
+
+    async def _release_scope(self, scope: Scope, owner_id: str) -> Report:
+        with self._books.lock:
+            instances = self._books.of_owner(scope, owner_id)
+            records = [
+                record
+                for record in self._records()
+                if (record.declared.spec.scope, record.declared.spec.owner_id) == (scope, owner_id)
+            ]
+        report = await self._end(instances)
+        with self._books.lock:
+            for record in records:
+                if not record.instances:
+                    self._books.records.pop(record.declared.id, None)
+                record.answer = None
+        if not report.failed:
+            await self._life.end_workspaces(scope, owner_id)
+        return report
+
+    async def _suspend_scope(self, scope: Scope, owner_id: str) -> Report:
+        ended: builtins.list[tuple[Instance, Future[str | None]]] = []
+        with self._books.lock:
+            instances = self._books.of_owner(scope, owner_id)
+        for instance in instances:
+            closing = self._life.park(instance)
+            if closing is not None:
+                await settled(closing)
+                ended.append((instance, closing))
+        return _report(ended)
+
+    async def _close(self) -> Report:
+        with self._books.lock:
+            self._books.closed = True
+            instances = builtins.list(reversed(self._books.instances.values()))
+            owners = {
+                (record.declared.spec.scope, record.declared.spec.owner_id)
+                for record in self._records()
+            }
+        report = await self._end(instances)
+        for scope, owner_id in sorted(owners):
+            if not self._wanted(scope, owner_id):
+                await self._life.end_workspaces(scope, owner_id)
+        _opened.pop(self.id, None)
+        return report
+
+    async def _end(self, instances: Sequence[Instance]) -> Report:
+        """Close openings one after the other; what is still being opened is stopped first."""
+        ended: builtins.list[tuple[Instance, Future[str | None]]] = []
+        for instance in instances:
+            self._life.withdraw(instance)
+        for instance in instances:
+            if instance.withdrawn:
+                await settled(instance.ended)
+                continue
+            closing = self._life.close(instance)
+            if closing is not None:
+                await settled(closing)
+                ended.append((instance, closing))
+        return _report(ended)
+
+    async def _reap(self) -> builtins.list[dict[str, Any]]:
+        self._books.check_process()
+        self._swept = True
+        return await reaper.reap(self._around, self._books, self._wanted, wait=True)
+
+    def _sweep_once(self) -> None:
+        """Look for what dead processes left, beside the first opening."""
+        self._swept = True
+        _close_at_exit(self)
+        with contextlib.suppress(RuntimeError):
+            background().submit(reaper.reap(self._around, self._books, self._wanted, wait=False))
+
+    def _records(self) -> builtins.list[Record]:
+        return builtins.list(self._books.records.values())
+
+    def _blocking(self, work: Coroutine[Any, Any, _Result], instead: str) -> _Result:
+        return background().run(work, instead)
+
+
+class Use:
+    """An environment for the length of a block; gives its resource.
+
+    Args:
+        manager: Opens it.
+        spec: A spec or its id.
+        holder: Who asks.
+    """
+
+    def __init__(self, manager: EnvironmentManager, spec: Given, holder: str | None) -> None:
+        self._manager = manager
+        self._spec = spec
+        self._holder = holder
+        self._handles: list[Handle] = []
+
+    def __enter__(self) -> Any:
+        handle = self._manager.ensure(self._spec, holder=self._holder)
+        self._handles.append(handle)
+        return handle.resource
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._manager.release(self._handles.pop())
+
+    async def __aenter__(self) -> Any:
+        handle = await self._manager.async_ensure(self._spec, holder=self._holder)
+        self._handles.append(handle)
+        return handle.resource
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._manager.async_release(self._handles.pop())
+
+
+def default_folder() -> Path:
+    """Return where environments are written down if nothing else is said."""
+    return Path(os.environ.get(SETTING) or ".flowengine", "environments").absolute()
+
+
+_lock = threading.Lock()
+_global: EnvironmentManager | None = None
+
+
+def manager() -> EnvironmentManager:
+    """Return the manager of this process; it is made when it is first asked for."""
+    global _global  # noqa: PLW0603 - one a process
+    with _lock:
+        if _global is None or _global._books.pid != os.getpid() or _global._books.closed:
+            _global = EnvironmentManager()
+        return _global
+
+
+def _report(ended: Sequence[tuple[Instance, Future[str | None]]]) -> Report:
+    released, failed = [], []
+    for instance, closing in ended:
+        error = closing.result()
+        if error is None:
+            released.append(instance.id)
+        else:
+            key = instance.record.declared.resource_key
+            failed.append(NotReleased(instance.id, key, error))
+    return Report(released, failed)
+
+
+_opened: dict[str, EnvironmentManager] = {}
+"""Managers that have opened something, by id: they are closed when the interpreter ends."""
+
+
+def _close_at_exit(manager: EnvironmentManager) -> None:
+    """Close a manager when the interpreter ends, while threads can still be started.
+
+    `atexit` comes too late for that: it runs after the pools of threads were closed.
+    """
+    import concurrent.futures.thread  # noqa: F401 - its own hook has to come after this one
+
+    if not _opened:
+        threading._register_atexit(_close_all)  # type: ignore[attr-defined]
+    _opened[manager.id] = manager
+
+
+def _close_all() -> None:
+    for manager in list(_opened.values()):
+        if manager._books.pid == os.getpid() and not manager._books.closed:
+            manager.close()

@@ -1,0 +1,129 @@
+"""Turns what pydantic found into faults: where, what, and the nearest right name.
+
+What was written is never quoted, except names of fields and words of a fixed set: anything else
+may be a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from flowengine.execution_environment.errors import Fault
+
+
+def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") -> list[Fault]:
+    """Return what is wrong, one entry a place.
+
+    Args:
+        error: From checking against `model`.
+        model: The model.
+        part: Where the checked data stands in the spec.
+
+    Returns:
+        The faults, in the order of the fields.
+    """
+    found: dict[str, Fault] = {}
+    for each in error.errors(include_url=False, include_context=False):
+        loc = [str(item) for item in each["loc"]]
+        names = _names(loc, model)
+        path = ".".join(filter(None, [part, *names]))
+        if path in found:
+            continue  # another arm of the same union
+        found[path] = Fault(path, _message(each, loc, model))
+    deeper = tuple(found)
+    return [
+        fault
+        for path, fault in found.items()  # of a union's arms the one that fits best tells more
+        if not any(other.startswith(f"{path}.") for other in deeper)
+    ]
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?`, or what is known, to be put behind a message."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(word).lower(), [n.lower() for n in names], 1, 0.6)
+    if close:
+        right = next(name for name in names if name.lower() == close[0])
+        return f"; did you mean '{right}'?"
+    return f"; known: {', '.join(names)}" if names else ""
+
+
+def _message(error: Any, loc: Sequence[str], model: type[BaseModel]) -> str:
+    kind = error["type"]
+    field = _field(loc, model)
+    if kind == "extra_forbidden":
+        owner = _model_at(loc[:-1], model)
+        return f"is unknown{nearest(loc[-1], owner.model_fields if owner else ())}"
+    if kind == "missing":
+        return "is missing"
+    words = _words(field)
+    if words and isinstance(error["input"], str) and len(error["input"]) <= 30:
+        return f"is '{error['input']}'{nearest(error['input'], words)}"
+    text = str(error["msg"])
+    return text[0].lower() + text[1:]
+
+
+def _names(loc: Sequence[str], model: type[BaseModel]) -> list[str]:
+    """Return the path without what pydantic adds for the arms of unions."""
+    names: list[str] = []
+    now: Any = model
+    for item in loc:
+        if isinstance(now, type) and issubclass(now, BaseModel):
+            names.append(item)
+            info = now.model_fields.get(item)
+            now = info.annotation if info else None
+            continue
+        inner = _parts(now)
+        if any(_is_arm(item, part) for part in inner):
+            now = next((part for part in inner if _is_arm(item, part)), None)
+            continue
+        if not item.startswith(("function-", "constrained-", "literal[", "list[", "dict[")):
+            names.append(item)
+        now = None
+    return names
+
+
+def _is_arm(item: str, part: Any) -> bool:
+    name = getattr(part, "__name__", "")
+    return item == name or item.startswith((f"{name}[", "constrained-", "literal[", "function-"))
+
+
+def _parts(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in {Union, UnionType}:
+        return list(get_args(annotation))
+    return []
+
+
+def _field(loc: Sequence[str], model: type[BaseModel]) -> Any:
+    owner = _model_at(loc[:-1], model)
+    if owner is not None and loc[-1] in owner.model_fields:
+        return owner.model_fields[loc[-1]].annotation
+    info = model.model_fields.get(loc[0]) if loc else None
+    return info.annotation if info else None
+
+
+def _model_at(loc: Sequence[str], model: type[BaseModel]) -> type[BaseModel] | None:
+    now: Any = model
+    for item in loc:
+        if not (isinstance(now, type) and issubclass(now, BaseModel)):
+            return None
+        info = now.model_fields.get(item)
+        if info is None:
+            return now  # the arm of a union
+        arms = [info.annotation, *_parts(info.annotation)]
+        now = next(
+            (arm for arm in arms if isinstance(arm, type) and issubclass(arm, BaseModel)), None
+        )
+    return now if isinstance(now, type) else None
+
+
+def _words(annotation: Any) -> list[str]:
+    """Return the words of a `Literal`, also within a union."""
+    if get_origin(annotation) is Literal:
+        return [word for word in get_args(annotation) if isinstance(word, str)]
+    return [word for part in _parts(annotation) for word in _words(part)]

@@ -1,0 +1,351 @@
+"""Opening a resource: what is tried in which order, and what is written down before it starts.
+
+Nothing is picked that the spec does not name: the sandboxes of `provider:` are tried in the order
+written, and only what this machine *cannot have* leads to the next one. A start that fails is a
+failure.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.errors import FlowEngineError
+from flowengine.execution_environment import providers
+from flowengine.execution_environment.clock import Clock, PluginFailed, TookTooLong, within
+from flowengine.execution_environment.instances import Opened
+from flowengine.execution_environment.records import NoEntry, Records
+from flowengine.execution_environment.spec import isolated_enough
+from flowengine.sdk.environments import Capabilities, Owner, Provider, Request, Sandbox, Spec
+from flowengine.sdk.errors import (
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    StepError,
+)
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment.instances import Instance
+    from flowengine.execution_environment.spec import Declared
+    from flowengine.execution_environment.workspaces import Workspaces
+
+
+class Bounds(NamedTuple):
+    """How long plug-ins may take, in seconds."""
+
+    start: float = 120.0
+    """Until it is ready, probing included."""
+    check: float = 5.0
+    """For a health check that is no plain function."""
+    use: float = 5.0
+    """Calls that run when it is given back have this long to end."""
+    release: float = 30.0
+    drain: float = 600.0
+    """Holders of an unhealthy environment have this long to finish."""
+    retries: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
+    """Seconds between tries to close what could not be closed."""
+
+
+class Surroundings(NamedTuple):
+    """What all openings of one manager share."""
+
+    manager: str
+    owner: Owner
+    clock: Clock
+    bounds: Bounds
+    records: Records
+    workspaces: Workspaces
+
+
+class Choice(NamedTuple):
+    """A sandbox that can be had, and what it holds."""
+
+    name: str
+    sandbox: type[Sandbox] | None
+    capabilities: Capabilities
+    unenforced: list[str]
+
+
+async def choose(declared: Declared, around: Surroundings, policy: Any) -> Choice:
+    """Return the first of the spec's sandboxes that this machine can give.
+
+    Args:
+        declared: The spec.
+        around: Clock and bounds.
+        policy: Narrower rules, if somebody gave them.
+
+    Returns:
+        The choice.
+
+    Raises:
+        EnvironmentUnavailable: There is none; the message has the reason for each.
+    """
+    provider = providers.find_provider(declared.spec.kind)
+    reasons: list[tuple[str, StepError]] = []
+    for name in declared.providers:
+        spec = declared.request_spec(name, policy)
+        try:
+            return await _try(provider, name, spec, declared, around)
+        except EnvironmentUnavailable as error:
+            reasons.append((name, error))
+    if len(reasons) == 1:
+        raise reasons[0][1]
+    told = "; ".join(f"{name}: {error.message}" for name, error in reasons)
+    raise EnvironmentUnavailable(f"{declared} cannot be had by any of its providers: {told}")
+
+
+async def _try(
+    provider: Provider[Any],
+    name: str,
+    spec: Spec,
+    declared: Declared,
+    around: Surroundings,
+) -> Choice:
+    sandbox: type[Sandbox] | None = None
+    held = Capabilities()
+    try:
+        if provider.sandbox is not None:
+            sandbox = providers.find_sandbox(name)
+            await within(around.clock, around.bounds.start, sandbox.probe(spec))
+            held = sandbox.capabilities()
+        held = provider.capabilities(held)
+        unenforced = _check_held(declared, held, name, spec.policy)
+        await within(around.clock, around.bounds.start, _call(lambda: provider.probe(spec)))
+    except (StepError, FlowEngineError) as error:
+        if isinstance(error, EnvironmentUnavailable):
+            raise
+        raise EnvironmentUnavailable(f"{declared} cannot be had by '{name}': {error}") from None
+    except (TookTooLong, PluginFailed) as error:
+        raise EnvironmentUnavailable(f"{declared}: probing '{name}' failed: {error}") from None
+    except Exception as error:
+        raise EnvironmentUnavailable(
+            f"{declared}: probing '{name}' raised {type(error).__name__}: {error}"
+        ) from None
+    return Choice(name, sandbox, held, unenforced)
+
+
+def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) -> list[str]:
+    """Refuse what is required, or ruled, and not held here; return the limits that are not."""
+    for axis, wanted in declared.spec.requires.items():
+        if axis == "isolation":
+            if not isolated_enough(held.isolation, wanted):
+                raise EnvironmentUnavailable(
+                    f"{declared} requires isolation '{wanted}', and '{name}' gives "
+                    f"'{held.isolation}' here"
+                )
+        elif axis not in held.holds:
+            raise EnvironmentUnavailable(
+                f"{declared} requires that '{axis}' is held, and '{name}' cannot do so here"
+            )
+    network = getattr(policy, "network", None)
+    open_to_all = isinstance(network, str | None) and network in {None, "any"}
+    if not open_to_all and "network" not in held.holds:
+        raise EnvironmentUnavailable(f"{declared}: policy.network cannot be held by '{name}' here")
+    if getattr(policy, "writable", None) is not None and "filesystem" not in held.holds:
+        raise EnvironmentUnavailable(f"{declared}: policy.writable cannot be held by '{name}' here")
+    limits = declared.spec.limits
+    open_ones = [
+        limit
+        for limit, value in limits
+        if limit != "best_effort" and value is not None and limit not in held.holds
+    ]
+    if open_ones and not limits.best_effort:
+        raise EnvironmentUnavailable(
+            f"{declared}: limits.{open_ones[0]} cannot be enforced by '{name}' here; "
+            "'best_effort: true' beside it opens it all the same"
+        )
+    return open_ones
+
+
+async def open_resource(
+    instance: Instance,
+    around: Surroundings,
+    mounts: Mapping[str, Path],
+    late: Callable[[Any], Awaitable[object]],
+) -> Opened:
+    """Open what an instance stands for.
+
+    Args:
+        instance: It has nothing yet.
+        around: What all openings share.
+        mounts: Folders of other environments.
+        late: Takes a resource that came when nobody waited for it any more.
+
+    Returns:
+        The resource, and how it is held.
+
+    Raises:
+        StepError: It could not be had, or did not start.
+        EnvironmentStartFailed: It was not ready in time, or is nothing to use.
+    """
+    from flowengine.secrets import Secrets
+
+    declared = instance.record.declared
+    answer = instance.record.answer
+    policy = answer.policy if answer else None
+    secrets = Secrets(declared.secrets)
+    instance.mask = secrets.mask
+    choice = await choose(declared, around, policy)
+    provider = providers.find_provider(declared.spec.kind)
+    revealed = secrets.reveal(dict(declared.config))
+    start = around.clock.monotonic()
+    _prepare(instance, provider, choice, around)
+    request = _request(instance, provider, choice, revealed, policy, around, mounts)
+    try:
+        resource = await within(
+            around.clock, around.bounds.start, _call(lambda: provider.ensure(request)), late
+        )
+    except TookTooLong:
+        raise EnvironmentStartFailed(
+            f"{declared}: provider '{choice.name}' was not ready within {around.bounds.start:g} s"
+        ) from None
+    except PluginFailed as error:
+        raise EnvironmentStartFailed(f"{declared}: provider '{choice.name}': {error}") from None
+    _check_resource(resource, declared, choice.name)
+    instance.opened_at = max(start, around.clock.monotonic())
+    return Opened(
+        resource, provider, choice.name, choice.sandbox, choice.capabilities, choice.unenforced
+    )
+
+
+def _prepare(
+    instance: Instance, provider: Provider[Any], choice: Choice, around: Surroundings
+) -> None:
+    """Write down what is going to be started, and make its folder."""
+    record = instance.record
+    spec = record.declared.spec
+    data = {
+        "id": instance.id,
+        "spec_id": record.declared.id,
+        "kind": spec.kind,
+        "provider": choice.name,
+        "scope": spec.scope,
+        "owner_id": spec.owner_id,
+        "resource_key": record.declared.resource_key,
+        "generation": instance.generation,
+        "manager": around.manager,
+        "owner": list(around.owner),
+        "mark": mark_of(instance.id, around.owner),
+        "state": "ensuring",
+        "at": around.clock.now(),
+    }
+    workspaces = around.workspaces
+    if not provider.leaves_traces or spec.registry == "none":
+        path = workspaces.path(spec.scope, spec.owner_id, record.declared.id)
+        if provider.leaves_traces:
+            instance.workspace = path = workspaces.temporary()
+        instance.entry = NoEntry(around.records, {**data, "workspace": str(path), "facts": {}})
+        return
+    try:
+        path, generation = workspaces.claim(
+            spec.scope, spec.owner_id, record.declared.id, instance.generation
+        )
+    except OSError as error:
+        raise around.records.unusable(error) from None
+    instance.workspace = path
+    # Another process may have opened it before.
+    record.generation = instance.generation = data["generation"] = generation
+    instance.entry = around.records.add({**data, "workspace": str(path)})
+
+
+def mark_of(id: str, owner: Owner) -> str:
+    """Return the mark of an environment's processes: it says whose they are by itself."""
+    return f"{id}@{owner.pid}.{owner.started}.{owner.boot}"
+
+
+def owner_of(mark: str, host: str) -> Owner | None:
+    """Return the owner that a mark names, or None if it is no mark."""
+    try:
+        pid, began, boot = mark.partition("@")[2].split(".", 2)
+        return Owner(int(pid), int(began), boot, host)
+    except ValueError:
+        return None
+
+
+def _request(
+    instance: Instance,
+    provider: Provider[Any],
+    choice: Choice,
+    revealed: Any,
+    policy: Any,
+    around: Surroundings,
+    mounts: Mapping[str, Path],
+) -> Request:
+    from pydantic import ValidationError
+
+    from flowengine.execution_environment.model_faults import faults_of
+    from flowengine.sdk.environments import background
+    from flowengine.step_log import MaskedLog
+
+    declared = instance.record.declared
+    spec = declared.request_spec(choice.name, policy)
+    model = provider.config_model()
+    try:
+        config = model.model_validate(revealed, context={"revealed": True})
+    except ValidationError as error:
+        told = "; ".join(map(str, faults_of(error, model, "config")))
+        raise EnvironmentStartFailed(
+            f"{declared}: with its secrets the configuration is not right: {told}"
+        ) from None
+    entry = instance.entry
+    assert entry is not None
+    extra: dict[str, object] = {"environment": instance.id}
+    return Request(
+        spec,
+        instance.id,
+        instance.generation,
+        config,
+        spec.policy,
+        declared.spec.limits,
+        Path(entry.data["workspace"]),
+        choice.sandbox,
+        dict(mounts),
+        around.owner,
+        around.manager,
+        entry.data["mark"],
+        entry.trace,
+        background().loop.time() + around.bounds.start,
+        MaskedLog("flowengine.environments", str(declared), extra, instance.mask),
+    )
+
+
+def _check_resource(resource: Any, declared: Declared, name: str) -> None:
+    if resource is None:
+        raise EnvironmentStartFailed(f"{declared}: provider '{name}' returned no resource")
+    if inspect.isawaitable(resource):
+        if inspect.iscoroutine(resource):
+            resource.close()
+        raise EnvironmentStartFailed(
+            f"{declared}: provider '{name}' returned something to be awaited: it is not ready"
+        )
+
+
+async def _call(work: Callable[[], Any]) -> Any:
+    """Call something of a plug-in that should be a coroutine function, and may not be one."""
+    given = work()
+    return await given if inspect.iscoroutine(given) else given
+
+
+def failure_of(error: BaseException, instance: Instance) -> StepError:
+    """Return what callers are told of an opening that failed, secrets masked.
+
+    Args:
+        error: What was raised.
+        instance: What was opened.
+
+    Returns:
+        An error of the language.
+    """
+    declared = instance.record.declared
+    if not isinstance(error, StepError):
+        kind = declared.spec.kind
+        text = f"{declared}: provider of kind '{kind}' raised {type(error).__name__}: {error}"
+        masked = str(instance.mask(text))
+        failed = EnvironmentStartFailed(masked)
+        failed.__cause__ = error if masked == text else None
+        return failed
+    message = str(instance.mask(error.message))
+    if message != error.message:
+        error = type(error)(message, data=instance.mask(error.data), retryable=error.retryable)
+    return error

@@ -1,0 +1,153 @@
+"""Which providers and sandboxes there are: registered ones, then installed ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from flowengine import registry
+from flowengine.errors import FlowEngineError, UsageError
+from flowengine.sdk.environments import REQUIRED, Provider, Sandbox
+
+_lock = threading.Lock()
+_registered: dict[str, Provider[Any]] = {}
+_installed: dict[str, Provider[Any]] = {}
+_sandboxes: dict[str, type[Sandbox]] = {}
+
+
+def register_provider(provider: Provider[Any]) -> None:
+    """Make a provider known to this process, beside those of installed packages.
+
+    Args:
+        provider: Its `kind` is what specs say.
+
+    Raises:
+        UsageError: A method is missing, or the kind has a provider already.
+    """
+    check_provider(provider)
+    with _lock:
+        if provider.kind in _registered or provider.kind in registry.environment_names():
+            raise UsageError(
+                f"there is a provider for the kind '{provider.kind}' already, and it stays",
+                hint="give yours another kind",
+            )
+        _registered[provider.kind] = provider
+
+
+def unregister_provider(kind: str) -> None:
+    """Forget a provider that `register_provider` was given; what it has opened is not closed."""
+    with _lock:
+        _registered.pop(kind, None)
+
+
+def check_provider(provider: Provider[Any]) -> None:
+    """Refuse what is no whole provider.
+
+    Args:
+        provider: An object of a class derived from `flowengine.sdk.environments.Provider`, or one
+            that has all of its methods.
+
+    Raises:
+        UsageError: Something is missing; the message names it.
+    """
+    name = type(provider).__name__
+    kind = getattr(provider, "kind", None)
+    if not isinstance(kind, str) or not kind:
+        raise UsageError(f"provider {name} has no 'kind'", hint="kind = 'my_kind'")
+    for method in REQUIRED:
+        own = getattr(type(provider), method, None)
+        if own is None or own is getattr(Provider, method):
+            raise UsageError(f"provider {name} of kind '{kind}' lacks the method '{method}'")
+    if not isinstance(provider, Provider):
+        raise UsageError(
+            f"provider {name} is not derived from flowengine.sdk.environments.Provider",
+            hint="it brings what most providers need not say",
+        )
+
+
+def kinds() -> list[str]:
+    """Return all kinds that have a provider, sorted."""
+    return sorted({*_registered, *registry.environment_names()})
+
+
+def find_provider(kind: str) -> Provider[Any]:
+    """Return the provider of a kind.
+
+    Args:
+        kind: What a spec says.
+
+    Returns:
+        The one object.
+
+    Raises:
+        UnknownKind: There is none, or it cannot be imported.
+        UsageError: It is not whole.
+    """
+    found = _registered.get(kind) or _installed.get(kind)
+    if found is None:
+        found = registry.provider_class(kind)()
+        check_provider(found)
+        found = _installed.setdefault(kind, found)
+    return found
+
+
+def find_sandbox(name: str) -> type[Sandbox]:
+    """Return the class of a sandbox.
+
+    Args:
+        name: What `provider:` says.
+
+    Returns:
+        The class.
+
+    Raises:
+        UnknownKind: There is none, or it cannot be imported.
+    """
+    return _sandboxes.get(name) or registry.sandbox_class(name)
+
+
+def register_sandbox(sandbox: type[Sandbox]) -> None:
+    """Make a sandbox known to this process, beside those of installed packages.
+
+    Args:
+        sandbox: A class; its `name` is what `provider:` says.
+
+    Raises:
+        UsageError: The name is taken.
+    """
+    with _lock:
+        if sandbox.name in _sandboxes or sandbox.name in registry.sandbox_names():
+            raise UsageError(f"there is a sandbox '{sandbox.name}' already, and it stays")
+        _sandboxes[sandbox.name] = sandbox
+
+
+def unregister_sandbox(name: str) -> None:
+    """Forget a sandbox that `register_sandbox` was given."""
+    with _lock:
+        _sandboxes.pop(name, None)
+
+
+def sweepers() -> list[Callable[[Any], Awaitable[None]]]:
+    """Return what looks for labels of dead owners: of all providers and sandboxes that do."""
+    found: list[Callable[[Any], Awaitable[None]]] = []
+    for kind in kinds():
+        try:
+            provider = find_provider(kind)
+        except FlowEngineError:
+            continue
+        if type(provider).sweep is not Provider.sweep:
+            found.append(provider.sweep)
+    for name in sandboxes():
+        try:
+            sandbox = find_sandbox(name)
+        except FlowEngineError:
+            continue
+        if sandbox.sweep.__func__ is not Sandbox.sweep.__func__:  # type: ignore[attr-defined]
+            found.append(sandbox.sweep)
+    return found
+
+
+def sandboxes() -> list[str]:
+    """Return the names of all sandboxes, sorted."""
+    return sorted({*_sandboxes, *registry.sandbox_names()})

@@ -1,0 +1,151 @@
+"""Ends what dead processes left open.
+
+Three traces lead to it: the entry in the registry, which says what was started; the mark in the
+environment variables of processes, which names the owner by itself and so works without the entry;
+and the labels that providers and sandboxes know. Only what certainly belongs to a dead process is
+touched: its pid is free, or was given to a process that started at another time, or the machine was
+started again since.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import FlowEngineError
+from flowengine.execution_environment import providers
+from flowengine.execution_environment.clock import within
+from flowengine.execution_environment.closing import end_traced
+from flowengine.execution_environment.events import PREFIX, Event
+from flowengine.execution_environment.opening import owner_of
+from flowengine.execution_environment.records import Entry
+from flowengine.sdk import process_tree
+from flowengine.sdk.environments import VARIABLE, Leftover
+from flowengine.sdk.process_identity import is_dead
+from flowengine.sdk.threads import on_thread
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment.bookkeeping import Books
+    from flowengine.execution_environment.opening import Surroundings
+    from flowengine.execution_environment.workspaces import Wanted
+
+Found = dict[str, Any]
+
+
+async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool) -> list[Found]:
+    """End what dead processes left; one process at a time does this.
+
+    Args:
+        around: Where the registry is.
+        books: They tell it.
+        wanted: Says whose workspaces are needed still.
+        wait: Whether to wait for another process that does it now.
+
+    Returns:
+        What was found, with `error` where it could not be ended.
+    """
+    lock = around.records.reaping(wait=wait)
+    if not await on_thread(lock.__enter__):
+        return await _reap_marked(around)
+    try:
+        entries, damaged = await on_thread(around.records.read)
+        found: list[Found] = [{"what": "damaged entry", "path": str(path)} for path in damaged]
+        dead = [entry for entry in entries if is_dead(entry.leftover.owner)]
+        found += [await _reap_entry(entry, around, books) for entry in dead]
+        found += await _reap_marked(around)
+        await _sweep_labels(around)
+        removed = await on_thread(lambda: around.workspaces.sweep(wanted))
+        found += [{"what": "workspace", "path": str(path)} for path in removed]
+    finally:
+        lock.__exit__(None, None, None)
+    return found
+
+
+async def _reap_entry(entry: Entry, around: Surroundings, books: Books) -> Found:
+    leftover = entry.leftover
+    found: Found = {
+        "what": "environment",
+        "id": leftover.id,
+        "kind": leftover.kind,
+        "provider": leftover.provider,
+        "scope": entry.data.get("scope"),
+        "owner_id": entry.data.get("owner_id"),
+        "resource_key": entry.data.get("resource_key"),
+        "state": entry.data.get("state"),
+    }
+    await on_thread(lambda: end_traced(leftover.mark, leftover.facts))
+    error = await _reap_by_provider(leftover, around)
+    if error is None:
+        entry.remove()
+        books.events.tell(_event(entry, around.clock.now()))
+    else:
+        found["error"] = error
+    return found
+
+
+async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | None:
+    """Let the provider and the sandbox end what only they know; return what went wrong."""
+    try:
+        provider = providers.find_provider(leftover.kind)
+        reapers: list[Callable[[Leftover], Any]] = [provider.reap]
+        if provider.sandbox is not None:
+            reapers.append(providers.find_sandbox(leftover.provider).reap)
+    except FlowEngineError:
+        # Nobody here knows the kind. What was only processes and folders is gone all the same.
+        known = leftover.facts.keys() <= {"pids", "folders"}
+        return None if known else "UnknownKind"
+    for each in reapers:
+        try:
+            await within(around.clock, around.bounds.release, _called(each, leftover))
+        except Exception as error:
+            return type(error).__name__
+    return None
+
+
+async def _reap_marked(around: Surroundings) -> list[Found]:
+    """Kill processes whose mark names a dead owner, whether there is an entry or not."""
+
+    def kill() -> list[Found]:
+        found: list[Found] = []
+        for mark in sorted(set(process_tree.marked(VARIABLE).values())):
+            owner = owner_of(mark, around.owner.host)
+            if owner is not None and is_dead(owner):
+                process_tree.Family(mark, variable=VARIABLE).kill()
+                found.append({"what": "processes", "id": mark.partition("@")[0]})
+        return found
+
+    return await on_thread(kill)
+
+
+async def _sweep_labels(around: Surroundings) -> None:
+    """Let sandboxes and providers that are loaded look for labels of dead owners."""
+    for each in providers.sweepers():
+        try:
+            await within(around.clock, around.bounds.release, _called(each, is_dead))
+        except Exception:
+            continue  # no daemon, for example: then there is nothing to find either
+
+
+async def _called(work: Callable[[Any], Any], given: Any) -> None:
+    result = work(given)
+    if inspect.isawaitable(result):
+        await result
+
+
+def _event(entry: Entry, now: float) -> Event:
+    data = entry.data
+    return Event(
+        f"{PREFIX}reaped",
+        entry.id,
+        str(data.get("spec_id", "")),
+        data["kind"],
+        str(data.get("scope", "")),
+        str(data.get("owner_id", "")),
+        str(data.get("resource_key", "")),
+        data["provider"],
+        "released",
+        int(data.get("generation", 0)),
+        1,
+        now,
+    )

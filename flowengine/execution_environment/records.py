@@ -1,0 +1,246 @@
+"""The registry on disk: what this and other processes have opened, one file an entry.
+
+    FOLDER/entries/ID.json      who opened what, and what may be left of it
+    FOLDER/damaged/             entries that could not be read
+    FOLDER/workspaces/          see `workspaces`
+    FOLDER/lock                 held by whoever reaps
+
+An entry is on disk before the first thing of it is started, and goes when the last one is gone. It
+is replaced as a whole, never changed in place: whenever a process dies, what is there is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flowengine.sdk.environments import Leftover, Owner
+from flowengine.sdk.errors import EnvironmentUnavailable
+from flowengine.sdk.process_identity import started
+
+FORMAT = 1
+SETTING = "FLOWENGINE_STORE"
+
+
+class Entry:
+    """What is on disk of one environment.
+
+    Args:
+        records: Where it is.
+        data: What is in it.
+    """
+
+    def __init__(self, records: Records, data: dict[str, Any]) -> None:
+        self._records = records
+        self.data = data
+
+    @property
+    def id(self) -> str:
+        """Of the handle."""
+        return str(self.data["id"])
+
+    @property
+    def leftover(self) -> Leftover:
+        """The entry as providers see it."""
+        data = self.data
+        return Leftover(
+            data["id"],
+            data["kind"],
+            data["provider"],
+            data["manager"],
+            Owner(*data["owner"]),
+            data["mark"],
+            Path(data["workspace"]),
+            data["facts"],
+        )
+
+    def set_state(self, state: str) -> None:
+        """Note how far it has come."""
+        self.data["state"] = state
+        self._records.write(self.data)
+
+    def trace(self, **facts: Any) -> None:
+        """Add facts about what is about to be started; see `flowengine.sdk.environments.Tracer`."""
+        self._note(facts)
+        self._records.write(self.data)
+
+    def remove(self) -> None:
+        """Forget it: nothing is left."""
+        self._records.remove(self.id)
+
+    def _note(self, facts: Mapping[str, Any]) -> None:
+        known = self.data["facts"]
+        facts = dict(facts)
+        pids = [facts.pop("pid")] if "pid" in facts else []
+        for pid in [*pids, *facts.pop("pids", ())]:
+            known.setdefault("pids", []).append([pid, started(pid) or 0])
+        folders = [facts.pop("folder")] if "folder" in facts else []
+        for folder in [*folders, *facts.pop("folders", ())]:
+            known.setdefault("folders", []).append(os.fspath(folder))
+        known.update(facts)
+
+
+class NoEntry(Entry):
+    """An environment that is not written down: it leaves nothing, or that was asked for."""
+
+    def set_state(self, state: str) -> None:
+        """Note how far it has come."""
+        self.data["state"] = state
+
+    def trace(self, **facts: Any) -> None:
+        """Keep facts in this process only."""
+        self._note(facts)
+
+    def remove(self) -> None:
+        """Nothing is there."""
+
+
+class Records:
+    """The folder with all entries.
+
+    Args:
+        folder: Where they are; made when the first one is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.entries = folder / "entries"
+
+    def add(self, data: dict[str, Any]) -> Entry:
+        """Write a new entry, so that it survives whatever follows.
+
+        Args:
+            data: What is known before anything is started.
+
+        Returns:
+            The entry.
+
+        Raises:
+            EnvironmentUnavailable: The folder cannot be used.
+        """
+        data = {"format": FORMAT, **data, "facts": {}}
+        try:
+            self.entries.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.write(data, synced=True)
+        except OSError as error:
+            raise self.unusable(error) from None
+        return Entry(self, data)
+
+    def unusable(self, error: OSError) -> EnvironmentUnavailable:
+        """Return the error for a folder that cannot be used."""
+        return EnvironmentUnavailable(
+            f"the registry of environments in {self.folder} cannot be written: {error.strerror}; "
+            "what is opened could not be found after a crash. Say another folder by "
+            f"{SETTING}, or 'registry: none' in the spec to open it all the same"
+        )
+
+    def write(self, data: Mapping[str, Any], *, synced: bool = False) -> None:
+        """Replace an entry.
+
+        Args:
+            data: All of it.
+            synced: Whether it must survive a power cut, too.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        path = self._path(data["id"])
+        new = path.with_suffix(f".{os.getpid()}.new")
+        try:
+            with open(new, "wb") as file:
+                file.write(json.dumps(data, separators=(",", ":")).encode())
+                file.flush()
+                if synced:
+                    os.fsync(file.fileno())
+            os.replace(new, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise
+        if synced:
+            _sync_folder(self.entries)
+
+    def remove(self, id: str) -> None:
+        """Remove an entry, if it is there."""
+        with contextlib.suppress(OSError):
+            self._path(id).unlink(missing_ok=True)
+
+    def read(self) -> tuple[list[Entry], list[Path]]:
+        """Return all entries, and put those that cannot be read aside.
+
+        Returns:
+            The entries, oldest first, and where the damaged ones are now.
+        """
+        try:
+            paths = sorted(self.entries.glob("*.json"))
+        except OSError:
+            return [], []
+        entries, damaged = [], []
+        for path in paths:
+            try:
+                entries.append(Entry(self, _checked(json.loads(path.read_bytes()))))
+            except FileNotFoundError:
+                continue  # its owner has just closed it
+            except (ValueError, TypeError, LookupError):
+                damaged.append(self._put_aside(path))
+        entries.sort(key=lambda entry: entry.data["at"])
+        return entries, damaged
+
+    @contextlib.contextmanager
+    def reaping(self, *, wait: bool) -> Iterator[bool]:
+        """Be the only one who reaps, as long as it lasts.
+
+        Args:
+            wait: Whether to wait until another one is done.
+
+        Yields:
+            Whether that was had.
+        """
+        if not self.folder.is_dir():
+            yield False
+            return
+        with open(self.folder / "lock", "ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except OSError:
+                yield False
+                return
+            yield True
+
+    def _put_aside(self, path: Path) -> Path:
+        aside = self.folder / "damaged"
+        aside.mkdir(exist_ok=True, mode=0o700)
+        target = aside / f"{path.name}.{os.urandom(4).hex()}"
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(path, target)
+        return target
+
+    def _path(self, id: str) -> Path:
+        return self.entries / f"{id}.json"
+
+
+def _checked(data: Any) -> dict[str, Any]:
+    """Return an entry that was read, if it is one."""
+    if data["format"] != FORMAT:
+        raise ValueError("another format")
+    entry = Entry(None, data)  # type: ignore[arg-type]
+    leftover = entry.leftover
+    if not all(isinstance(part, int) for part in leftover.owner[:2]) or not isinstance(
+        leftover.facts, dict
+    ):
+        raise ValueError("not an entry")
+    data["at"] = float(data["at"])
+    return dict(data)
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

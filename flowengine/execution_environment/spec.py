@@ -1,0 +1,315 @@
+"""Specs: what may be written, how it is checked, and when two are the same.
+
+A spec is checked as a whole: all its faults are told at once. What comes out is a `Declared`, with
+all defaults, which nobody else holds. Everything in it makes its identity: two specs with the same
+digest share a resource, any others never do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from flowengine.errors import FlowEngineError
+from flowengine.execution_environment import providers
+from flowengine.execution_environment.errors import Fault, SpecInvalid
+from flowengine.execution_environment.model_faults import faults_of, nearest
+from flowengine.kernel.graph import Plain, SecretText
+from flowengine.sdk.environments import AXES, ISOLATIONS, Isolation, Provider, Scope, Spec
+from flowengine.sdk.models import REFERENCE, Config, Duration, Limits, Reference
+
+Text = Annotated[str, Field(max_length=500)]
+
+
+class Asking(Config):
+    """Who is asked before the environment is opened."""
+
+    handler: Text | None = None
+    """Name of the handler; default: the configured one."""
+    reason: Text | None = None
+    """Why it is needed, for whoever is asked."""
+
+
+class EnvironmentSpec(Config):
+    """An environment that is to be had: `kind` alone is enough."""
+
+    kind: Text
+    """What it is: `python`, `sqlite`, ..."""
+    scope: Scope = "execution"
+    """How far it is shared."""
+    owner_id: Text = ""
+    """Which call, execution, session, ... it belongs to; owners never share."""
+    resource_key: Text | None = Field(None, min_length=1)
+    """Under which name users find the resource; default: the kind."""
+    provider: Text | Annotated[list[Text], Field(min_length=1)] | None = None
+    """The sandbox it runs in, or several in order of preference; default: the kind's."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the kind."""
+    policy: dict[str, Any] = Field(default_factory=dict)
+    """What it may do."""
+    limits: Limits = Limits()
+    """How much it may use."""
+    requires: dict[str, Any] = Field(default_factory=dict)
+    """What must be held here: `isolation: container`, or an axis: `network: true`."""
+    approval: Literal["none", "ask", "required"] | Asking = "none"
+    """Whether somebody is asked before it is opened."""
+    on_wait: Literal["release", "keep"] | None = None
+    """What happens while the execution waits; default: `keep` where live state matters."""
+    keep_for: Duration = 3600.0
+    """Seconds that `keep` keeps it."""
+    idle: Duration | None = None
+    """Seconds that it stays open with no holder; default: the last release closes it."""
+    max_age: Duration | None = None
+    """Seconds after which it is given to nobody any more."""
+    registry: Literal["disk", "none"] = "disk"
+    """`none`: open it also where nothing can be written down that would let it be found after a
+    crash."""
+    mounts: dict[str, Text] = Field(default_factory=dict)
+    """Folders of other environments: folder inside → id of a spec."""
+    secrets: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Where secrets are: name → `{env: VARIABLE}` or `{file: PATH}`; default: the environment
+    variable of the name."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Arguments it was asked for with; they only tell instances apart."""
+
+
+class Declared(NamedTuple):
+    """A spec that has been checked, with all defaults."""
+
+    id: str
+    spec: EnvironmentSpec
+    providers: tuple[str, ...]
+    resource_key: str
+    on_wait: Literal["release", "keep"]
+    config: Mapping[str, Plain]
+    """As it was written; secrets are `SecretText`."""
+    secrets: Mapping[str, Mapping[str, Plain]]
+    """Those that the configuration names."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody is asked before it is opened."""
+        return self.spec.approval != "none"
+
+    @property
+    def asking(self) -> Asking:
+        """Who is asked, and why."""
+        found = self.spec.approval
+        return found if isinstance(found, Asking) else Asking()
+
+    def __str__(self) -> str:
+        whose = f"{self.spec.scope} {self.spec.owner_id}".rstrip()
+        return f"environment '{self.resource_key}' ({self.spec.kind}, {whose})"
+
+    def data(self) -> dict[str, Any]:
+        """Return it as plain data, with its id; secrets are references."""
+        data = self.spec.model_dump(mode="json")
+        data |= {
+            "id": self.id,
+            "resource_key": self.resource_key,
+            "provider": self.providers[0] if len(self.providers) == 1 else list(self.providers),
+            "on_wait": self.on_wait,
+        }
+        return data
+
+    def request_spec(self, provider: str, policy: Any = None) -> Spec:
+        """Return a new copy for a provider, which may do with it what it likes.
+
+        Args:
+            provider: The sandbox that is tried.
+            policy: Narrower rules than the spec's, if somebody gave them.
+
+        Returns:
+            The spec as the sdk has it.
+        """
+        kind = providers.find_provider(self.spec.kind)
+        return Spec(
+            self.id,
+            self.spec.kind,
+            self.spec.scope,
+            self.spec.owner_id,
+            self.resource_key,
+            provider,
+            kind.config_model().model_validate(shown(self.config)),
+            kind.policy_model().model_validate(self.spec.policy if policy is None else policy),
+            self.spec.limits,
+            dict(self.spec.requires),
+        )
+
+
+def check_spec(given: Mapping[str, Any]) -> Declared:
+    """Check a spec and fill in its defaults.
+
+    Args:
+        given: As it was written; it is not kept.
+
+    Returns:
+        The spec, whole.
+
+    Raises:
+        SpecInvalid: It has faults; the error has all of them.
+    """
+    if not isinstance(given, Mapping):
+        raise SpecInvalid("?", [Fault("", "must be a mapping such as {'kind': 'python'}")])
+    written = {str(key): value for key, value in given.items() if key not in {"id", "config"}}
+    config = _with_secrets(given.get("config", {}))
+    written["config"] = shown(config) if isinstance(config, dict) else config
+    name = str(written.get("resource_key") or written.get("kind") or "?")
+    faults: list[Fault] = []
+    spec: EnvironmentSpec | None = None
+    try:
+        spec = EnvironmentSpec.model_validate(written)
+    except ValidationError as error:
+        faults += faults_of(error, EnvironmentSpec)
+    provider = _provider(written.get("kind"), faults)
+    if provider is not None:
+        spec = _check_parts(provider, spec, written, faults)
+    names = _choices(provider, written.get("provider"), faults)
+    _check_requires(written.get("requires"), faults)
+    if faults or spec is None or provider is None:
+        raise SpecInvalid(name, faults)
+    used = {each: spec.secrets.get(each, {"env": each}) for each in sorted(set(_names(config)))}
+    declared = Declared(
+        "",
+        spec,
+        names,
+        spec.resource_key or spec.kind,
+        spec.on_wait or ("keep" if provider.live else "release"),
+        config,
+        used,
+    )
+    return declared._replace(id=_identity(declared))
+
+
+def shown(value: Any) -> Any:
+    """Return a copy of plain data with secrets as references."""
+    if isinstance(value, SecretText):
+        return Reference(
+            "".join([p if isinstance(p, str) else f"secret:{p[0]}" for p in value.parts])
+        )
+    if isinstance(value, Mapping):
+        return {key: shown(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown(item) for item in value]
+    return value
+
+
+def _with_secrets(value: Any) -> Any:
+    """Return a copy of plain data in which references are `SecretText`."""
+    if isinstance(value, str) and (match := REFERENCE.match(value)):
+        return SecretText([[match[1]]])
+    if isinstance(value, Mapping):
+        return {key: _with_secrets(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_secrets(item) for item in value]
+    return value
+
+
+def _names(value: Any) -> list[str]:
+    """Return the names of all secrets in plain data."""
+    if isinstance(value, SecretText):
+        return [part[0] for part in value.parts if not isinstance(part, str)]
+    if isinstance(value, dict):
+        return [name for item in value.values() for name in _names(item)]
+    if isinstance(value, list):
+        return [name for item in value for name in _names(item)]
+    return []
+
+
+def _provider(kind: Any, faults: list[Fault]) -> Provider[Any] | None:
+    if not isinstance(kind, str):
+        return None  # told already
+    if kind not in providers.kinds():
+        hint = "search needs no environment: use the tool for it" if kind == "search" else None
+        faults.append(
+            Fault("kind", hint or f"there is no kind '{kind}'{nearest(kind, providers.kinds())}")
+        )
+        return None
+    try:
+        return providers.find_provider(kind)
+    except FlowEngineError as error:
+        faults.append(Fault("kind", str(error)))
+        return None
+
+
+def _check_parts(
+    provider: Provider[Any],
+    spec: EnvironmentSpec | None,
+    written: Mapping[str, Any],
+    faults: list[Fault],
+) -> EnvironmentSpec | None:
+    """Check config and policy, which the provider defines, and take them over with defaults."""
+    checked: dict[str, Any] = {}
+    for part, model in (("config", provider.config_model()), ("policy", provider.policy_model())):
+        data = written.get(part, {})
+        if not isinstance(data, dict):
+            continue  # told already
+        try:
+            checked[part] = model.model_validate(data).model_dump(mode="json")
+        except ValidationError as error:
+            faults += faults_of(error, model, part)
+    return spec.model_copy(update=checked) if spec is not None else None
+
+
+def _choices(provider: Provider[Any] | None, given: Any, faults: list[Fault]) -> tuple[str, ...]:
+    """Return the sandboxes that may be taken, in order."""
+    if provider is None:
+        return ()
+    if given is None:
+        return (provider.sandbox or provider.kind,)
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return ()  # told already
+    known = providers.sandboxes() if provider.sandbox else [provider.kind]
+    faults += [
+        Fault("provider", f"there is no '{name}' for this kind{nearest(name, known)}")
+        for name in names
+        if name not in known
+    ]
+    return tuple(names)
+
+
+def _check_requires(given: Any, faults: list[Fault]) -> None:
+    if not isinstance(given, Mapping):
+        return
+    for axis, wanted in given.items():
+        if axis == "isolation":
+            if wanted not in ISOLATIONS:
+                faults.append(
+                    Fault(
+                        "requires.isolation",
+                        f"is {', '.join(ISOLATIONS)}{nearest(wanted, ISOLATIONS)}",
+                    )
+                )
+        elif axis not in AXES:
+            faults.append(
+                Fault(f"requires.{axis}", f"is unknown{nearest(axis, ['isolation', *AXES])}")
+            )
+        elif wanted is not True:
+            faults.append(Fault(f"requires.{axis}", "must be true"))
+
+
+def isolated_enough(isolation: Isolation, wanted: Isolation) -> bool:
+    """Return whether one isolation is at least as strong as another."""
+    return ISOLATIONS.index(isolation) >= ISOLATIONS.index(wanted)
+
+
+def _identity(declared: Declared) -> str:
+    data = declared.data() | {"secrets": declared.secrets}
+    text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return f"env_{hashlib.sha256(text.encode()).hexdigest()[:26]}"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a spec as it is written."""
+    schema = EnvironmentSpec.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "environment-1.schema.json",
+        **schema,
+        "title": "An environment",
+    }

@@ -1,0 +1,87 @@
+"""Which process something belongs to, and whether that process is certainly gone.
+
+A pid alone says little: it is used again. Pid, start time, boot of the machine and namespace of
+pids together name one process for ever.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple, Protocol
+
+
+class Owner(NamedTuple):
+    """A process; no other one ever has the same four facts."""
+
+    pid: int
+    started: int
+    """Start of the process, in the kernel's ticks since the machine's boot."""
+    boot: str
+    """Which boot of the machine, and which namespace of pids, `pid` and `started` belong to."""
+    host: str
+    """Name of the machine."""
+
+
+class HasOwner(Protocol):
+    """Anything that names a process by the facts of `Owner`."""
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+
+    @property
+    def started(self) -> int:
+        """Its start in ticks."""
+
+    @property
+    def boot(self) -> str:
+        """Boot and namespace."""
+
+    @property
+    def host(self) -> str:
+        """Machine."""
+
+
+def this_process() -> Owner:
+    """Return who this process is."""
+    pid = os.getpid()
+    return Owner(pid, started(pid) or 0, boot(), os.uname().nodename)
+
+
+def is_dead(owner: HasOwner) -> bool:
+    """Return whether a process is certainly gone.
+
+    It is if this machine has started again since, or if, in the process namespace that both share,
+    its pid is free or belongs to a process that started at another time. A stopped process lives.
+
+    Args:
+        owner: The process.
+    """
+    here = boot()
+    if not here:
+        return False
+    if owner.boot != here:
+        same_machine = owner.host == os.uname().nodename
+        return same_machine and owner.boot.partition("/")[0] != here.partition("/")[0]
+    return started(owner.pid) != owner.started
+
+
+def boot() -> str:
+    """Return which boot of the machine, and which namespace of pids, this process is in."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            found = file.read().strip()
+        return f"{found}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def started(pid: int) -> int | None:
+    """Return when a process started, in ticks since boot; None if it is gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name of the program, in brackets, may hold anything; what follows it is regular.
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {b"Z", b"X"} else int(fields[19])

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import (
+    EnvironmentManager,
+    register_provider,
+    unregister_provider,
+)
+from tests.execution_environment.toy import FakeClock, Toy
+
+
+@pytest.fixture
+def toy() -> Iterator[Toy]:
+    provider = Toy()
+    register_provider(provider)
+    yield provider
+    unregister_provider("toy")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., EnvironmentManager]]:
+    """Makes managers, and closes them in the end."""
+    made: list[EnvironmentManager] = []
+
+    def manager(**settings: Any) -> EnvironmentManager:
+        made.append(EnvironmentManager(tmp_path / "environments", **settings))
+        return made[-1]
+
+    yield manager
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def manager(make: Callable[..., EnvironmentManager]) -> EnvironmentManager:
+    return make()

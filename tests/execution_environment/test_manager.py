@@ -1,0 +1,454 @@
+"""Declaring, opening, reusing, giving back, looking (E1 to E8, E11 to E14, E19)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import Bounds, EnvironmentManager, UnknownEnvironment
+from flowengine.sdk import EnvironmentClosed, EnvironmentStartFailed
+from flowengine.sdk.environments import background
+from tests.execution_environment.toy import SPEC, FakeClock, Heard, Thing, Toy
+
+Make = Callable[..., EnvironmentManager]
+
+
+def test_declaring_checks_and_records_and_starts_nothing(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    heard = Heard(manager)
+
+    declared = manager.declare({"kind": "toy"})
+
+    assert declared["id"].startswith("env_")
+    assert declared["resource_key"] == "toy"
+    assert declared["scope"] == "execution"
+    assert declared["approval"] == "none"
+    assert declared["on_wait"] == "release"
+    assert declared["provider"] == "toy"
+    assert manager.declare({"kind": "toy"}) == declared
+    assert toy.tries == 0
+    assert heard.names() == ["declared"]
+    assert manager.inspect(declared["id"]) is not None
+
+
+def test_a_kind_with_live_state_is_kept_for_an_hour_while_its_execution_waits(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    toy.live = True  # type: ignore[misc]
+
+    declared = manager.declare(SPEC)
+
+    assert (declared["on_wait"], declared["keep_for"]) == ("keep", 3600.0)
+
+
+def test_ensuring_opens_once_by_spec_and_by_id(manager: EnvironmentManager, toy: Toy) -> None:
+    first = manager.ensure(SPEC)
+    second = manager.ensure(manager.declare(SPEC)["id"])
+
+    assert first == second
+    assert (toy.opens, toy.checks) == (1, 1)
+    assert isinstance(first.resource, Thing)
+    assert first.state == "ready"
+    assert first.generation == 1
+    assert (first.kind, first.scope, first.owner_id) == ("toy", "session", "s")
+    assert (first.provider, first.resource_key, first.isolation) == ("toy", "toy", "none")
+    assert manager.list(state="ready")[0]["holds"] == 2
+
+
+def test_the_last_release_closes(manager: EnvironmentManager, toy: Toy) -> None:
+    heard = Heard(manager)
+    handle, other = manager.ensure(SPEC), manager.ensure(SPEC)
+
+    assert manager.release(handle).released == []
+    assert toy.releases == 0
+    assert manager.release(other.id).released == [handle.id]
+
+    assert toy.releases == 1
+    assert heard.names(handle.id) == ["ensuring", "ready", "releasing", "released"]
+    assert [event.number for event in heard.events if event.id] == [1, 2, 3, 4]
+
+
+def test_coroutines_do_the_same_and_blocking_in_a_loop_is_refused(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    async def main() -> None:
+        handle = await manager.async_ensure(SPEC)
+        assert await manager.async_ensure(SPEC) == handle
+        for verb, instead in (
+            (lambda: manager.ensure(SPEC), "async_ensure"),
+            (lambda: manager.release(handle), "async_release"),
+            (lambda: manager.release_scope("session", "s"), "async_release_scope"),
+            (manager.close, "async_close"),
+            (lambda: handle.resource.echo("x"), "async_echo"),
+        ):
+            with pytest.raises(RuntimeError, match=instead):
+                verb()
+        assert await handle.resource.async_echo("x") == "x"
+        await manager.async_release(handle)
+        assert (await manager.async_release(handle.id)).released == [handle.id]
+
+    asyncio.run(main())
+    assert (toy.opens, toy.releases) == (1, 1)
+
+
+def fail_in(manager: EnvironmentManager) -> None:
+    with manager.use(SPEC) as resource:
+        assert isinstance(resource, Thing)
+        raise ZeroDivisionError
+
+
+def test_leaving_a_block_releases_also_by_an_exception(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    async def main() -> None:
+        async with manager.use(SPEC) as resource:
+            assert isinstance(resource, Thing)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(main())
+    with pytest.raises(ZeroDivisionError):
+        fail_in(manager)
+
+    assert (toy.opens, toy.releases) == (2, 2)
+
+
+def test_releasing_a_scope_takes_all_of_its_owner_newest_first(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    for key, owner in (("a", "s"), ("b", "s"), ("c", "s"), ("other", "t")):
+        manager.ensure({**SPEC, "resource_key": key, "owner_id": owner})
+    manager.ensure({**SPEC, "resource_key": "a"})
+
+    async def fail(thing: Thing) -> None:
+        if thing.request.spec.resource_key == "b":
+            raise OSError("stuck")
+
+    toy.close = fail
+    report = manager.release_scope("session", "s")
+
+    assert [thing.request.spec.resource_key for thing in toy.released] == ["c", "a"]
+    assert len(report.released) == 2
+    assert [(each.resource_key, each.error) for each in report.failed] == [("b", "OSError")]
+    assert [each["owner_id"] for each in manager.list(state="ready")] == ["t"]
+
+
+def test_inspecting_gives_plain_data_without_what_is_in_it(
+    make: Make, toy: Toy, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import json
+
+    manager = make(clock=clock)
+
+    monkeypatch.setenv("TOKEN", "SEKRET")
+    toy.holds = {"memory": "cgroup"}
+    spec = {**SPEC, "config": {"token": "secret:TOKEN"}, "limits": {"memory": "1GiB"}}
+    handle = manager.ensure(spec, holder="step a")
+    assert handle.resource.request.config.token.reveal() == "SEKRET"
+
+    seen = manager.inspect(handle.id)
+
+    assert seen is not None
+    assert seen == manager.inspect(handle.spec_id)
+    assert seen["state"] == "ready"
+    assert (seen["holds"], seen["holders"], seen["provider"]) == (1, ["step a"], "toy")
+    assert seen["limits"]["memory"] == 2**30
+    assert seen["age"] >= 0
+    assert "SEKRET" not in json.dumps(seen)
+    assert "TOKEN" not in json.dumps(seen)
+    assert manager.inspect("nope") is None
+    assert manager.inspect(manager.declare({"kind": "toy"})["id"])["state"] == "declared"  # type: ignore[index]
+
+
+def test_listing_filters_and_gives_copies(manager: EnvironmentManager, toy: Toy) -> None:
+    manager.ensure(SPEC)
+    manager.ensure({"kind": "toy", "owner_id": "x"})
+    manager.declare({"kind": "toy", "scope": "global"})
+
+    found = manager.list(scope="execution")
+    assert [each["owner_id"] for each in found] == ["x"]
+    found[0]["state"] = "gone"
+    found.clear()
+
+    assert len(manager.list()) == 3
+    assert [each["state"] for each in manager.list(scope="global")] == ["declared"]
+    assert len(manager.list(state="ready", kind="toy")) == 2
+    assert manager.list(owner_id="nobody") == []
+
+
+def test_managers_are_independent(make: Make, toy: Toy) -> None:
+    one, other = make(), make()
+
+    handle = one.ensure(SPEC)
+    assert one.ensure(SPEC) != other.ensure(SPEC)
+    assert toy.opens == 2
+    with pytest.raises(UnknownEnvironment, match="another manager"):
+        other.release(handle)
+
+
+def test_importing_starts_and_loads_nothing() -> None:
+    program = (
+        "import sys, threading, flowengine, flowengine.execution_environment;"
+        "import flowengine.sdk.environments; print(threading.active_count(),"
+        "*({'asyncio', 'docker', 'mcp', 'playwright', 'pydantic', 'yaml'} & set(sys.modules)))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == ["1"]
+
+
+# Health
+
+
+def test_the_unhealthy_one_of_its_only_holder_is_replaced_at_once(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    old = manager.ensure(SPEC, holder="a")
+    heard = Heard(manager)
+    toy.things[0].healthy = False
+
+    new = manager.ensure(SPEC, holder="a")
+
+    assert heard.names() == ["unhealthy", "releasing", "released", "ensuring", "ready"]
+    assert (toy.opens, toy.releases) == (2, 1)
+    assert new.generation == 2
+    assert new != old
+    manager.release(old)
+    assert new.resource is toy.things[1]
+
+
+def raises() -> bool:
+    raise ValueError("SEKRET")
+
+
+async def never() -> bool:
+    await asyncio.Event().wait()
+    return True
+
+
+async def says_no() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("check", [raises, never, says_no])
+def test_a_check_that_fails_in_any_way_means_unhealthy(
+    make: Make, toy: Toy, check: Callable[[], Any]
+) -> None:
+    manager = make(bounds=Bounds(check=0.05))
+    manager.ensure(SPEC, holder="a")
+    toy.things[0].healthy = check
+
+    new = manager.ensure(SPEC, holder="a")
+
+    assert (new.generation, new.state) == (2, "ready")
+
+
+def test_a_check_that_takes_its_time_is_made_once_for_all_who_ask(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    manager.ensure(SPEC)
+    asked = 0
+    gate = asyncio.Event()
+
+    async def slow() -> bool:
+        nonlocal asked
+        asked += 1
+        await gate.wait()
+        return True
+
+    toy.things[0].healthy = slow
+
+    async def main() -> None:
+        tasks = [asyncio.ensure_future(manager.async_ensure(SPEC)) for _ in range(30)]
+        await asyncio.sleep(0)  # all have asked
+        background().loop.call_soon_threadsafe(gate.set)
+        assert len(set(await asyncio.gather(*tasks))) == 1
+
+    asyncio.run(main())
+    assert asked == 1
+    assert manager.list(state="ready")[0]["holds"] == 31
+
+
+def test_what_others_hold_is_drained_and_not_torn_away(
+    make: Make, toy: Toy, clock: FakeClock
+) -> None:
+    manager = make(clock=clock)
+    a = manager.ensure(SPEC)
+    toy.things[0].healthy = False
+
+    b = manager.ensure(SPEC)
+
+    assert (b.generation, toy.releases) == (2, 0)
+    assert a.state == "draining"
+    assert a.resource.echo("still here") == "still here"
+    manager.release(a)
+    assert toy.released == [toy.things[0]]
+    assert b.resource.echo("x") == "x"
+
+
+def test_draining_ends_at_its_bound(make: Make, toy: Toy, clock: FakeClock) -> None:
+    from flowengine.sdk import EnvironmentLost
+
+    manager = make(clock=clock, bounds=Bounds(drain=60))
+    heard = Heard(manager)
+    a = manager.ensure(SPEC)
+    resource = a.resource
+    toy.things[0].healthy = False
+    manager.ensure(SPEC)
+
+    clock.advance(59)
+    assert toy.releases == 0
+    clock.advance(1)
+
+    with pytest.raises(EnvironmentLost, match="environment 'toy'"):
+        a.resource  # noqa: B018
+    manager.release(a)
+    manager.close()
+    with pytest.raises(EnvironmentLost):
+        resource.echo("x")
+    assert heard.names(a.id)[-4:] == ["draining", "lost", "releasing", "released"]
+
+
+# Owners and identity
+
+
+def test_owners_never_share(manager: EnvironmentManager, toy: Toy) -> None:
+    a = manager.ensure({**SPEC, "owner_id": "a"})
+    b = manager.ensure({**SPEC, "owner_id": "b"})
+
+    manager.release_scope("session", "a")
+
+    assert a.resource is not b.resource if a.state == "ready" else b.resource is toy.things[1]
+    assert (a.state, b.state) == ("released", "ready")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"config": {"size": 2}},
+        {"policy": {"allow": ["rm"]}},
+        {"policy": {"network": "any"}},
+        {"limits": {"time": 5, "best_effort": True}},
+        {"config": {"token": "secret:OTHER"}},
+        {"secrets": {"TOKEN": {"env": "OTHER"}}},
+        {"args": {"python": "3.13"}},
+        {"approval": "required"},
+    ],
+    ids=str,
+)
+def test_everything_in_a_spec_tells_it_from_others(
+    manager: EnvironmentManager, toy: Toy, other: dict[str, Any]
+) -> None:
+    spec = {**SPEC, "config": {"token": "secret:TOKEN"}, "policy": {"allow": ["ls"]}}
+
+    assert manager.declare({**spec, **other})["id"] != manager.declare(spec)["id"]
+
+
+def test_two_policies_are_two_resources_with_their_own_rights(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    ls = manager.ensure({**SPEC, "policy": {"allow": ["ls"]}})
+    rm = manager.ensure({**SPEC, "policy": {"allow": ["rm"]}})
+
+    assert toy.opens == 2
+    assert ls.resource.request.policy.allow == ["ls"]
+    assert rm.resource.request.policy.allow == ["rm"]
+
+
+def test_order_of_keys_and_written_out_defaults_make_no_difference(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    handle = manager.ensure({**SPEC, "limits": {"memory": "1MiB", "best_effort": True}})
+    spec = {
+        "limits": {"best_effort": True, "memory": 2**20},
+        "config": {"size": 1, "image": "plain"},
+        "resource_key": "toy",
+        "provider": ["toy"],
+        **SPEC,
+    }
+
+    assert manager.ensure(spec) == handle
+
+
+# Wrong ids, and the end
+
+
+def test_unknown_ids_are_told_and_a_second_release_does_nothing(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    a, b = manager.ensure(SPEC), manager.ensure(SPEC)
+    for wrong in ("nope", None, 7):
+        with pytest.raises(UnknownEnvironment):
+            manager.release(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UnknownEnvironment, match="'nope'"):
+        manager.ensure("nope")
+
+    manager.release(a)
+    manager.release(a)
+    manager.release(a)
+
+    assert b.resource.echo("x") == "x"
+    with pytest.raises(EnvironmentClosed, match="environment 'toy'"):
+        a.resource  # noqa: B018
+    manager.release(b)
+    assert manager.release(b).released == []
+    assert manager.release(b.id).released == []
+    assert toy.releases == 1
+    seen = manager.inspect(b.id)
+    assert seen is not None
+    assert seen["state"] == "released"
+
+
+def test_a_closed_manager_has_released_everything_and_opens_nothing(make: Make, toy: Toy) -> None:
+    manager = make()
+    resources = [
+        manager.ensure({**SPEC, "scope": scope, "resource_key": scope}).resource
+        for scope in ("session", "global", "request", "agent", "region")
+    ]
+
+    report = manager.close()
+
+    assert toy.released == resources[::-1]
+    assert len(report.released) == 5
+    assert manager.list(state="ready") == []
+    with pytest.raises(EnvironmentClosed, match="manager"):
+        manager.ensure(SPEC)
+    with pytest.raises(EnvironmentClosed, match="given back"):
+        resources[0].echo("x")
+    assert manager.close().released == []
+
+
+def test_a_spec_that_could_not_be_opened_can_be_tried_again(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    async def broken(request: Any) -> Any:
+        raise OSError("no luck")
+
+    toy.open = broken
+    with pytest.raises(EnvironmentStartFailed, match="no luck"):
+        manager.ensure(SPEC)
+    toy.open = None
+
+    assert manager.ensure(SPEC).state == "ready"
+
+
+def test_any_thread_may_release(manager: EnvironmentManager, toy: Toy) -> None:
+    async def opening() -> Any:
+        return await manager.async_ensure(SPEC)
+
+    handle = asyncio.run(opening())
+    thread = threading.Thread(target=lambda: manager.release(handle))
+    thread.start()
+    thread.join(10)
+
+    assert toy.releases == 1
