@@ -11,7 +11,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from flowengine.flow.source import Source
@@ -66,6 +66,38 @@ class Diagnostic:
             "message": self.message,
             "hint": self.hint,
         }
+
+
+class Lines(Protocol):
+    """A text whose lines a report shows."""
+
+    def line_text(self, number: int) -> str:
+        """Return a line, counted from 1, without its line break."""
+
+
+class Origin(Protocol):
+    """What a flow is read from: a file, or the calls that declare it."""
+
+    problems: list[Diagnostic]
+    """What is wrong before the language is looked at."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is anything to look at."""
+
+    @property
+    def data(self) -> Any:
+        """The flow as plain data."""
+
+    @property
+    def files(self) -> Mapping[str, Lines]:
+        """The files that reports show, by the names in their positions."""
+
+    def position(self, loc: tuple[str | int, ...], *, key: bool = False) -> Position:
+        """Return where the value at a path of keys and indexes stands, or its key."""
+
+    def inside(self, loc: tuple[str | int, ...], offset: int, length: int = 1) -> Position:
+        """Return where a character of the text at a path stands."""
 
 
 class Diagnostics:
@@ -127,20 +159,18 @@ def _place(position: Position) -> tuple[str, int, int, int]:
     return position.file, position.line, position.column, position.length
 
 
-def render(
-    diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source] | Iterable[Source]
-) -> str:
+def render(diagnostics: Iterable[Diagnostic], files: Mapping[str, Lines] | Iterable[Source]) -> str:
     """Return the report that a person reads.
 
     Args:
         diagnostics: What to show, in this order.
-        sources: The files they are in, by name or as a list; a line of a file that is not there is
-            left out.
+        files: The texts they are in, by name or as a list; a line of one that is not there is left
+            out.
 
     Returns:
         Lines without a line end after the last; empty if there is nothing to show.
     """
-    by_name = sources if isinstance(sources, Mapping) else {one.name: one for one in sources}
+    by_name = files if isinstance(files, Mapping) else {one.name: one for one in files}
     found = list(diagnostics)
     if not found:
         return ""
@@ -158,7 +188,7 @@ def summary(diagnostics: Sequence[Diagnostic]) -> str:
     return f"{counts} in {files}" + ("; nothing was run" if errors else "")
 
 
-def _shown(one: Diagnostic, source: Source | None) -> Iterator[str]:
+def _shown(one: Diagnostic, source: Lines | None) -> Iterator[str]:
     kind = "warning" if one.is_warning else "error"
     place = f"{one.file}:{one.line}:{one.column}"
     yield f"{place}: {kind}[{one.code}]: {printable(one.message)}"

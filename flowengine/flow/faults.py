@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from flowengine.flow.diagnostics import Diagnostics, Position
+from flowengine.flow.diagnostics import Diagnostics, Origin, Position
 from flowengine.flow.models.base import Loc
-from flowengine.flow.source import Source
 
 
 class Faults:
@@ -15,7 +14,7 @@ class Faults:
         diagnostics: What is collected.
     """
 
-    def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
+    def __init__(self, source: Origin, diagnostics: Diagnostics) -> None:
         self.source = source
         self.diagnostics = diagnostics
         self.unread: set[Loc] = set()

@@ -12,19 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flowengine.flow.diagnostics import Diagnostics
+from flowengine.flow.diagnostics import Diagnostics, Origin
 from flowengine.flow.faults import Faults
 from flowengine.flow.long_form import Expander
 from flowengine.flow.models import FlowModel, Loc
 from flowengine.flow.models.types import OPEN, shown
-from flowengine.flow.source import Source
 from flowengine.flow.validate import Validator, locate
 
 VERSION = 1
 """Of the language."""
 
 
-def load_source(source: Source, diagnostics: Diagnostics) -> FlowModel | None:
+def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
     """Return the model of a flow file.
 
     Args:
@@ -36,7 +35,7 @@ def load_source(source: Source, diagnostics: Diagnostics) -> FlowModel | None:
         at.
     """
     faults = Faults(source, diagnostics)
-    if source.root is None:
+    if not source.readable:
         return None
     if not isinstance(source.data, dict):
         faults.add("E103", f"a flow file is a mapping, this is {shown(source.data)}", ())

@@ -53,6 +53,16 @@ class Source:
         """The file as plain data; None if it could not be read to its end."""
         return None if self.root is None else self.root.data
 
+    @property
+    def readable(self) -> bool:
+        """Whether it could be read to its end."""
+        return self.root is not None
+
+    @property
+    def files(self) -> dict[str, Source]:
+        """The file itself, for reports."""
+        return {self.name: self}
+
     def line_text(self, number: int) -> str:
         """Return a line of the file, counted from 1, without its line break."""
         if not 1 <= number <= len(self._starts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import NamedTuple
@@ -10,13 +11,13 @@ from typing import NamedTuple
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile.flow import Compiler
 from flowengine.flow.compile.report import Report
-from flowengine.flow.diagnostics import Diagnostic, Diagnostics, render
+from flowengine.flow.diagnostics import Diagnostic, Diagnostics, Origin, render
 from flowengine.flow.hash import structural_hash
 from flowengine.flow.load import load_source
-from flowengine.flow.source import Source, read, read_text
+from flowengine.flow.source import read, read_text
 from flowengine.kernel.graph import CompiledFlow
 
-__all__ = ["Compiled", "compile_file", "compile_text"]
+__all__ = ["Compiled", "compile_file", "compile_source", "compile_text"]
 
 
 class Compiled(NamedTuple):
@@ -46,7 +47,7 @@ def compile_file(path: str | PathLike[str]) -> Compiled:
     """
     source = read(fspath(path))
     folder = str(Path(path).resolve().parent)
-    return _compile(source, folder, [fspath(path)])
+    return compile_source(source, folder, [fspath(path)])
 
 
 def compile_text(
@@ -65,10 +66,23 @@ def compile_text(
     Raises:
         FlowFileError: The text has errors; all of them are in it.
     """
-    return _compile(read_text(text, name), str(Path(folder or ".").resolve()), [])
+    return compile_source(read_text(text, name), str(Path(folder or ".").resolve()))
 
 
-def _compile(source: Source, folder: str, files: list[str]) -> Compiled:
+def compile_source(source: Origin, folder: str, files: Sequence[str] = ()) -> Compiled:
+    """Check and compile a flow, wherever it comes from.
+
+    Args:
+        source: The flow as data, with positions.
+        folder: Where Python modules are looked for first.
+        files: What was read for it.
+
+    Returns:
+        The compiled flow.
+
+    Raises:
+        FlowFileError: The flow has errors; all of them are in it.
+    """
     diagnostics = Diagnostics()
     model = load_source(source, diagnostics)
     if model is None:
@@ -81,9 +95,9 @@ def _compile(source: Source, folder: str, files: list[str]) -> Compiled:
     return Compiled(flow, structural_hash(flow), diagnostics.warnings, sources)
 
 
-def _refused(diagnostics: Diagnostics, source: Source) -> FlowFileError:
+def _refused(diagnostics: Diagnostics, source: Origin) -> FlowFileError:
     found = list(diagnostics)
-    return FlowFileError(render(found, [source]), found)
+    return FlowFileError(render(found, source.files), found)
 
 
 def _digest(path: str) -> str:

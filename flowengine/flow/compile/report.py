@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flowengine.flow.diagnostics import Diagnostics, Position
+from flowengine.flow.diagnostics import Diagnostics, Origin, Position
 from flowengine.flow.models import Loc
-from flowengine.flow.source import Source
 
 
 class Report:
@@ -17,7 +16,7 @@ class Report:
         diagnostics: What is collected.
     """
 
-    def __init__(self, source: Source, diagnostics: Diagnostics) -> None:
+    def __init__(self, source: Origin, diagnostics: Diagnostics) -> None:
         self.source = source
         self.diagnostics = diagnostics
 
