@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import flows, limits
-from flowengine import Conflict, Engine, Flow
+from flowengine import Conflict, Engine, LoadedFlow
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import Append, Durability
 
@@ -59,7 +59,7 @@ def alternating(first: Callable[[], float], second: Callable[[], float]) -> tupl
     return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
 
 
-def run_once(folder: Path, durability: Durability, flow: Flow, **inputs: object) -> float:
+def run_once(folder: Path, durability: Durability, flow: LoadedFlow, **inputs: object) -> float:
     """Return the seconds of one execution in a store of its own."""
     with (
         tempfile.TemporaryDirectory(dir=folder) as store,
@@ -69,7 +69,7 @@ def run_once(folder: Path, durability: Durability, flow: Flow, **inputs: object)
         return timed(lambda: _succeed(engine, flow, inputs))
 
 
-def _succeed(engine: Engine, flow: Flow, inputs: dict[str, object]) -> None:
+def _succeed(engine: Engine, flow: LoadedFlow, inputs: dict[str, object]) -> None:
     result = engine.run(flow, inputs)
     assert result.status == "succeeded", result
 
@@ -125,7 +125,7 @@ def concurrent(folder: Path) -> Iterator[Figure]:
     yield Figure("4 times the executions at once", "times the time", many / few, 4 * 1.4)
 
 
-async def _run_many(store: str, durability: Durability, flow: Flow, count: int) -> float:
+async def _run_many(store: str, durability: Durability, flow: LoadedFlow, count: int) -> float:
     async with Engine(store, durability=durability) as engine:
         await engine.run_async(flow)
         began = time.perf_counter()
@@ -239,7 +239,7 @@ def pending(folder: Path) -> Iterator[Figure]:
     )
 
 
-async def _wait_many(engine: Engine, flow: Flow, count: int) -> None:
+async def _wait_many(engine: Engine, flow: LoadedFlow, count: int) -> None:
     for _ in range(0, count, 1000):
         await asyncio.gather(*(engine.run_async(flow) for _ in range(min(1000, count))))
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
+    from flowengine.flow.building import Flow, Step, cel, step
     from flowengine.sdk import StepContext, StepError, quick
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Difference",
     "Engine",
     "ExecutionInfo",
+    "Flow",
     "FlowEngineError",
     "FlowFileError",
     "InputError",
@@ -58,15 +60,18 @@ __all__ = [
     "Reason",
     "Result",
     "Sent",
+    "Step",
     "StepContext",
     "StepError",
     "StoreError",
     "Update",
     "UsageError",
     "WaitInfo",
+    "cel",
     "check",
     "load",
     "quick",
+    "step",
 ]
 
 _HOMES = {
@@ -74,6 +79,7 @@ _HOMES = {
     "LoadedFlow": "engines.flows",
     "check": "engines.flows",
     "load": "engines.flows",
+    **dict.fromkeys(("Flow", "Step", "cel", "step"), "flow.building"),
     **dict.fromkeys(("StepContext", "StepError", "quick"), "sdk"),
     **dict.fromkeys(
         (

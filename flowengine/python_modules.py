@@ -2,8 +2,8 @@
 
 Modules beside a flow file come first, then what any program can import. Those beside the file are
 kept apart by folder: two flows with a `tools.py` each get their own, `sys.path` stays as it is, and
-nothing else in the process sees them. Inside such a module `import other` finds `other.py` beside
-it, at any time and on any thread.
+nothing else in the process sees them - unless the program has imported that very file itself.
+Inside such a module `import other` finds `other.py` beside it, at any time and on any thread.
 
 How: each folder becomes a package of a name of its own (`_flow_<digest>`), its modules are parts of
 that package, and their `import` statement is told to look there first.
@@ -26,6 +26,7 @@ from typing import Any
 _PREFIX = "_flow_"
 _OWN_NAMES = re.compile(rf"\b{_PREFIX}[0-9a-f]{{16}}\.")
 _lock = threading.Lock()
+_importing = threading.local()
 
 
 class FunctionNotFound(Exception):
@@ -51,7 +52,7 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     beside = folder is not None and is_beside(module_name.partition(".")[0], folder)
     full_name = f"{_package(folder)}.{module_name}" if folder and beside else module_name
     try:
-        module = importlib.import_module(full_name)
+        module = _running(module_name, folder) or _import(full_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{full_name}.".startswith(f"{error.name}."):
             raise  # the module is there; it is a module that it imports which is not
@@ -60,6 +61,40 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     if not callable(found):
         raise FunctionNotFound(f"module '{module_name}' has no function '{name}'")
     return found  # type: ignore[no-any-return]
+
+
+def _import(name: str) -> ModuleType:
+    _importing.names = [*importing(), name]
+    try:
+        return importlib.import_module(name)
+    finally:
+        _importing.names = _importing.names[:-1]
+
+
+def importing() -> list[str]:
+    """Return the modules that are being imported on this thread for functions in them."""
+    return getattr(_importing, "names", [])
+
+
+def _running(name: str, folder: str | None) -> ModuleType | None:
+    """Return a module that this program has imported from the very file, or is itself.
+
+    A program that builds a flow, or imports what a flow calls, has one copy of it then, and a test
+    can replace what is in it.
+    """
+    imported, main = sys.modules.get(name), sys.modules["__main__"]
+    last = name.rpartition(".")[2]
+    is_main = os.path.basename(getattr(main, "__file__", None) or "") == f"{last}.py"
+    if imported is None and not is_main:
+        return None
+    spec = find_module(name, folder)
+    if spec is None or spec.origin is None:
+        return None
+    for module in (imported, main if is_main else None):
+        file = getattr(module, "__file__", None)
+        if file is not None and os.path.realpath(file) == os.path.realpath(spec.origin):
+            return module
+    return None
 
 
 def find_module(name: str, folder: str | None) -> ModuleSpec | None:

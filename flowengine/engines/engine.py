@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.local import Local
     from flowengine.engines.seam import Clock, Ids
+    from flowengine.flow.building import Flow
     from flowengine.journal.store import Durability, Pruned, Store
 
 SYNC_SECONDS = 0.1
@@ -139,26 +140,28 @@ class Engine:
 
     # Flows
 
-    def load(self, path: str | PathLike[str]) -> LoadedFlow:
-        """Read, check and compile a flow file; an unchanged one comes from the store's cache.
+    def load(self, flow: Flow | str | PathLike[str]) -> LoadedFlow:
+        """Read, check and compile a flow; that of an unchanged file comes from the store's cache.
 
-        A file with errors is a `FlowFileError` that holds all of them.
+        One with errors is a `FlowFileError` that holds all of them.
 
         Args:
-            path: The file.
+            flow: The path of its file, or a flow that Python built.
 
         Returns:
             The flow.
         """
-        from flowengine.engines.flows import load_cached
+        from flowengine.engines.flows import load, load_cached
 
-        return load_cached(self._host.store, fspath(path))
+        if isinstance(flow, str | PathLike):
+            return load_cached(self._host.store, fspath(flow))
+        return load(flow)
 
     # Driving
 
     def run(
         self,
-        flow: LoadedFlow | str | PathLike[str],
+        flow: Flow | LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
@@ -167,7 +170,7 @@ class Engine:
         """Start an execution and drive it until it ends or only waits.
 
         Args:
-            flow: A flow, or the path of its file.
+            flow: A flow that Python built or `load` gave, or the path of a file.
             inputs: By name; those with a default may be left out.
             id: Its id; the same id again goes on with the first execution of that id.
             labels: For lists.
@@ -179,7 +182,7 @@ class Engine:
 
     async def run_async(
         self,
-        flow: LoadedFlow | str | PathLike[str],
+        flow: Flow | LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
@@ -190,7 +193,7 @@ class Engine:
 
     def start(
         self,
-        flow: LoadedFlow | str | PathLike[str],
+        flow: Flow | LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
@@ -199,7 +202,7 @@ class Engine:
         """Record a new execution without driving it; `resume` begins it, in any process.
 
         Args:
-            flow: A flow, or the path of its file.
+            flow: A flow that Python built or `load` gave, or the path of a file.
             inputs: By name.
             id: Its id; the same id again changes nothing.
             labels: For lists.
@@ -425,7 +428,7 @@ class Engine:
         *,
         at: str,
         set: Mapping[str, Any] | None = None,
-        flow: LoadedFlow | str | PathLike[str] | None = None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Result:
@@ -450,7 +453,7 @@ class Engine:
         *,
         at: str,
         set: Mapping[str, Any] | None = None,
-        flow: LoadedFlow | str | PathLike[str] | None = None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Result:
@@ -673,14 +676,14 @@ class Engine:
 
     # Inside
 
-    def _flow(self, flow: LoadedFlow | str | PathLike[str]) -> LoadedFlow:
-        if isinstance(flow, str | PathLike):
-            return self.load(flow)
-        return flow
+    def _flow(self, flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
+        from flowengine.engines.flows import LoadedFlow
+
+        return flow if isinstance(flow, LoadedFlow) else self.load(flow)
 
     def _new(
         self,
-        flow: LoadedFlow | str | PathLike[str],
+        flow: Flow | LoadedFlow | str | PathLike[str],
         inputs: Mapping[str, Any] | None,
         id: str | None,
         labels: Mapping[str, str] | None,
@@ -688,12 +691,14 @@ class Engine:
         """Return a new execution, or the one that has this id already."""
         from flowengine.engines.beginning import begin, exists
 
+        _refuse_while_imported()
         if id is not None and exists(self._host, id):
             return self._loaded(id)
         return begin(self._host, self._flow(flow), inputs or {}, id, labels or {}, self.user)
 
     def _loaded(self, execution: str) -> Execution:
         """Return an execution with its lease, and what happened meanwhile in its queue."""
+        _refuse_while_imported()
         host, id = self._host, self.find(execution)
         if self._local is not None and id in self._local.executions:
             return self._local.executions[id]
@@ -916,7 +921,7 @@ class Engine:
         execution: str,
         at: str,
         set: Mapping[str, Any] | None,
-        flow: LoadedFlow | str | PathLike[str] | None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None,
         id: str | None,
         labels: Mapping[str, str] | None,
     ) -> Execution:
@@ -925,6 +930,18 @@ class Engine:
         changed = None if flow is None else self._flow(flow)
         old = self.find(execution)
         return fork(self._host, old, at, set or {}, changed, id, labels, self.user)
+
+
+def _refuse_while_imported() -> None:
+    """Refuse to drive an execution from a module that is imported for a step of one."""
+    modules = sys.modules.get("flowengine.python_modules")  # else it imports nothing
+    names = modules.importing() if modules is not None else []
+    if modules is not None and names:
+        raise UsageError(
+            f"the module {modules.public_name(names[-1])!r} runs a flow while it is imported for a "
+            "step of one",
+            hint="put what runs it under: if __name__ == '__main__':",
+        )
 
 
 def _open(store: str | PathLike[str] | Store | None, durability: Durability) -> Store:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.journal.format import pack, unpack
 
 if TYPE_CHECKING:
+    from flowengine.flow.building import Flow
+    from flowengine.flow.compile import Compiled
     from flowengine.flow.diagnostics import Diagnostic
     from flowengine.journal.store import Store
     from flowengine.kernel.graph import CompiledFlow
@@ -48,32 +50,31 @@ class LoadedFlow(NamedTuple):
         ]
 
 
-def load(path: str | PathLike[str]) -> LoadedFlow:
-    """Read, check and compile a flow file.
+def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
+    """Read, check and compile a flow.
 
     Args:
-        path: The file.
+        flow: The path of its file, or a flow that Python built.
 
     Returns:
-        The flow. A file with errors is a `FlowFileError` that holds all of them.
+        The flow. One with errors is a `FlowFileError` that holds all of them.
     """
-    return _compile(fspath(path))[0]
+    return _compile(flow)[0]
 
 
-def check(path: str | PathLike[str]) -> list[Diagnostic]:
-    """Check a flow file without running anything.
+def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
+    """Check a flow without running anything.
 
     Args:
-        path: The file.
+        flow: The path of its file, or a flow that Python built.
 
     Returns:
-        All errors and warnings, in file order; empty for a file without fault.
+        All errors and warnings, in file order; empty for a flow without fault.
     """
     from flowengine.errors import FlowFileError
-    from flowengine.flow.compile import compile_file
 
     try:
-        return list(compile_file(fspath(path)).diagnostics)
+        return list(_compiled(flow).diagnostics)
     except FlowFileError as error:
         return error.diagnostics
 
@@ -101,12 +102,18 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     return flow
 
 
-def _compile(path: str) -> tuple[LoadedFlow, list[tuple[str, str]]]:
-    from flowengine.flow.compile import compile_file
-
-    compiled = compile_file(path)
+def _compile(flow: Flow | str | PathLike[str]) -> tuple[LoadedFlow, list[tuple[str, str]]]:
+    compiled = _compiled(flow)
     warnings = [diagnostic.as_dict() for diagnostic in compiled.diagnostics]
     return LoadedFlow(compiled.flow, compiled.hash, warnings), compiled.sources
+
+
+def _compiled(flow: Flow | str | PathLike[str]) -> Compiled:
+    if not isinstance(flow, str | PathLike):
+        return flow.compile()
+    from flowengine.flow.compile import compile_file
+
+    return compile_file(flow)
 
 
 def _compiler() -> str:

@@ -94,17 +94,31 @@ def _entry(head: str, value: Any, indent: int, loc: Loc, comment: Comment) -> It
     elif isinstance(value, list) and value:
         yield head + tail
         yield from _sequence(value, indent + 2, loc, comment)
-    elif isinstance(value, str) and _fits_literal(value):
-        body = value.rstrip("\n")
-        chomp = {0: "-", 1: ""}.get(len(value) - len(body), "+")
-        yield f"{head} |{chomp}{tail}"
-        lines = value[: -1 if value.endswith("\n") else None].split("\n")
-        yield from (f"{'':{indent + 2}}{line}" if line else "" for line in lines)
+    elif isinstance(value, str) and fits_literal(value):
+        first, *lines = literal(head, value, indent)
+        yield first + tail
+        yield from lines
     else:
         yield f"{head} {scalar(value)}{tail}"
 
 
-def _fits_literal(text: str) -> bool:
+def literal(head: str, text: str, indent: int) -> Iterator[str]:
+    """Yield the lines of a text as a block.
+
+    Args:
+        head: What stands before it: its key.
+        text: One of `fits_literal`.
+        indent: Blanks before `head`.
+    """
+    body = text.rstrip("\n")
+    chomp = {0: "-", 1: ""}.get(len(text) - len(body), "+")
+    yield f"{head} |{chomp}"
+    lines = text[: -1 if text.endswith("\n") else None].split("\n")
+    yield from (f"{'':{indent + 2}}{line}" if line else "" for line in lines)
+
+
+def fits_literal(text: str) -> bool:
+    """Return whether a text can stand as a block."""
     first = text.lstrip("\n")[:1]
     return "\n" in text and first not in {"", " ", "\t"} and bool(LITERAL.fullmatch(text))
 

@@ -23,9 +23,6 @@ from flowengine.kernel.names import Names, evaluate
 if TYPE_CHECKING:
     from flowengine.kernel.state import Activation
 
-KEPT_BACK = frozenset({"append", "union", "merge", "add", "max", "min"})
-"""Reducers whose writes by map items are made when the map ends, in the order of the items."""
-
 
 def append(old: Plain, new: Plain) -> Plain:
     """Add an item, or the items of a list, at the end."""
@@ -93,7 +90,7 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     under = locks.held(m, act, names.unit) if "locks" in m.state else []
     for key, value in values:
         reducer = spec[key].get("reducer", "replace")
-        if kept_back and reducer in KEPT_BACK:
+        if kept_back and reducer != "replace":
             later.append([key, value])
             continue
         if reducer == "replace":

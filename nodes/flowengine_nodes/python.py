@@ -7,7 +7,9 @@ dropped, and one that takes a `StepContext` can look at `cancelled`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from flowengine.sdk import Plain, StepContext, StepKind, import_function
@@ -23,6 +25,13 @@ class _Function(NamedTuple):
     takes_resources: bool
     is_async: bool
     is_quick: bool
+    home: ModuleType | None
+    """The module that it is an attribute of; tests put something else there."""
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether its module has something else by its name now."""
+        return getattr(self.home, self.call.__name__, self.call) is not self.call
 
     def arguments(self, context: StepContext, input: Mapping[str, Plain]) -> dict[str, Any]:
         """Return what the function is called with."""
@@ -119,7 +128,7 @@ class Python(StepKind):
     def _function(self, task: Mapping[str, Plain]) -> _Function:
         key = (task["function"], task.get("folder"))
         function = self._functions.get(key)
-        if function is None:
+        if function is None or function.is_replaced:
             function = self._functions[key] = _look_at(import_function(*key))
         return function
 
@@ -132,12 +141,14 @@ def _look_at(call: Callable[..., Any]) -> _Function:
     count = code.co_argcount + code.co_kwonlyargcount if code else 0
     parameters = code.co_varnames[:count] if code else ()
     hints = getattr(inner, "__annotations__", {})
+    home = sys.modules.get(getattr(inner, "__module__", None) or "")
     return _Function(
         call=call,
         context=tuple(name for name in parameters if _is_context(hints.get(name))),
         takes_resources="runtime_resources" in parameters,
         is_async=bool(code and code.co_flags & _COROUTINE),
         is_quick=getattr(call, "__flowengine_quick__", False),
+        home=home if getattr(home, getattr(call, "__name__", ""), None) is call else None,
     )
 
 

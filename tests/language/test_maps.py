@@ -425,6 +425,21 @@ outputs: {notes: "${{ state.notes }}", total: "${{ state.total }}"}
     assert outcome.outputs == {"notes": ["a0", "b0", "d0"], "total": 104}
 
 
+def test_items_write_through_a_reducer_in_python(stage: Stage) -> None:
+    text = """
+state:
+  longest: {type: string, default: "", reducer: {python: "tools:longer"}}
+steps:
+  - id: m
+    map: {over: "${{ ['aa', 'b', 'cc'] }}"}
+    python: "tools:label"
+    with: {value: "${{ item }}"}
+    set: {longest: "${{ output }}"}
+outputs: {longest: "${{ state.longest }}"}
+"""
+    assert stage.play(text).outputs == {"longest": "aa"}
+
+
 ENDINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "deadline": ({"deadline": "1h", "on_error": [{"type": "Deadline", "next": "end"}]}, {}),
     "failure": ({"on_error": [{"type": "MapFailed", "next": "end"}]}, {}),

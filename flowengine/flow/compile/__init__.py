@@ -86,18 +86,18 @@ def compile_source(source: Origin, folder: str, files: Sequence[str] = ()) -> Co
     diagnostics = Diagnostics()
     model = load_source(source, diagnostics)
     if model is None:
-        raise _refused(diagnostics, source)
+        raise FlowFileError(*_told(diagnostics, source))
     compiler = Compiler(model, folder, Report(source, diagnostics))
     flow = compiler.compile()
     if diagnostics.errors:
-        raise _refused(diagnostics, source)
+        raise FlowFileError(*_told(diagnostics, source))
     sources = [(path, _digest(path)) for path in (*files, *compiler.tools.read)]
     return Compiled(flow, structural_hash(flow), diagnostics.warnings, sources)
 
 
-def _refused(diagnostics: Diagnostics, source: Origin) -> FlowFileError:
+def _told(diagnostics: Diagnostics, source: Origin) -> tuple[str, list[Diagnostic]]:
     found = list(diagnostics)
-    return FlowFileError(render(found, source.files), found)
+    return render(found, source.files), found
 
 
 def _digest(path: str) -> str:

@@ -1,0 +1,287 @@
+"""From a built flow to the data of a flow file, with the place in Python of every part."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import FlowFileError, UsageError
+from flowengine.flow.building.places import InFile, Place, shown
+from flowengine.flow.building.plain import plain
+from flowengine.flow.building.steps import Chain, Step
+from flowengine.flow.diagnostics import Diagnostic, Diagnostics, Lines, Position, render
+from flowengine.flow.models.base import Loc
+
+if TYPE_CHECKING:
+    from flowengine.flow.building.flow import Flow
+
+TARGETS = frozenset({"next", "on_error", "cancel", "join"})
+"""Words of a step in which steps are named."""
+OWN = frozenset({"next", "set", "emit", "loop", "compensate"})
+"""Words that see what the step itself gave: as `output` and `outcome`, not by its id."""
+ASIDE = ("runtime_resources",)
+"""Parameters that the engine gives."""
+
+
+class Built:
+    """A built flow as the checker takes it: an `Origin`.
+
+    Args:
+        flow: The flow.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.problems: list[Diagnostic] = list(flow.problems)
+        self.places: dict[Loc, Place] = {(): flow.place, **flow.places}
+        self._ids = frozenset(step.id for step in flow.every())
+        self.data = self._top()
+
+    readable = True
+
+    @property
+    def files(self) -> dict[str, Lines]:
+        """The files that its declarations stand in."""
+        found: dict[str, Lines] = {}
+        for place in self.places.values():
+            if isinstance(place, InFile):
+                found |= place.source.files
+            else:
+                file = getattr(place, "file", "")
+                found[shown(file)] = _Code(file)
+        return found
+
+    def position(self, loc: Loc, *, key: bool = False) -> Position:
+        """Return where something was declared."""
+        place, path = self._place(loc)
+        return place.position(path, key=key)
+
+    def inside(self, loc: Loc, offset: int, length: int = 1) -> Position:
+        """Return where a character of a text stands."""
+        place, path = self._place(loc)
+        return place.inside(path, offset, length)
+
+    def _place(self, loc: Loc) -> tuple[Place, Loc]:
+        known = next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.places)
+        place = self.places[known]
+        named = len(known) > 1 and not isinstance(known[-1], int) and known[0] == "steps"
+        if isinstance(place, InFile) or named:
+            return place, loc[len(known) - named :]
+        return place, loc[len(known) :]
+
+    # The data
+
+    def _top(self) -> dict[str, Any]:
+        flow = self.flow
+        data: dict[str, Any] = {} if isinstance(flow.place, InFile) else {"flowengine": 1}
+        for key, value in flow.head.items():
+            data[key] = plain(value, self._tool, f"{key!r} of flow {flow.id!r}")
+        if flow.steps:
+            data["steps"] = self._block(flow.steps, ("steps",), ())
+            self._order(data["steps"])
+        if flow.cleanup:
+            data["finally"] = self._block(flow.cleanup, ("finally",), ())
+        return data
+
+    def _block(self, steps: list[Step], loc: Loc, items: tuple[str, ...]) -> list[Any]:
+        return [self._step(step, (*loc, index), items) for index, step in enumerate(steps)]
+
+    def _step(self, step: Step, loc: Loc, items: tuple[str, ...]) -> dict[str, Any]:
+        self.places[loc] = step.place
+        for key, place in step.places.items():
+            self.places[(*loc, key)] = place
+        data: dict[str, Any] = {}
+        for key, value in step.spec.items():
+            if value is None and not isinstance(step.place, InFile):
+                continue  # an argument that says nothing
+            what = f"{key!r} of step {step.id!r}"
+            named = self._named if key in TARGETS else self._tool
+            data[key] = plain(value, named, what)
+            if key in OWN and not isinstance(step.place, InFile):
+                data[key] = _own(data[key], step.id)
+        ways = data.get("next")
+        if isinstance(ways, list) and not isinstance(step.place, InFile):
+            data["next"] = ways[0] if len(ways) == 1 else {"all": ways}
+        items = (*items, *_item(data))
+        if step.function is not None:
+            self._bind(step, data, items)
+        for key, block in step.blocks.items():
+            data[key] = self._block(block, (*loc, key), items)
+        return data
+
+    def _tool(self, value: Any) -> str | None:
+        """Return the name of a tool; a step is no value, a function that is none no tool."""
+        if isinstance(value, Chain):
+            name = value.last.id
+            raise UsageError(
+                f"{value.last!r} stands where data is expected",
+                hint=f"write {name}.output for what it gives",
+            )
+        return self.flow.tool_name(value)
+
+    def _named(self, value: Any) -> str | None:
+        if isinstance(value, Chain):
+            return value.entry.id
+        known = next((step for step in self.flow.every() if step.function is value), None)
+        return self.flow.tool_name(value) if known is None else known.id
+
+    def _bind(self, step: Step, data: dict[str, Any], items: tuple[str, ...]) -> None:
+        """Give parameters that the step does not name what is called like them."""
+        given = data.get("with", {})
+        if not isinstance(given, Mapping):
+            return
+        bound: dict[str, Any] = {}
+        for name in _parameters(step.function):
+            if name not in given:
+                found = self._called(name, step, items)
+                if len(found) > 1:
+                    self._ambiguous(step, name, found)
+                if found:
+                    bound[name] = f"${{{{ {found[0]} }}}}"
+        if bound:
+            data["with"] = {**bound, **given}
+
+    def _called(self, name: str, step: Step, items: tuple[str, ...]) -> list[str]:
+        if name in items:
+            return [name]
+        inputs, state = self.flow.head.get("inputs", {}), self.flow.head.get("state", {})
+        found = [f"inputs.{name}"] if name in inputs else []
+        found += [f"state.{name}"] if name in state else []
+        is_step = name in self._ids and name != step.id
+        return found + ([f"steps.{name}.output"] if is_step else [])
+
+    def _ambiguous(self, step: Step, name: str, found: list[str]) -> None:
+        place = step.place.position(("with", name))
+        message = f"the parameter {name!r} of step {step.id!r} is {' and '.join(found)}"
+        hint = f"say which: with_={{{name!r}: ...}}"
+        self.problems.append(Diagnostic("E402", message, place.file, *place[:3], hint))
+
+    def _order(self, steps: list[Any]) -> None:
+        """Put the step that the flow begins with first; what was declared in a row stays so."""
+        starts = [step.id for step in self.flow.starts]
+        alone = {step["id"] for step in steps if "trigger" in step} | set(starts)
+        if isinstance(self.flow.place, InFile) or not alone:
+            return
+        ways: dict[int, str] = {}
+        for index, (step, follower) in enumerate(zip(steps, [*steps[1:], None], strict=True)):
+            into = None if follower is None or follower["id"] in alone else follower["id"]
+            if "next" not in step and into is None and follower is not None:
+                ways[index] = "end"
+        if (starts and steps[0]["id"] not in starts[:1]) or len(starts) > 1:
+            self._begin(steps, starts, ways)
+        for index, target in ways.items():
+            steps[index]["next"] = target
+
+    def _begin(self, steps: list[Any], starts: list[str], ways: dict[int, str]) -> None:
+        """Put a step in front that leads to where the flow begins."""
+        if len(steps) not in ways and "next" not in steps[-1]:
+            ways[len(steps) - 1] = "end"
+        taken = {step["id"] for step in steps} | self._ids
+        name = next(
+            one for one in ("begin", *(f"begin_{n}" for n in range(2, 99))) if one not in taken
+        )
+        way: Any = starts[0] if len(starts) == 1 else {"all": starts}
+        moved = {
+            key: one for key, one in self.places.items() if key[:1] == ("steps",) and len(key) > 1
+        }
+        for key in moved:
+            del self.places[key]
+        for key, place in moved.items():
+            self.places["steps", int(key[1]) + 1, *key[2:]] = place
+        self.places["steps", 0] = self.flow.starts[0].place
+        steps.insert(0, {"id": name, "next": way})
+        for index in sorted(ways, reverse=True):
+            ways[index + 1] = ways.pop(index)
+
+
+class _Code:
+    """A Python file as a report shows it."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def line_text(self, number: int) -> str:
+        return linecache.getline(self.file, number).rstrip("\n")
+
+
+def assemble(flow: Flow) -> Built:
+    """Return what a flow comes to, for the loader.
+
+    Args:
+        flow: The flow.
+
+    Returns:
+        Its data, and where everything was declared.
+    """
+    return Built(flow)
+
+
+def short_form(flow: Flow) -> dict[str, Any]:
+    """Return a flow as plain data, as short as the language has it.
+
+    Args:
+        flow: The flow.
+
+    Returns:
+        What a flow file would hold.
+
+    Raises:
+        FlowFileError: It has errors.
+    """
+    from flowengine.flow.building.short_form import shortened
+    from flowengine.flow.load import load_source
+
+    source, diagnostics = assemble(flow), Diagnostics()
+    model = load_source(source, diagnostics)
+    if model is None or diagnostics.errors:
+        found = list(diagnostics)
+        raise FlowFileError(render(found, source.files), found)
+    return shortened(model)
+
+
+def _own(value: Any, id: str) -> Any:
+    """Return what a step says with its own output by the name that it has there."""
+    if isinstance(value, dict):
+        return {key: _own(one, id) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_own(one, id) for one in value]
+    if not isinstance(value, str) or f"steps.{id}.out" not in value:
+        return value
+    itself = re.compile(rf"{LITERAL}|(?<![\w.])steps\.{re.escape(id)}\.(output|outcome)\b")
+    return EXPRESSION.sub(lambda one: itself.sub(lambda two: two[1] or two[0], one[0]), value)
+
+
+LITERAL = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+"""A text inside an expression."""
+EXPRESSION = re.compile(r"\$\{\{.*?\}\}", re.DOTALL)
+
+
+def _item(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what an item is called inside a step, if it has a map."""
+    given = data.get("map")
+    if given is None:
+        return ()
+    return (str(given.get("as", "item")) if isinstance(given, Mapping) else "item",)
+
+
+def _parameters(function: Any) -> list[str]:
+    """Return the names of the parameters that a flow gives."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        one.name
+        for one in parameters
+        if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}
+        and one.name not in ASIDE
+        and not _is_context(one.annotation)
+    ]
+
+
+def _is_context(annotation: Any) -> bool:
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.rpartition(".")[2] == "StepContext"

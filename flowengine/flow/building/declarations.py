@@ -1,0 +1,191 @@
+"""What stands at the top of a flow: inputs, outputs, state, secrets, signals, tools, the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+from flowengine.flow.building.expressions import Expr
+from flowengine.flow.building.places import Place, here
+from flowengine.flow.building.references import reference
+from flowengine.flow.building.schemas import ABSENT, fields_of, schema_of
+from flowengine.flow.building.words import Spec, Text
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+Declared = Mapping[str, Any] | type | None
+"""Names with their types or JSON Schemas, or a class with annotated fields."""
+
+
+class Declarations:
+    """The top of a flow.
+
+    Args:
+        head: What it says already.
+    """
+
+    def __init__(self, head: dict[str, Any]) -> None:
+        self.head = head
+        """What stands at the top, but the steps."""
+        self.places: dict[tuple[str | int, ...], Place] = {}
+        """Where single declarations stand."""
+        self._tools: dict[Any, str] = {}
+
+    def changed(self) -> None:
+        """Forget what was made of the flow before."""
+
+    def input(self, name: str, type: Any = Any, *, default: Any = ABSENT, **schema: Any) -> Expr:
+        """Declare an input.
+
+        Args:
+            name: Its name.
+            type: A type, or a JSON Schema as a dict.
+            default: Its value if none is given; without one it is required.
+            **schema: More of its JSON Schema: `exclusiveMinimum=0`.
+
+        Returns:
+            The input in expressions.
+        """
+        self._declare_value("inputs", name, schema_of(type) | schema, default)
+        return Expr(f"inputs.{name}")
+
+    def state(
+        self,
+        name: str,
+        type: Any = Any,
+        *,
+        default: Any = ABSENT,
+        reducer: str | Callable[..., Any] | None = None,
+        **schema: Any,
+    ) -> Expr:
+        """Declare a value that steps write with `set`.
+
+        Args:
+            name: Its name.
+            type: A type, or a JSON Schema as a dict.
+            default: What it is at first.
+            reducer: What a write does to the old value: `append`, `add`, …, or a function of the
+                old and the new one. Default: replace it.
+            **schema: More of its JSON Schema.
+
+        Returns:
+            The value in expressions.
+        """
+        self._declare_value("state", name, schema_of(type) | schema, default)
+        if reducer is not None:
+            named = {"python": reference(reducer)} if callable(reducer) else reducer
+            self.head["state"][name]["reducer"] = named
+        return Expr(f"state.{name}")
+
+    def output(self, name: str, value: Any, type: Any = None) -> None:
+        """Declare a result of the flow.
+
+        Args:
+            name: Its name.
+            value: An expression, or data with expressions.
+            type: A type or JSON Schema that it has to fit.
+        """
+        spec = value if type is None else {"value": value, **schema_of(type)}
+        self.declare("outputs", name, {"value": value} if isinstance(spec, Mapping) else spec)
+        if type is not None:
+            self.head["outputs"][name] = spec
+
+    def secret(self, name: str, **source: str) -> Expr:
+        """Declare a secret.
+
+        Args:
+            name: Its name.
+            **source: Where its value comes from: `env="TOKEN"` or `file="/run/token"`.
+
+        Returns:
+            The secret in expressions.
+        """
+        self.declare("secrets", name, source)
+        return Expr(f"secrets.{name}")
+
+    def signal(self, name: str, data: Any = None, *, key: Text | None = None) -> str:
+        """Declare a message that steps wait for.
+
+        Args:
+            name: Its name.
+            data: The type or JSON Schema of the message.
+            key: The text by which it finds this execution.
+
+        Returns:
+            The name.
+        """
+        spec = {} if key is None else {"key": key}
+        self.declare("signals", name, spec if data is None else {**spec, "data": schema_of(data)})
+        return name
+
+    @overload
+    def tool(self, what: _Function, /, **spec: Any) -> _Function: ...
+    @overload
+    def tool(self, what: str, /, **spec: Any) -> str: ...
+    @overload
+    def tool(self, /, **spec: Any) -> Callable[[_Function], _Function]: ...
+    def tool(self, what: Any = None, /, **spec: Any) -> Any:
+        """Declare what `call` can call; a decorator, too.
+
+        Args:
+            what: A function, whose name the tool gets; or a name, with what it is in `spec`.
+            **spec: As in a flow file: `http={...}`, `effect="idempotent"`, `bind={...}`.
+
+        Returns:
+            What was given: the function itself, or the name.
+        """
+        if what is None:
+            return lambda function: self.tool(function, **spec)
+        if isinstance(what, str):
+            self.declare("tools", what, spec)
+            return what
+        name = what.__name__
+        self.declare("tools", name, {"python": reference(what), **spec})
+        self._tools[what] = name
+        return what
+
+    def declare(self, section: str, name: str, spec: Any) -> str:
+        """Declare something in a section of a flow file, be it `agents` or `environments`.
+
+        Args:
+            section: The section.
+            name: The name of what is declared.
+            spec: What stands behind the name.
+
+        Returns:
+            The name.
+        """
+        self.head.setdefault(section, {})[name] = spec
+        self.places[section, name] = here()
+        self.changed()
+        return name
+
+    def _declare_value(self, section: str, name: str, schema: Spec, default: Any) -> None:
+        self.declare(
+            section, name, {**schema, **({} if default is ABSENT else {"default": default})}
+        )
+
+    def declare_fields(self, section: str, declared: Declared) -> None:
+        """Declare inputs or state from a map of types or from a class.
+
+        Args:
+            section: `inputs` or `state`.
+            declared: Name → type or JSON Schema; or a dataclass, TypedDict or pydantic model.
+        """
+        for name, (schema, default) in _fields(declared).items():
+            self._declare_value(section, name, schema, default)
+
+    def tool_name(self, function: Any) -> str | None:
+        """Return the name of the tool that a function was declared as, or None."""
+        try:
+            return self._tools.get(function)
+        except TypeError:  # not hashable, so no function
+            return None
+
+
+def _fields(declared: Declared) -> dict[str, tuple[dict[str, Any], Any]]:
+    """Return declared names with their schemas and defaults."""
+    if declared is None:
+        return {}
+    if isinstance(declared, Mapping):
+        return {name: (schema_of(type), ABSENT) for name, type in declared.items()}
+    return fields_of(declared)

@@ -1,0 +1,75 @@
+"""Python values as a flow file has them: text, numbers, lists and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, get_origin
+
+from flowengine.errors import UsageError
+from flowengine.flow.building.expressions import Expr
+from flowengine.flow.building.references import reference
+from flowengine.flow.building.schemas import schema_of
+
+UNITS = ((604_800_000, "w"), (86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"))
+
+
+def plain(value: Any, named: Callable[[Any], str | None], what: str) -> Any:
+    """Return a value as it would stand in a flow file.
+
+    Args:
+        value: Data, with expressions, steps, functions, types and durations anywhere in it.
+        named: Gives the name of what belongs to the flow - a step, a tool -, or None.
+        what: What the value is, for messages: `'with' of step 'pay'`.
+
+    Returns:
+        Plain data.
+
+    Raises:
+        UsageError: Something in it cannot stand in a flow.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Expr):
+        return str(value)
+    if isinstance(value, Mapping):
+        wrong = next((key for key in value if not isinstance(key, str)), None)
+        if wrong is not None:
+            raise UsageError(f"{what}: the key {wrong!r} is no text")
+        return {key: plain(one, named, what) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one, named, what) for one in value]
+    if isinstance(value, timedelta):
+        return duration(value)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise UsageError(f"{what}: {value} has no time zone", hint="give it tzinfo=UTC, say")
+        return value.isoformat().replace("+00:00", "Z")
+    name = named(value)
+    if name is not None:
+        return name
+    if isinstance(value, type) or get_origin(value) is not None:
+        return schema_of(value)
+    if callable(value):
+        return reference(value)
+    raise UsageError(
+        f"{what}: {value!r} cannot stand in a flow",
+        hint="give text, numbers, true and false, lists, maps, or expressions",
+    )
+
+
+def duration(value: timedelta) -> str:
+    """Return a duration as flow files write it: `1h30m`.
+
+    Args:
+        value: Not negative; microseconds are dropped.
+
+    Returns:
+        The text.
+    """
+    rest = value // timedelta(milliseconds=1)
+    text = ""
+    for size, unit in UNITS:
+        count, rest = divmod(rest, size)
+        text += f"{count}{unit}" if count else ""
+    return text + (f"{rest}ms" if rest or not text else "")

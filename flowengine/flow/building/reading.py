@@ -1,0 +1,56 @@
+"""From a flow file to a flow that Python can extend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.building.places import InFile
+from flowengine.flow.building.steps import Scope, Step
+from flowengine.flow.diagnostics import Diagnostics, render
+from flowengine.flow.load import load_source
+from flowengine.flow.models.base import Loc
+from flowengine.flow.source import Source
+
+if TYPE_CHECKING:
+    from flowengine.flow.building.flow import Flow
+
+
+def adopt(flow: Flow, source: Source) -> None:
+    """Fill a flow with what a file holds; what is wrong in it stays, and is told by the checker.
+
+    Args:
+        flow: A new flow.
+        source: The file.
+
+    Raises:
+        FlowFileError: It is no YAML, or no mapping.
+    """
+    data = source.data
+    if not isinstance(data, dict):
+        diagnostics = Diagnostics()
+        load_source(source, diagnostics)
+        raise FlowFileError(render(diagnostics, source.files), list(diagnostics))
+    flow.head = {key: one for key, one in data.items() if key not in {"steps", "finally"}}
+    flow.place = InFile(source, ())
+    flow.problems = list(source.problems)
+    for key, block in (("steps", flow.steps), ("finally", flow.cleanup)):
+        if key in data and not _adopt_steps(flow, data[key], block, source, (key,)):
+            flow.head[key] = data[key]
+
+
+def _adopt_steps(flow: Flow, given: object, block: list[Step], source: Source, loc: Loc) -> bool:
+    """Make steps of a list in a file; False if it is no list of mappings."""
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        return False
+    for index, one in enumerate(given):
+        place = (*loc, index)
+        spec = dict(one)
+        step = Scope(flow, str(spec.get("id")), spec, InFile(source, place))
+        for key in ("group", "parallel", "finally"):
+            inner: list[Step] = []
+            if key in spec and _adopt_steps(flow, spec[key], inner, source, (*place, key)):
+                step.blocks[key] = inner
+                del spec[key]
+        block.append(step)
+    return True

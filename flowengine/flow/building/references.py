@@ -1,0 +1,108 @@
+"""Python functions as flows name them: `module:function`, which another process can find again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from flowengine.errors import UsageError
+from flowengine.python_modules import public_name
+
+DURABLE = "an execution may go on in another process, which has to find the function by its name"
+
+
+def reference(function: Any) -> str:
+    """Return the name of a function.
+
+    Args:
+        function: A function at the top level of a module.
+
+    Returns:
+        `package.module:function`.
+
+    Raises:
+        UsageError: Another process could not find it.
+    """
+    function = getattr(function, "function", None) or function
+    name = getattr(function, "__qualname__", None)
+    module = getattr(function, "__module__", None)
+    where = _where(function)
+    if name is None or module is None:
+        raise UsageError(
+            f"{function!r} has no name", hint=f"define a function that calls it; {DURABLE}"
+        )
+    if "<lambda>" in name:
+        raise UsageError(
+            f"a lambda{where} cannot be a step",
+            hint=f"write it as a function at the top level of a module; {DURABLE}",
+        )
+    if "<locals>" in name:
+        outer, _, inner = name.replace(".<locals>", "").rpartition(".")
+        raise UsageError(
+            f"'{inner}'{where} is defined inside '{outer}'",
+            hint=f"move it to the top level of its module; {DURABLE}",
+        )
+    if "." in name:
+        raise UsageError(
+            f"'{name}'{where} is a method", hint=f"define a function that calls it; {DURABLE}"
+        )
+    return f"{module_name(module, f' of {name}()')}:{name}"
+
+
+def module_name(module: str, what: str = "") -> str:
+    """Return the name under which another process imports a module.
+
+    Args:
+        module: As in `__name__`; `__main__` is the script that runs.
+        what: What is in it, for the message.
+
+    Returns:
+        The name; of a script that of its file.
+
+    Raises:
+        UsageError: The running program is no file that can be imported.
+    """
+    if module != "__main__":
+        return public_name(module)
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:  # python -m package.module
+        return str(main.__spec__.name)
+    file = getattr(main, "__file__", None)
+    file = None if file is None or file.startswith("<") else file
+    stem = os.path.basename(file or "").removesuffix(".py")
+    if file is None or not os.path.exists(file) or not stem.isidentifier():
+        found = "is in no file" if file is None else f"is {os.path.basename(file)}"
+        raise UsageError(
+            f"the program{what} {found}, which no other process can import",
+            hint="put the functions of the steps into a module: a .py file with a plain name",
+        )
+    return stem
+
+
+def folder_of(module: str, file: str) -> str:
+    """Return the folder from which a module is imported by its full name.
+
+    Args:
+        module: As in `__name__`.
+        file: The module's file.
+
+    Returns:
+        Of `shop.flows` the folder that holds `shop`; of code in no file the current one.
+    """
+    if not os.path.exists(file):
+        return os.getcwd()
+    spec = sys.modules["__main__"].__spec__ if module == "__main__" else None
+    name = (
+        "" if module == "__main__" and spec is None else public_name(spec.name if spec else module)
+    )
+    folder = os.path.dirname(os.path.abspath(file))
+    levels = name.count(".") + (os.path.basename(file) == "__init__.py")
+    for _ in range(levels):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _where(function: Any) -> str:
+    code = getattr(function, "__code__", None)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code else ""

@@ -1,0 +1,69 @@
+"""What a step can say, as keyword arguments: the words of the language, for editors and mypy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from flowengine.flow.building.expressions import Expr
+
+if TYPE_CHECKING:
+    from flowengine.flow.building.steps import Chain
+
+Text = str | Expr
+"""Text, perhaps with `${{ … }}` in it, or an expression."""
+Condition = str | Expr
+Duration = str | timedelta | Expr
+Count = int | str | Expr
+Function = str | Callable[..., Any]
+"""A function, or its name as `module:function`."""
+Spec = Mapping[str, Any]
+"""What stands behind a key in a flow file, with expressions, steps, functions and types in it."""
+Target: TypeAlias = "Chain | Callable[..., Any] | str"
+
+
+class Modifiers(TypedDict, total=False):
+    """What wraps the action of a step; see the reference of the language."""
+
+    title: Text
+    join: int | str | Expr | Spec
+    trigger: str | Spec
+    when: Condition
+    map: int | str | Expr | Sequence[Any] | Spec
+    loop: Spec
+    lock: Text | Spec
+    retry: int | Spec
+    timeout: Duration
+    deadline: Duration
+    effect: Literal["pure", "idempotent", "once"]
+    on_crash: Literal["ask", "retry", "fail"]
+    output: Any
+    set: Spec
+    emit: str | Spec | Sequence[str | Spec]
+    on_error: Literal["fail", "continue", "compensate"] | Sequence[Spec]
+    compensate: Spec
+    next: Chain | Callable[..., Any] | str | Spec
+    in_: str
+    environments: Spec
+
+
+class Words(Modifiers, total=False):
+    """What a step can say: at most one action, and modifiers."""
+
+    call: Function
+    python: Function | Spec
+    http: str | Spec
+    run: str | Spec
+    agent: str | Spec
+    flow: str | Spec
+    detach: bool
+    wait: Duration | Spec
+    approval: Text | Spec
+    group: Sequence[Spec]
+    parallel: Sequence[Spec]
+    fail: Text | Spec
+    cancel: str | Sequence[Any] | Spec
+    with_: Spec
+    action: Spec
+    """An action that another package brings: `action={"sql": {...}}`."""

@@ -1,0 +1,102 @@
+"""A flow as the text of a file: what is small stands on one line, steps are set apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from flowengine.flow.expanded import fits_literal, literal, scalar
+
+WIDTH = 100
+STEPS = frozenset({"steps", "group", "parallel", "finally"})
+"""Keys whose lists always stand on lines of their own."""
+APART = frozenset({"steps", "finally"})
+"""Sections of the top whose steps are set apart by empty lines."""
+UNSAFE = re.compile(r"[,\[\]{}]")
+"""What a text inside braces cannot have without quotes."""
+
+
+def flow_text(data: dict[str, Any]) -> str:
+    """Return the text of a flow file.
+
+    Args:
+        data: What it holds.
+
+    Returns:
+        YAML, in sections.
+    """
+    head = {key: one for key, one in data.items() if not isinstance(one, dict | list)}
+    sections = ["\n".join(_mapping(head, 0))]
+    for key, value in data.items():
+        if key in APART:
+            steps = ("\n".join(_sequence([step], 2, spread=True)) for step in value)
+            sections.append(f"{key}:\n" + "\n\n".join(steps))
+        elif key not in head:
+            sections.append("\n".join(_entry(f"{key}:", key, value, 0, top=True)))
+    return "\n\n".join(sections) + "\n"
+
+
+def _mapping(data: dict[str, Any], indent: int) -> Iterator[str]:
+    for key, value in data.items():
+        yield from _entry(f"{'':{indent}}{scalar(key)}:", key, value, indent)
+
+
+def _sequence(data: list[Any], indent: int, spread: bool = False) -> Iterator[str]:
+    for value in data:
+        lead = f"{'':{indent}}-"
+        line = None if spread else _on_one_line(lead, value)
+        if line is None and isinstance(value, dict) and value:
+            first, *rest = _mapping(value, indent + 2)
+            yield f"{lead} {first[indent + 2 :]}"
+            yield from rest
+        else:
+            yield from _entry(lead, "", value, indent)
+
+
+def _entry(head: str, key: str, value: Any, indent: int, top: bool = False) -> Iterator[str]:
+    line = None if top or (key in STEPS and value) else _on_one_line(head, value)
+    if line is not None:
+        yield line
+    elif isinstance(value, dict) and value:
+        yield head
+        yield from _mapping(value, indent + 2)
+    elif isinstance(value, list) and value:
+        yield head
+        yield from _sequence(value, indent + 2, spread=key in STEPS)
+    elif isinstance(value, str) and fits_literal(value):
+        yield from literal(head, value, indent)
+    else:
+        yield f"{head} {scalar(value)}"
+
+
+def _on_one_line(head: str, value: Any) -> str | None:
+    """Return a value behind its key, if it fits on the line and is small enough to be read so."""
+    if not isinstance(value, dict | list) or not value or _has_lines(value):
+        return None
+    line = f"{head} {_braced(value)}"
+    return line if len(line) <= WIDTH else None
+
+
+def _has_lines(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_lines, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_lines, value))
+    return isinstance(value, str) and "\n" in value
+
+
+def _braced(value: Any) -> str:
+    if isinstance(value, dict) and value:
+        return f"{{{', '.join(f'{_word(key)}: {_braced(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list) and value:
+        return f"[{', '.join(map(_braced, value))}]"
+    return _word(value)
+
+
+def _word(value: Any) -> str:
+    """Return a scalar inside braces: expressions in quotes."""
+    written = scalar(value)
+    if isinstance(value, str) and not written.startswith('"') and UNSAFE.search(value):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return written

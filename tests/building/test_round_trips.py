@@ -1,0 +1,160 @@
+"""Either form of a flow written out as the other means the same (F7)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowengine import Flow, FlowFileError
+from flowengine.flow.compile import compile_file, compile_text
+from flowengine.flow.diagnostics import Diagnostics
+from flowengine.flow.expanded import expanded, to_yaml
+from flowengine.flow.load import load_source
+from flowengine.flow.source import read_text
+from tests.language.stage import TOOLS
+from tests.language.test_any_order import Author
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = [
+    path
+    for path in sorted((ROOT / "examples").rglob("*.yaml"))
+    if path.read_text().find("flowengine: 1") >= 0
+]
+
+
+def long_form(text: str) -> str:
+    """Return a flow with all short forms written out, its keys in one order."""
+    model = load_source(read_text(text), Diagnostics())
+    assert model is not None
+    return expanded(model)
+
+
+def data_of(text: str) -> Any:
+    return in_order(read_text(long_form(text)).data)
+
+
+def in_order(data: Any) -> Any:
+    """Return data with the keys of all maps sorted: their order is no part of a flow."""
+    if isinstance(data, dict):
+        return {key: in_order(data[key]) for key in sorted(data)}
+    return [in_order(one) for one in data] if isinstance(data, list) else data
+
+
+def check(text: str, folder: Path) -> None:
+    """Write a flow out as YAML and as Python, and read both again."""
+    wanted = compile_text(text, folder=folder).hash
+    flow = Flow.from_text(text, folder)
+
+    written = flow.to_yaml()
+    again = Flow.from_text(written, folder)
+    program = flow.to_python()
+    found: dict[str, Any] = {}
+    exec(compile(program, "<program>", "exec"), found)
+    built: Flow = found["flow"]
+    built.folder = str(folder)
+
+    assert flow.compile().hash == wanted
+    assert compile_text(written, folder=folder).hash == wanted, written
+    assert data_of(written) == data_of(text), written
+    assert again.to_yaml() == written
+    assert built.compile().hash == wanted, program
+    assert built.to_yaml() == written
+    assert built.to_python() == program
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.stem))
+def test_examples(path: Path) -> None:
+    assert compile_file(path).hash == Flow.from_yaml(path).compile().hash
+    check(path.read_text(), path.parent)
+
+
+def flows_in_the_docs() -> list[str]:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = [
+        block
+        for page in pages
+        for block in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.M | re.S)
+    ]
+    return [text for text in found if re.search(r"^flowengine: 1$", text, re.M)]
+
+
+def flows_in_the_tests() -> list[str]:
+    """Return all texts in the tests of the language that are flows."""
+    texts = []
+    for path in sorted((ROOT / "tests" / "language").glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+                if re.search(r"^steps:$", text, re.M):
+                    texts.append(f"flowengine: 1\nid: flow\n{text}")
+    return texts
+
+
+def test_flows_of_the_docs_and_of_the_tests(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(TOOLS)
+    checked = 0
+    for text in [*flows_in_the_docs(), *flows_in_the_tests()]:
+        try:
+            compile_text(text, folder=tmp_path)
+        except FlowFileError:
+            continue
+        check(text, tmp_path)
+        checked += 1
+
+    assert checked > 150
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tools")
+    (folder / "tools.py").write_text(TOOLS)
+    return folder
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 10**6), wild=st.booleans())
+def test_random_flows(tools: Path, seed: int, wild: bool) -> None:
+    text = to_yaml({"flowengine": 1, "id": "flow", **Author(seed, wild=wild).flow()})
+    try:
+        compile_text(text, folder=tools)
+    except FlowFileError:
+        return
+    check(text, tools)
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.sampled_from(
+    ["yes", "null", "1.0", "a: b", "a #b", "- x", "'q'", '"', "$${{ x", "{a}", "a,b", " lead", "\n"]
+)
+DATA = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(-1e9, 1e9) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=DATA)
+def test_any_data_is_written_so_that_it_is_read_again(tmp_path_factory: Any, data: Any) -> None:
+    flow = Flow("data")
+    flow.step("give", output={"data": escaped(data)})
+
+    written = Flow.from_text(flow.to_yaml())
+    found: dict[str, Any] = {}
+    exec(flow.to_python(), found)
+
+    assert written.compile().hash == flow.compile().hash == found["flow"].compile().hash
+
+
+def escaped(data: Any) -> Any:
+    """Return data without the beginnings of expressions."""
+    if isinstance(data, dict):
+        return {key.replace("${{", ""): escaped(one) for key, one in data.items()}
+    if isinstance(data, list):
+        return [escaped(one) for one in data]
+    return data.replace("${{", "") if isinstance(data, str) else data
