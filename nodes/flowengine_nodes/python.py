@@ -93,7 +93,7 @@ class Python(StepKind):
         """Call the function and return what it returns."""
         key = (task["function"], task.get("folder"))
         function = self._functions.get(key)
-        if function is None:  # importing may take seconds
+        if function is None or function.is_replaced:  # importing may take seconds
             function = await context.on_thread(lambda: self._function(task))
         arguments = function.arguments(context, input)
         if function.is_async or function.is_quick:
