@@ -95,7 +95,7 @@ class Built:
             self.places[(*loc, key)] = place
         data: dict[str, Any] = {}
         for key, value in step.spec.items():
-            if value is None and not isinstance(step.place, InFile):
+            if value is None and key != "output" and not isinstance(step.place, InFile):
                 continue  # an argument that says nothing
             what = f"{key!r} of step {step.id!r}"
             named = self._named if key in TARGETS else self._tool

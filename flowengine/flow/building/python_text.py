@@ -30,7 +30,7 @@ def program(data: dict[str, Any]) -> str:
     for key, value in data.items():
         if key in {"flowengine", "id", "steps", "finally"}:
             continue
-        entries = isinstance(value, dict) and key in {*DECLARED, "outputs", "signals"}
+        entries = value and isinstance(value, dict) and key in {*DECLARED, "outputs", "signals"}
         (sections if entries else head)[key] = value
     lines = ["from flowengine import Flow", ""]
     lines += _call("flow = Flow", [data["id"]], head, 0)
