@@ -144,6 +144,23 @@ class Sandbox:
         """
         raise NotImplementedError
 
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Environment variables that every program inside gets; default: none."""
+        return {}
+
+    def resource_limits(self) -> Mapping[str, int]:
+        """Return what each program is held to by itself: `{"NPROC": 64}` for RLIMIT_NPROC."""
+        return {"CORE": 0}
+
+    def memory_kills(self) -> int:
+        """Return how many programs were killed up to now because memory was at its limit.
+
+        Those who run programs compare it before and after, to tell why one was killed. Default: 0,
+        which says that it is not known.
+        """
+        return 0
+
     def alive(self) -> bool:
         """Return at once whether programs can still be started."""
         raise NotImplementedError

@@ -1,0 +1,234 @@
+"""`bash`: commands, each in a process tree of its own that ends with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flowengine.sdk import (
+    Command,
+    EnvironmentUnavailable,
+    NotAFile,
+    Plain,
+    Refused,
+    StepContext,
+    ValidationError,
+)
+from flowengine.sdk.environments import Capabilities, Request, Sandbox, awaitable, blocking
+from flowengine_envs.channel import Channel
+from flowengine_envs.command_rules import check
+from flowengine_envs.results import CommandResult, OnOutput
+from flowengine_envs.steps import LARGEST_VALUE, StepFiles, add_outputs
+from flowengine_envs.supervised import OWN, Supervised, SupervisedProvider
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+SHELL = ("bash", "--noprofile", "--norc", "-c")
+
+
+class Bash(Supervised):
+    """Runs commands; any number at once, none knowing of another.
+
+    Args:
+        request: What was asked for.
+        sandbox: The open sandbox.
+        channel: The connection to its supervisor.
+    """
+
+    def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:
+        super().__init__(request, sandbox, channel)
+        self._allow: Sequence[str] | None = request.policy.allow
+        root = request.policy.root
+        self.root = sandbox.workdir if root is None else _below(sandbox.workdir, root)
+        """Folder inside that `cwd` must not leave; absolute."""
+        self._rooted = root is not None
+        self.confined = request.policy.confine if self._rooted else None
+        """`root`: commands can read nothing outside of it; `cwd`: they begin there."""
+
+    async def _run(
+        self,
+        command: str | Sequence[str],
+        cwd: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - held inside the sandbox
+        env: Mapping[str, str] | None = None,
+        stdin: str | bytes | None = None,
+        on_output: OnOutput | None = None,
+    ) -> CommandResult:
+        """Run a command to its end; whatever it started ends with it.
+
+        Args:
+            command: A text that bash reads, or a list of words that no shell reads.
+            cwd: Working directory; default: the root of the policy, else the workspace.
+            timeout: Seconds; default and maximum: the spec's.
+            env: Variables beside the declared ones.
+            stdin: What it reads; None: nothing.
+            on_output: Called with output as it comes.
+
+        Returns:
+            Exit code and output. A command that fails is a result, too.
+
+        Raises:
+            Refused: The policy does not allow it; nothing was started.
+            ValidationError: It is no command.
+            EnvironmentLost: The sandbox has ended.
+        """
+        argv = self._words(command, env)
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        return await self.program(
+            argv,
+            cwd=self._checked_folder(cwd),
+            timeout=timeout,
+            env=env,
+            stdin=data,
+            on_output=on_output,
+        )
+
+    run = blocking(_run)
+    async_run = awaitable(_run)
+
+    def _words(self, command: str | Sequence[str], env: Mapping[str, str] | None) -> list[str]:
+        """Return what is started; `Refused` if the policy does not allow it."""
+        if self._allow is None:
+            return [*SHELL, command] if isinstance(command, str) else list(command)
+        if env:
+            raise Refused(
+                f"{self.name}: policy 'allow' leaves no choice of variables ({', '.join(env)}): "
+                "declare them in the spec"
+            )
+        return check(command, self._allow, self.name)
+
+    def _checked_folder(self, cwd: str | None) -> str:
+        folder = self.root if cwd is None else posixpath.join(self.root, cwd)
+        if self._rooted and not _is_below(folder, self.root):
+            raise Refused(f"{self.name}: cwd {cwd!r} is outside of the policy's root {self.root}")
+        return folder
+
+
+class BashProvider(SupervisedProvider[Bash]):
+    """Opens command runners."""
+
+    kind = "bash"
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from flowengine_envs.configurations import BashConfig
+
+        return BashConfig
+
+    def policy_model(self) -> type[BaseModel]:
+        """Return the model of `policy:`."""
+        from flowengine_envs.configurations import BashPolicy
+
+        return BashPolicy
+
+    async def ensure(self, request: Request) -> Bash:
+        """Open a runner.
+
+        Args:
+            request: What was asked for.
+
+        Returns:
+            The runner.
+
+        Raises:
+            EnvironmentUnavailable: The policy's root cannot be held.
+        """
+        assert request.sandbox is not None
+        _check_root(request, request.sandbox.capabilities())
+        return await self.open(request, Bash)
+
+    async def run(self, resource: Bash, context: StepContext, command: Command) -> dict[str, Plain]:
+        """Run the command of a step; what it writes as JSON to `$FLOW_OUTPUT` is its value."""
+        files = StepFiles(resource, context)
+        place = f"{OWN}/outputs/{os.urandom(8).hex()}.json"
+        await resource.async_put(place, b"")
+        env = {
+            "FLOW_IDEMPOTENCY_KEY": context.idempotency_key,
+            "FLOW_OUTPUT": f"{resource.sandbox.workdir}/{place}",
+            "FLOW_WORKDIR": resource.sandbox.workdir,
+        }
+        for name, value in command.env.items():
+            if value is not None:
+                env[name] = await files.text(value)
+        result = await resource._call(lambda: _run_step(resource, files, command, env))
+        told: dict[str, Plain] = {
+            "exit_code": result.exit_code,
+            "stdout": result.stdout,
+            "stderr": result.stderr,
+            "value": await _value(resource, place, failed=result.exit_code != 0),
+        }
+        await add_outputs(files, result, told)
+        cwd = posixpath.relpath(resource._checked_folder(command.cwd), resource.sandbox.workdir)
+        told["files"] = await files.keep(command, cwd, failed=result.exit_code != 0)
+        return told
+
+
+async def _run_step(
+    resource: Bash, files: StepFiles, command: Command, env: Mapping[str, str]
+) -> CommandResult:
+    if command.script is not None:
+        words = resource._words(command.script, None)
+    else:
+        given = [await files.argument(word) for word in command.argv or ()]
+        words = resource._words(given, None)
+    return await resource.program(
+        words,
+        cwd=resource._checked_folder(command.cwd),
+        env=env,
+        stdin=await files.data(command.stdin),
+    )
+
+
+async def _value(resource: Bash, place: str, *, failed: bool) -> Plain:
+    """Return the JSON that a command has written; of one that failed only if it is whole."""
+    try:
+        data = await resource.async_get(place)
+        await resource.async_remove(place)
+    except NotAFile:
+        return None
+    if len(data) > LARGEST_VALUE:
+        raise ValidationError(
+            f"what was written to $FLOW_OUTPUT is over {LARGEST_VALUE} bytes; keep it as a file "
+            "with 'files'"
+        )
+    try:
+        text = data.decode()
+        value: Any = json.loads(text) if text.strip() else None
+    except ValueError as error:
+        if failed:
+            return None
+        raise ValidationError(f"what was written to $FLOW_OUTPUT is not JSON: {error}") from None
+    return value
+
+
+def _check_root(request: Request, held: Capabilities) -> None:
+    """Refuse a root that commands could read out of, unless the spec says that this is enough."""
+    policy = request.policy
+    if policy.root is None or policy.confine == "cwd":
+        return
+    if held.isolation == "none":
+        raise EnvironmentUnavailable(
+            f"{request.spec}: commands on 'host' can read outside of the policy's root; take "
+            "provider: namespace or docker, or say confine: cwd"
+        )
+    if posixpath.normpath(policy.root) not in {".", "/workspace"}:
+        raise EnvironmentUnavailable(
+            f"{request.spec}: commands can read all of the workspace, also outside of the policy's "
+            f"root {policy.root}; say confine: cwd if that will do"
+        )
+
+
+def _below(workdir: str, root: str) -> str:
+    folder = posixpath.normpath(posixpath.join(workdir, root))
+    if not _is_below(folder, workdir):
+        raise EnvironmentUnavailable(f"policy root {root!r} is not in the workspace {workdir}")
+    return folder
+
+
+def _is_below(path: str, root: str) -> bool:
+    path = posixpath.normpath(path)
+    return path == root or path.startswith(root.rstrip("/") + "/")

@@ -1,0 +1,299 @@
+"""The engine's side of a supervisor: requests out, answers in, over the streams of one program.
+
+Many requests run at once; an answer goes to the request it carries the number of, and to nobody
+when that one is no longer waited for. All of it runs on the loop on which it was opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from flowengine.sdk import (
+    EnvironmentBusy,
+    EnvironmentFailure,
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    NotAFile,
+    PathEscape,
+    ValidationError,
+)
+from flowengine.sdk.environments import Program
+from flowengine_envs.supervisor import bootstrap, frames
+
+COMMAND = ["python3", "-I", "-c", bootstrap.SCRIPT, "0"]
+"""What starts a supervisor; the rest comes over its input."""
+PING = 5.0
+"""Seconds within which a supervisor answers a ping, whatever else it does."""
+_LOG = 4096
+_READ = 1 << 18
+_ENDING = 3.0
+"""Seconds for an end that was asked for."""
+_FAULTS: dict[str, type[EnvironmentFailure]] = {
+    "escape": PathEscape,
+    "no_file": NotAFile,
+    "missing": NotAFile,
+    "busy": EnvironmentBusy,
+}
+
+Said = Callable[[dict[str, Any], bytes], None]
+
+
+class Exchange:
+    """A request and what comes back for it.
+
+    Args:
+        id: Its number.
+        said: Called with each answer but the last.
+        about: What it is about, for messages.
+    """
+
+    def __init__(self, id: int, said: Said | None, about: str) -> None:
+        self.id = id
+        self.said = said
+        self.about = about
+        self.done: asyncio.Future[tuple[dict[str, Any], bytes]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+
+class Channel:
+    """A connection to a supervisor.
+
+    Args:
+        program: The supervisor, just started.
+        name: Names the environment in messages.
+        late: Called with output that comes after the end of its call.
+    """
+
+    def __init__(self, program: Program, name: str, late: Said | None = None) -> None:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        self.name = name
+        self._program = program
+        self._input = program.stdin
+        self._output = program.stdout
+        self._late = late
+        self._log = bytearray()
+        self._exchanges: dict[int, Exchange] = {}
+        self._last = 0
+        self._lost = False
+        self._closing = False
+        key = os.urandom(frames.KEY)
+        self._sealer = frames.Sealer(key, frames.TO_SUPERVISOR)
+        self._opener = frames.Opener(key, frames.TO_ENGINE)
+        self._input.write(bootstrap.supervisor() + key)
+        self._readers = [asyncio.ensure_future(self._read())]
+        if program.stderr is not None:
+            self._readers.append(asyncio.ensure_future(self._read_log(program.stderr)))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the supervisor is there, as far as is known."""
+        return not self._lost and not self._closing
+
+    @property
+    def log(self) -> str:
+        """The last that the supervisor said on its standard error."""
+        return self._log.decode(errors="replace").strip()
+
+    async def hello(self, deadline: float, **fields: Any) -> Mapping[str, Any]:
+        """Wait until the supervisor answers.
+
+        Args:
+            deadline: When it must have, by the clock of the loop.
+            fields: What it has to know.
+
+        Returns:
+            What it says of itself.
+
+        Raises:
+            EnvironmentStartFailed: It did not answer in time, or ended.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self.request("hello", version=frames.VERSION, **fields)
+        except TimeoutError:
+            raise EnvironmentStartFailed(
+                f"{self.name} did not answer in time{self._said()}"
+            ) from None
+        except EnvironmentFailure as error:
+            await asyncio.wait(self._readers, timeout=0.5)  # for its last words
+            raise EnvironmentStartFailed(
+                f"{self.name} did not start: {error.message}{self._said()}"
+            ) from None
+
+    async def ping(self) -> bool:
+        """Return whether the supervisor answers."""
+        try:
+            async with asyncio.timeout(PING):
+                await self.request("ping")
+        except (TimeoutError, EnvironmentFailure):
+            return False
+        return True
+
+    async def request(
+        self,
+        name: str,
+        payload: bytes = b"",
+        about: str = "",
+        said: Said | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Send a request and wait for its end.
+
+        Cancelling the wait cancels the request, and goes on when that has ended.
+
+        Args:
+            name: What is asked for.
+            payload: Bytes that go with it.
+            about: What it is about, for messages.
+            said: Called with answers before the last.
+            fields: Its fields.
+
+        Returns:
+            The last answer, and under `payload` what came with it.
+
+        Raises:
+            EnvironmentLost: The supervisor is gone.
+            EnvironmentFailure: It cannot be done.
+        """
+        exchange = self.begin(name, payload, about, said, **fields)
+        return await self.end(exchange)
+
+    def begin(
+        self,
+        name: str,
+        payload: bytes = b"",
+        about: str = "",
+        said: Said | None = None,
+        **fields: Any,
+    ) -> Exchange:
+        """Send a request, to be awaited by `end`; arguments and errors as of `request`."""
+        if self._lost:
+            raise self._loss()
+        self._last += 1
+        exchange = Exchange(self._last, said, about)
+        self._exchanges[exchange.id] = exchange
+        self.tell(name, payload, id=exchange.id, **fields)
+        return exchange
+
+    async def end(self, exchange: Exchange) -> dict[str, Any]:
+        """Wait for the end of a request; returns and raises as `request`."""
+        try:
+            header, payload = await asyncio.shield(exchange.done)
+        except asyncio.CancelledError:
+            if not exchange.done.done():
+                await _uncut(self._withdraw(exchange))
+            raise
+        finally:
+            self._exchanges.pop(exchange.id, None)
+        fault = header.get("fault")
+        if fault is not None:
+            raise self._fault(fault, exchange.about)
+        return {**header, "payload": payload}
+
+    def tell(self, name: str, payload: bytes = b"", **fields: Any) -> None:
+        """Send a request whose answer nobody waits for."""
+        fields.setdefault("id", 0)
+        if not self._lost:
+            self._input.write(self._sealer.seal({"request": name, **fields}, payload))
+
+    async def drained(self) -> None:
+        """Wait until the supervisor has taken most of what was sent."""
+        with suppress(ConnectionError):
+            await self._input.drain()
+
+    async def close(self, grace: float = _ENDING) -> None:
+        """End the supervisor and all that it runs.
+
+        Args:
+            grace: Seconds it has before it is killed.
+        """
+        self._closing = True
+        with suppress(OSError, RuntimeError):
+            self._input.close()
+        try:
+            async with asyncio.timeout(grace):
+                await self._program.wait()
+        except TimeoutError:
+            self._program.kill()
+            await self._program.wait()
+        finally:
+            self._lose()
+            for reader in self._readers:
+                reader.cancel()
+            await asyncio.gather(*self._readers, return_exceptions=True)
+
+    async def _withdraw(self, exchange: Exchange) -> None:
+        """Have a request ended, and wait until it has."""
+        if not self._lost:
+            self.tell("cancel", to=exchange.id)
+            await asyncio.wait([exchange.done], timeout=_ENDING)
+
+    async def _read(self) -> None:
+        try:
+            while data := await self._output.read(_READ):
+                for each in self._opener.feed(data):
+                    if isinstance(each, frames.Message):
+                        self._take(each)
+        except (OSError, frames.Unauthentic):
+            pass  # something in the sandbox wrote into the channel: nothing of it can be believed
+        self._lose()
+
+    def _take(self, message: frames.Message) -> None:
+        header = message.header
+        if "late" in header:
+            if self._late is not None:
+                self._late(header, message.payload)
+            return
+        exchange = self._exchanges.get(header.get("id") or 0)
+        if exchange is None:
+            return
+        if header.get("done"):
+            if not exchange.done.done():
+                exchange.done.set_result((header, message.payload))
+        elif exchange.said is not None:
+            exchange.said(header, message.payload)
+
+    async def _read_log(self, stream: asyncio.StreamReader) -> None:
+        with suppress(OSError):
+            while data := await stream.read(_LOG):
+                self._log = (self._log + data)[-_LOG:]
+
+    def _lose(self) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        with suppress(OSError, RuntimeError):
+            self._input.close()
+        for exchange in self._exchanges.values():
+            if not exchange.done.done():
+                exchange.done.set_exception(self._loss())
+                exchange.done.exception()  # it may be that nobody waits any more
+
+    def _loss(self) -> EnvironmentLost:
+        return EnvironmentLost(f"{self.name} is gone: its processes ended or were ended")
+
+    def _fault(self, fault: Mapping[str, str], about: str) -> EnvironmentFailure | ValidationError:
+        kind, message = fault["kind"], fault["message"]
+        what = f"{about}: {message}" if about else message
+        if kind == "bad_request":
+            return ValidationError(f"{self.name}: {what}")
+        error = _FAULTS.get(kind, EnvironmentFailure)
+        return error(f"{self.name}: {what}")
+
+    def _said(self) -> str:
+        return f"; it said: {self.log}" if self.log else ""
+
+
+async def _uncut(work: Any) -> None:
+    """Await something that another cancellation must not cut short."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    task.result()

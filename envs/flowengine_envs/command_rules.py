@@ -1,0 +1,159 @@
+"""Which commands a policy allows: by their words, as they will be run, never by their text.
+
+With `allow` no shell reads a command: it is split into words here, and what would mean something to
+a shell beyond words - another command, a redirection, an expansion - is refused. What is left is
+started directly. So nothing can be hidden in a text that the check reads otherwise than the shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowengine.sdk import Refused, ValidationError
+
+_MEANS_MORE = {
+    **dict.fromkeys(";&|()", "another command"),
+    **dict.fromkeys("<>", "a redirection"),
+    **dict.fromkeys("$`", "an expansion"),
+    **dict.fromkeys("*?[]{}~", "a pattern"),
+    "\n": "another command",
+    "\r": "another command",
+    "#": "a comment",
+    "!": "the history",
+}
+_DOUBLE = '$`!\\"'
+"""What means something between double quotes."""
+
+_RUN_OR_WRITE: dict[str, tuple[str, ...]] = {
+    "awk": ("-f", "--file", "-i", "--include", "-l", "--load", "-e", "--source", "-o", "-d", "-p"),
+    "find": (
+        *("-delete", "-exec", "-execdir", "-ok", "-okdir"),
+        *("-fls", "-fprint", "-fprint0", "-fprintf"),
+    ),
+    "git": (
+        *("--output", "-c", "--config-env", "--exec-path", "--exec", "--upload-pack"),
+        *("--receive-pack", "--ext-diff", "--textconv", "--open-files-in-pager", "-O", "--git-dir"),
+        *("--work-tree", "-C", "--template", "--extcmd"),
+    ),
+    "grep": (),
+    "rg": ("--pre", "--hostname-bin"),
+    "sed": ("-i", "--in-place", "-e", "--expression", "-f", "--file"),
+    "sort": ("-o", "--output", "--compress-program", "-T", "--temporary-directory"),
+    "tar": ("--to-command", "--checkpoint-action", "-I", "--use-compress-program", "-F"),
+    "tree": ("-o", "--output"),
+    "date": ("-s", "--set"),
+    "file": ("-C", "--compile", "-m", "--magic-file"),
+    "uniq": (),
+}
+"""Options by which programs that look harmless write files or run others: a rule must name them."""
+
+
+def check(command: str | Sequence[str], allow: Sequence[str], who: str) -> list[str]:
+    """Return the words of a command, if the policy allows it.
+
+    Args:
+        command: A text, or its words.
+        allow: First words of commands that are allowed.
+        who: Names the environment in messages.
+
+    Returns:
+        Program and arguments.
+
+    Raises:
+        Refused: It is not allowed; the message names the word and the rule.
+        ValidationError: It is no command.
+    """
+    words = split(command, who) if isinstance(command, str) else list(command)
+    if not words or not all(isinstance(word, str) for word in words):
+        raise ValidationError(f"{who}: a command is a text or a list of texts")
+    rules = [rule.split() for rule in allow]
+    fitting = [rule for rule in rules if rule == words[: len(rule)]]
+    if not fitting:
+        raise Refused(f"{who}: {words[0]!r} is not allowed; policy 'allow' has {_told(allow)}")
+    for rule in fitting:
+        found = _beyond(rule, words)
+        if found is None:
+            return words
+    raise Refused(
+        f"{who}: {found!r} lets {words[0]!r} write files or run programs; policy 'allow' has only "
+        f"{_told(allow)}, which does not name it"
+    )
+
+
+def split(command: str, who: str) -> list[str]:
+    """Split a text into words as a shell does, if words are all that it has.
+
+    Args:
+        command: The text.
+        who: Names the environment in messages.
+
+    Returns:
+        The words.
+
+    Raises:
+        Refused: A shell would do more with it than split it.
+    """
+    words: list[str] = []
+    word: str | None = None
+    quote = ""
+    at = 0
+    while at < len(command):
+        sign = command[at]
+        at += 1
+        if sign == quote:
+            quote = ""
+        elif quote == "'":
+            word = (word or "") + sign
+        elif sign == "\\" and at < len(command) and (not quote or command[at] in _DOUBLE):
+            word = (word or "") + command[at].strip("\n")
+            at += 1
+        elif sign in "\"'" and not quote:
+            word = word or ""
+            quote = sign
+        elif sign in " \t" and not quote:
+            words += [word] if word is not None else []
+            word = None
+        elif sign in _MEANS_MORE and (not quote or sign in "$`"):
+            raise Refused(_why(command, at - 1, who))
+        else:
+            word = (word or "") + sign
+    if quote:
+        raise Refused(f"{who}: {command!r} has a quote that does not end")
+    words += [word] if word is not None else []
+    if words and "=" in words[0]:
+        raise Refused(
+            f"{who}: {words[0]!r} sets a variable, and policy 'allow' names commands only"
+        )
+    return words
+
+
+def _why(command: str, at: int, who: str) -> str:
+    sign = command[at]
+    return (
+        f"{who}: {sign!r} in {command!r} begins {_MEANS_MORE[sign]}: with policy 'allow' a command "
+        "is one program and its words; put it in single quotes if it is meant as text"
+    )
+
+
+def _beyond(rule: Sequence[str], words: Sequence[str]) -> str | None:
+    """Return a word that goes beyond what a rule allows."""
+    options = _RUN_OR_WRITE.get(words[0], ())
+    for word in words[len(rule) :]:
+        for option in options:
+            if option not in rule and _is_option(word, option):
+                return word
+    return None
+
+
+def _is_option(word: str, option: str) -> bool:
+    """Return whether a word is an option, with its value, shortened, or among other letters."""
+    if option.startswith("--"):
+        name = word.partition("=")[0]
+        return len(name) > 3 and option.startswith(name)
+    if len(option) == 2:
+        return word.startswith("-") and not word.startswith("--") and option[1] in word
+    return word == option
+
+
+def _told(allow: Sequence[str]) -> str:
+    return ", ".join(repr(rule) for rule in allow) or "nothing"

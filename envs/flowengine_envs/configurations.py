@@ -1,0 +1,65 @@
+"""Models of `config:` and `policy:` of the kinds that run programs.
+
+Loads pydantic: import it inside `config_model` and `policy_model`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from flowengine.sdk.models import Config, Policy, Secret
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Programs(Config):
+    """What all kinds that run programs can be told."""
+
+    env: dict[Name, Secret | str] = Field(default_factory=dict)
+    """Environment variables of all programs: texts, or references to secrets."""
+    image: str | None = None
+    """Of `provider: docker`: the image; default: the project's own."""
+    pull_policy: Literal["missing", "never", "always"] = "missing"
+    """Of `provider: docker`: when the image is fetched."""
+    platform: str | None = None
+    """Of `provider: docker`: such as `linux/amd64`."""
+    gpus: str | None = None
+    """Of `provider: docker`: `all`, or ids with commas."""
+
+
+class PythonConfig(Programs):
+    """`config:` of the kind `python`."""
+
+    python: str = "python3"
+    """The interpreter inside."""
+    on_busy: Literal["wait", "refuse"] = "wait"
+    """What a call does while another one runs."""
+
+
+class BashConfig(Programs):
+    """`config:` of the kind `bash`."""
+
+
+class BashPolicy(Policy):
+    """`policy:` of the kind `bash`."""
+
+    allow: list[Annotated[str, Field(min_length=1)]] | None = None
+    """Commands that may be run, each by its first words: `ls`, `git log`. No shell reads them then:
+    they are words."""
+    root: str | None = None
+    """Folder in which commands run and which `cwd` must not leave; relative to the workspace."""
+    confine: Literal["root", "cwd"] = "root"
+    """`cwd`: it is enough that commands begin in `root`, even if they can read outside of it."""
+
+
+class NodeConfig(Programs):
+    """`config:` of the kind `node`."""
+
+    node: str = "node"
+    """The interpreter inside."""
+    min_version: Annotated[str, Field(pattern=r"^\d+(\.\d+){0,2}$")] = "18"
+    """The oldest version that will do."""
+    module: bool = False
+    """Whether code is a module (`import`, `export default`), unless a call says it."""

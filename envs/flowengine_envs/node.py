@@ -1,0 +1,222 @@
+"""`node`: code in Node.js, each call in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, ValidationError
+from flowengine.sdk.environments import Request, awaitable, blocking
+from flowengine_envs.results import CodeError, CodeResult, CommandResult, OnOutput
+from flowengine_envs.steps import StepFiles, code_of, step_result
+from flowengine_envs.supervised import Supervised, SupervisedProvider
+from flowengine_envs.supervisor import plain
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+LARGEST_VALUE = 1024 * 1024
+"""Bytes of a value that comes back as data; a larger one comes as the beginning of its text."""
+LARGEST_CODE = 16 * 1024 * 1024
+_HEAP_SHARE = 0.75
+"""Part of the memory limit that objects of the code may take."""
+
+
+class Node(Supervised):
+    """Runs JavaScript; files last from call to call, names do not."""
+
+    async def _run(
+        self,
+        code: str,
+        inputs: Mapping[str, Plain] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - held inside the sandbox
+        module: bool | None = None,
+        on_output: OnOutput | None = None,
+    ) -> CodeResult:
+        """Run code. What goes wrong in it is in the result, not raised.
+
+        The value is what the code returns, or the default export of a module. `await` may stand
+        outside of functions.
+
+        Args:
+            code: The code: the body of a function with `inputs`, `require` and the other names of
+                CommonJS, or a module.
+            inputs: Plain data; the code finds it under the name `inputs`.
+            timeout: Seconds; default and maximum: the spec's.
+            module: Whether the code is a module; default: what the spec says.
+            on_output: Called with output as it comes.
+
+        Returns:
+            Output, value, error, exit code.
+
+        Raises:
+            ValidationError: The code is no text or too long, or the inputs are no plain data.
+            EnvironmentLost: The sandbox has ended.
+        """
+        config = self.sandbox.request.config
+        given = {
+            "code": code,
+            "inputs": _checked(code, inputs),
+            "module": config.module if module is None else module,
+            "largest": LARGEST_VALUE,
+        }
+        kills = self.sandbox.memory_kills()
+        result, told = await self._program(
+            [config.node, *self._options(), "-e", _runner()],
+            None,
+            timeout,
+            None,
+            json.dumps(given).encode(),
+            on_output,
+            result=True,
+        )
+        killed = self.sandbox.memory_kills() > kills
+        return self._result(result, _last(told), self._seconds(timeout), killed=killed)
+
+    run = blocking(_run)
+    async_run = awaitable(_run)
+
+    def _options(self) -> list[str]:
+        memory = self.limits.memory
+        if memory is None:
+            return []
+        return [f"--max-old-space-size={max(16, int(memory * _HEAP_SHARE) >> 20)}"]
+
+    def _result(
+        self,
+        done: CommandResult,
+        told: dict[str, Any] | None,
+        seconds: float,
+        *,
+        killed: bool,
+    ) -> CodeResult:
+        error = None
+        if done.stopped == "timeout":
+            error = CodeError("Timeout", f"it took longer than {seconds:g} s and was ended")
+        elif done.stopped == "disk":
+            error = CodeError("LimitExceeded", self._disk_full())
+        elif done.stopped is not None:
+            error = CodeError("Cancelled", "it was cancelled")
+        elif told is not None and "error" in told:
+            error = CodeError(**told["error"])
+        elif killed or "JavaScript heap out of memory" in done.stderr:
+            error = CodeError("Crashed", self._out_of_memory())
+        elif done.signal is not None:
+            error = CodeError("Crashed", f"the process was ended by signal {done.signal}")
+        elif done.exit_code != 0:
+            error = CodeError("Exited", f"the code ended the process with {done.exit_code}")
+        told = told or {}
+        return CodeResult(
+            stdout=done.stdout,
+            stderr=done.stderr,
+            value=plain.decode(told["value"]) if error is None and "value" in told else None,
+            text=told.get("text", "") if error is None else "",
+            error=error,
+            exit_code=done.exit_code if error is None or done.exit_code else 1,
+            duration=done.duration,
+            truncated=done.truncated,
+            stdout_file=done.stdout_file,
+            stderr_file=done.stderr_file,
+        )
+
+
+class NodeProvider(SupervisedProvider[Node]):
+    """Opens Node runners."""
+
+    kind = "node"
+    live = True
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from flowengine_envs.configurations import NodeConfig
+
+        return NodeConfig
+
+    async def ensure(self, request: Request) -> Node:
+        """Open a runner, and look which Node is there.
+
+        Args:
+            request: What was asked for.
+
+        Returns:
+            The runner.
+
+        Raises:
+            EnvironmentUnavailable: There is none, or it is too old.
+        """
+        node = await self.open(request, Node)
+        try:
+            await _check_version(node, request)
+        except BaseException:
+            await node.close()
+            raise
+        return node
+
+    async def run(self, resource: Node, context: StepContext, command: Command) -> dict[str, Plain]:
+        """Run the code of a step; `env` is what it finds as `inputs`."""
+        files = StepFiles(resource, context)
+        code = code_of(command, "node")
+        inputs = {name: await files.place(value) for name, value in command.env.items()}
+        return await step_result(files, command, await resource.async_run(code, inputs))
+
+
+async def _check_version(node: Node, request: Request) -> None:
+    wanted, program = request.config.min_version, request.config.node
+    told = await node.program([program, "--version"], timeout=20)
+    found = re.search(r"v(\d+(?:\.\d+)*)", told.stdout)
+    if told.exit_code != 0 or found is None:
+        raise EnvironmentUnavailable(
+            f"{request.spec}: there is no {program} in the sandbox, wanted is {wanted} "
+            "newer: apt-get install nodejs"
+        )
+    if _numbers(found[1]) < _numbers(wanted):
+        raise EnvironmentUnavailable(
+            f"{request.spec}: {program} in the sandbox is version {found[1]}, wanted is {wanted} "
+            "or newer"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+@cache
+def _runner() -> str:
+    return Path(__file__).with_name("node_runner.cjs").read_text(encoding="utf-8")
+
+
+def _last(data: bytes) -> dict[str, Any] | None:
+    """Return what the runner said last; code may have written there, too."""
+    for line in reversed(data.splitlines()):
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(told, dict) and (told.keys() <= {"value", "text"} or _is_error(told)):
+            return told
+    return None
+
+
+def _is_error(told: dict[str, Any]) -> bool:
+    error = told.get("error")
+    return (
+        isinstance(error, dict)
+        and error.keys() == {"type", "message", "line", "traceback"}
+        and isinstance(error["message"], str)
+        and isinstance(error["type"], str)
+    )
+
+
+def _checked(code: Any, inputs: Mapping[str, Plain] | None) -> Any:
+    if not isinstance(code, str):
+        raise ValidationError(f"code must be text, not {type(code).__name__}")
+    if len(code) > LARGEST_CODE:
+        raise ValidationError(f"code has {len(code)} characters, {LARGEST_CODE} are the most")
+    try:
+        return plain.encode(dict(inputs or {}))
+    except TypeError as error:
+        raise ValidationError(f"inputs: {error}") from None

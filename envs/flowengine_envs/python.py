@@ -1,0 +1,246 @@
+"""`python`: code in a process whose names last from call to call."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.sdk import Command, Plain, StepContext, ValidationError
+from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine_envs.channel import Channel
+from flowengine_envs.results import CodeError, CodeResult, OnOutput, Streams
+from flowengine_envs.steps import StepFiles, code_of, step_result
+from flowengine_envs.supervised import GRACE, Supervised, SupervisedProvider
+from flowengine_envs.supervisor import plain
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+LARGEST_VALUE = 1024 * 1024
+"""Bytes of a value that comes back as data; a larger one comes as the beginning of its text."""
+LARGEST_CODE = 16 * 1024 * 1024
+"""Characters of code."""
+_LATE_CALLS = 64
+
+
+class Late(NamedTuple):
+    """What a call printed after its end, by a thread or process that it left."""
+
+    stdout: str = ""
+    stderr: str = ""
+
+
+class PythonSandbox(Supervised):
+    """Runs Python code; names, imports and files last until it is given back.
+
+    Args:
+        request: What was asked for.
+        sandbox: The open sandbox.
+        channel: The connection to its supervisor.
+    """
+
+    def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:
+        super().__init__(request, sandbox, channel)
+        self._late: OrderedDict[int, Late] = OrderedDict()
+        self._planned = False
+
+    async def _run(
+        self,
+        code: str,
+        inputs: Mapping[str, Plain] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - held inside the sandbox
+        on_output: OnOutput | None = None,
+    ) -> CodeResult:
+        """Run code. What goes wrong in it is in the result, not raised.
+
+        The value is that of the name `_result`, if the code sets it, else of the last expression.
+        `await` may stand outside of functions.
+
+        Args:
+            code: The code.
+            inputs: Plain data; the code finds it under the name `inputs`.
+            timeout: Seconds; default and maximum: the spec's.
+            on_output: Called with output as it comes.
+
+        Returns:
+            Output, value, error.
+
+        Raises:
+            ValidationError: The code is no text or too long, or the inputs are no plain data.
+            EnvironmentBusy: Another call runs, and `on_busy` is `refuse`.
+            EnvironmentLost: The sandbox has ended.
+        """
+        given = _checked(code, inputs)
+        seconds = self._seconds(timeout)
+        await self._plan()
+        streams = Streams(on_output)
+        kills = self.sandbox.memory_kills()
+        began = time.monotonic()
+        answer = await self._channel.request(
+            "python",
+            about="code",
+            said=streams.take,
+            code=code,
+            inputs=given,
+            timeout=seconds,
+            grace=GRACE,
+            largest=LARGEST_VALUE,
+            busy=self._on_busy,
+            **self._bounds(),
+        )
+        duration = time.monotonic() - began
+        self._spent += duration
+        killed = self.sandbox.memory_kills() > kills
+        error = self._error(answer, seconds, killed=killed)
+        return _result(answer, streams, error, duration)
+
+    run = blocking(_run)
+    async_run = awaitable(_run)
+
+    async def _restart(self) -> None:
+        """Drop all names: the next call begins anew."""
+        if self._planned:
+            await self._channel.request("restart")
+
+    restart = blocking(_restart)
+    async_restart = awaitable(_restart)
+
+    @property
+    def late(self) -> Mapping[int, Late]:
+        """What calls printed after their end, by the number of the call; the last 64 of them."""
+        return dict(self._late)
+
+    def heard_late(self, header: Mapping[str, Any], payload: bytes) -> None:
+        """Keep output that comes after the end of its call."""
+        call = int(header["late"])
+        text = payload.decode(errors="replace")
+        old = self._late.pop(call, Late())
+        stream = str(header["stream"])
+        self._late[call] = old._replace(**{stream: getattr(old, stream) + text})
+        while len(self._late) > _LATE_CALLS:
+            self._late.popitem(last=False)
+
+    @property
+    def _on_busy(self) -> str:
+        return str(getattr(self.sandbox.request.config, "on_busy", "wait"))
+
+    async def _plan(self) -> None:
+        """Say once how the process is started in which code runs."""
+        if self._planned:
+            return
+        self._planned = True
+        await self._channel.request(
+            "worker",
+            argv=[getattr(self.sandbox.request.config, "python", "python3")],
+            env=self._variables,
+            cwd=self.sandbox.workdir,
+            limits=dict(self.sandbox.resource_limits()),
+        )
+
+    def _error(
+        self, answer: Mapping[str, Any], seconds: float, *, killed: bool
+    ) -> CodeError | None:
+        """Return why the code did not come to its end, the outermost reason first."""
+        stopped = answer["stopped"]
+        if stopped == "timeout":
+            return CodeError("Timeout", f"it took longer than {seconds:g} s and was ended")
+        if stopped == "disk":
+            return CodeError("LimitExceeded", self._disk_full())
+        if stopped is not None:
+            return CodeError("Cancelled", "it was cancelled")
+        lost = answer.get("lost")
+        if lost is not None:
+            return CodeError("Crashed", self._out_of_memory() if killed else _crash(lost))
+        error = answer.get("error")
+        if error is None:
+            return None
+        message = error["message"]
+        if error["type"] == "MemoryError" and self.limits.memory is not None:
+            message = f"{message}{': ' if message else ''}{self._out_of_memory()}"
+        return CodeError(error["type"], message, error["line"], error["traceback"])
+
+
+class Python(SupervisedProvider[PythonSandbox]):
+    """Opens Python sandboxes."""
+
+    kind = "python"
+    live = True
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from flowengine_envs.configurations import PythonConfig
+
+        return PythonConfig
+
+    async def ensure(self, request: Request) -> PythonSandbox:
+        """Open a sandbox; the process for code starts with the first call."""
+        made: list[PythonSandbox] = []
+
+        def late(header: dict[str, Any], payload: bytes) -> None:
+            for resource in made:
+                resource.heard_late(header, payload)
+
+        made.append(await self.open(request, PythonSandbox, late))
+        return made[0]
+
+    async def run(
+        self, resource: PythonSandbox, context: StepContext, command: Command
+    ) -> dict[str, Plain]:
+        """Run the code of a step; `env` is what it finds as `inputs`."""
+        files = StepFiles(resource, context)
+        code = code_of(command, "python")
+        inputs = {name: await files.place(value) for name, value in command.env.items()}
+        result = await resource.async_run(code, inputs)
+        return await step_result(files, command, result)
+
+
+def _checked(code: Any, inputs: Mapping[str, Plain] | None) -> Any:
+    if not isinstance(code, str):
+        raise ValidationError(f"code must be text, not {type(code).__name__}")
+    if len(code) > LARGEST_CODE:
+        raise ValidationError(f"code has {len(code)} characters, {LARGEST_CODE} are the most")
+    try:
+        return plain.encode(dict(inputs or {}))
+    except TypeError as error:
+        raise ValidationError(f"inputs: {error}") from None
+
+
+def _result(
+    answer: dict[str, Any], streams: Streams, error: CodeError | None, duration: float
+) -> CodeResult:
+    told = answer.get("streams") or {"stdout": {}, "stderr": {}}
+    lost = answer.get("lost") is not None
+    return CodeResult(
+        stdout=streams.text("stdout", told["stdout"]),
+        stderr=streams.text("stderr", told["stderr"]),
+        value=plain.decode(answer["value"]) if "value" in answer else None,
+        text=answer.get("text", ""),
+        error=error,
+        exit_code=0 if error is None else 1,
+        duration=duration,
+        truncated=any("left_out" in stream for stream in told.values()),
+        stdout_file=told["stdout"].get("file"),
+        stderr_file=told["stderr"].get("file"),
+        files=answer.get("files", ()),
+        left=answer.get("left", ()),
+        call=answer.get("call", 0),
+        namespace=answer["namespace"],
+        namespace_lost=lost,
+    )
+
+
+def _crash(lost: Mapping[str, Any]) -> str:
+    """Say how the process ended."""
+    import os
+    import signal
+
+    if lost["failed"] is not None:
+        return f"the interpreter cannot be started: {os.strerror(lost['failed'])}"
+    words = f"; it said: {lost['words'].strip()}" if lost["words"].strip() else ""
+    if lost["signal"] is not None:
+        number = lost["signal"]
+        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+        return f"the process crashed: it was ended by {name}{words}"
+    return f"the process crashed: it ended with exit code {lost['exit_code']}{words}"

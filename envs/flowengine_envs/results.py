@@ -1,0 +1,145 @@
+"""What calls give back: the outcome of code, and of a command."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+OnOutput = Callable[[str, str], None]
+"""Called while something runs: `stdout` or `stderr`, and the next piece of it."""
+
+
+class CodeError(NamedTuple):
+    """Why code did not come to its end."""
+
+    type: str
+    """The name of the exception; `Timeout`, `Cancelled`, `Crashed`, `LimitExceeded`."""
+    message: str
+    line: int | None = None
+    """Line of the code."""
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class CodeResult(NamedTuple):
+    """What code has done."""
+
+    stdout: str
+    stderr: str
+    """Beginning and end, with a line between that says how much is missing."""
+    value: Any
+    """`_result`, the last expression, or what was returned - if that is plain data, else None."""
+    text: str
+    """The same as text, whatever it is; empty if there is nothing."""
+    error: CodeError | None
+    exit_code: int
+    """0, or 1 after an error; of a process that ended its own code, 128 and more by a signal."""
+    duration: float
+    """Seconds."""
+    truncated: bool = False
+    """Whether something of the output is only in a file."""
+    stdout_file: str | None = None
+    stderr_file: str | None = None
+    """Path inside of all that was written, where that is too much for the result."""
+    files: Sequence[str] = ()
+    """Files of the workspace that were made or changed; paths relative to it."""
+    left: Sequence[str] = ()
+    """What still runs although the call was ended."""
+    call: int = 0
+    """Number of the call."""
+    namespace: int = 0
+    """Number of the namespace it ran in: names set under a lower number are gone."""
+    namespace_lost: bool = False
+    """Whether the call ended the process, so that the names are gone now."""
+
+
+class CommandResult(NamedTuple):
+    """What a command has done."""
+
+    exit_code: int
+    """128 + the number of the signal, if one ended it, as shells say it."""
+    stdout: str
+    stderr: str
+    """Beginning and end, with a line between that says how much is missing."""
+    timed_out: bool
+    truncated: bool
+    """Whether something of the output is only in a file."""
+    duration: float
+    """Seconds."""
+    signal: int | None = None
+    stopped: str | None = None
+    """`timeout`, `cancelled` or `disk`, if it was not left to end."""
+    stdout_file: str | None = None
+    stderr_file: str | None = None
+    """Path inside of all that was written, where that is too much for the result."""
+
+
+class Streams:
+    """Gathers the output of one call as it comes.
+
+    Args:
+        on_output: Called with each piece of text.
+    """
+
+    def __init__(self, on_output: OnOutput | None = None) -> None:
+        self._on_output = on_output
+        self._heads = {"stdout": bytearray(), "stderr": bytearray()}
+        self._tails = {"stdout": b"", "stderr": b""}
+        self._decoders = {
+            name: codecs.getincrementaldecoder("utf-8")("replace") for name in self._heads
+        }
+
+    def take(self, header: dict[str, Any], payload: bytes) -> None:
+        """Take what a supervisor says before the end."""
+        name = header.get("stream")
+        if name not in self._heads:
+            return
+        if header.get("tail"):
+            self._tails[name] = payload
+        else:
+            self._heads[name] += payload
+        if self._on_output is not None:
+            text = self._decoders[name].decode(payload)
+            if text:
+                self._on_output(name, text)
+
+    def text(self, name: str, told: dict[str, Any]) -> str:
+        """Return a stream as text; what is no text is replaced visibly.
+
+        Args:
+            name: `stdout` or `stderr`.
+            told: What the last answer says of it.
+        """
+        head, tail = bytes(self._heads[name]), self._tails[name]
+        left_out = told.get("left_out", 0)
+        if not left_out:
+            return (head + tail).decode(errors="replace")
+        missing = f", {told['missing']} of them nowhere" if told["missing"] else ""
+        return (
+            f"{_whole(head).decode(errors='replace')}\n"
+            f"... {left_out} bytes left out, all is in {told['file']}{missing} ...\n"
+            f"{_whole_end(tail).decode(errors='replace')}"
+        )
+
+
+def _whole(head: bytes) -> bytes:
+    """Return the beginning of a text without a character that was cut."""
+    for back in range(1, min(4, len(head)) + 1):
+        first = head[-back]
+        if first & 0xC0 == 0xC0:
+            length = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+            return head[:-back] if back < length else head
+        if first < 0x80:
+            break
+    return head
+
+
+def _whole_end(tail: bytes) -> bytes:
+    """Return the end of a text without the rest of a character that was cut."""
+    start = 0
+    while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
+        start += 1
+    return tail[start:]

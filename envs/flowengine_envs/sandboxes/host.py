@@ -1,0 +1,80 @@
+"""`host`: processes of this machine, as the user, without isolation.
+
+Taken only where a spec says `provider: host`, and warned of each time it opens. What is held is
+held against mistakes, not against code that means harm: the programs can read and change whatever
+the user can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import VARIABLE, Capabilities, Program, Spec
+from flowengine_envs.sandboxes.processes import MEMORY, PATH, Processes, has, held_by_group
+
+
+class Host(Processes):
+    """Programs on this machine."""
+
+    name: ClassVar[str] = "host"
+
+    @property
+    def workdir(self) -> str:
+        """The workspace: programs see it where it is."""
+        return str(self.workspace)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The mark by which programs are found when the engine has died."""
+        return {VARIABLE: self.request.mark}
+
+    @classmethod
+    def capabilities(cls) -> Capabilities:
+        """Return what is held of programs that run as the user: limits, and what they are given."""
+        return Capabilities(
+            "none",
+            {
+                "variables": "only those that are declared are handed on",
+                "memory": "each process by itself (RLIMIT_DATA)",
+                "disk": "size of each file (RLIMIT_FSIZE); the workspace is watched",
+                **held_by_group(),
+            },
+        )
+
+    @classmethod
+    async def probe(cls, spec: Spec) -> None:
+        """Refuse what cannot be held without isolation, and look for Python."""
+        if not has("python3"):
+            raise EnvironmentUnavailable(
+                f"{spec}: this machine has no python3 in {PATH}: apt-get install python3"
+            )
+        if spec.policy.network not in {None, "any"}:
+            raise EnvironmentUnavailable(
+                f"{spec}: 'host' cannot keep programs from the network; take provider: namespace "
+                "or docker, or say network: any"
+            )
+
+    async def open(self) -> None:
+        """Warn, and make ready."""
+        self.request.log.warning(
+            "%s runs on this machine as the user, without a sandbox (provider 'host', LocalEnv): "
+            "its programs can read and change whatever the user can",
+            self.request.spec,
+        )
+        await super().open()
+
+    async def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
+    ) -> Program:
+        """Start a program in a session of its own."""
+        return await self._start(argv, env={"PATH": PATH, **env}, cwd=cwd or self.workdir)
+
+    def resource_limits(self) -> Mapping[str, int]:
+        """Return what the system holds of each process by itself."""
+        limits = self.request.limits
+        held = {"CORE": 0, "DATA": limits.memory or MEMORY}
+        if limits.disk is not None:
+            held["FSIZE"] = limits.disk
+        return held

@@ -1,0 +1,279 @@
+"""`namespace`: processes of this machine that see and reach nothing of it (bubblewrap).
+
+The programs have their own processes, users, network, host name and file system: the system's
+programs to read, the workspace to write, some scratch space that is gone at the end. They have no
+rights (capabilities), can gain none, and cannot make namespaces of their own. Works for ordinary
+users where the kernel lets them make user namespaces, and for root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import Axis, Capabilities, Program, Spec
+from flowengine_envs.sandboxes.processes import (
+    MEMORY,
+    PATH,
+    PROCESSES,
+    Processes,
+    has,
+    held_by_group,
+)
+
+USER = 1000
+SCRATCH = 256 * 1024 * 1024
+"""Bytes of `/tmp`, where the spec sets no `disk`."""
+SHARED = 64 * 1024 * 1024
+"""Bytes of `/dev/shm`."""
+OTHERS = "take provider: docker, or provider: host for no isolation"
+
+_TRIAL = 10.0
+"""Seconds in which an empty sandbox has to start."""
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC = (
+    "alternatives",
+    "ca-certificates",
+    "crypto-policies",
+    "debian_version",
+    "fonts",
+    "java",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "magic",
+    "mime.types",
+    "os-release",
+    "pki",
+    "protocols",
+    "python3",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "timezone",
+)
+"""What programs need of `/etc`: nothing that says who uses this machine, nothing private."""
+
+
+class Namespace(Processes):
+    """Programs in namespaces of their own."""
+
+    name: ClassVar[str] = "namespace"
+
+    @classmethod
+    def capabilities(cls) -> Capabilities:
+        """Return what namespaces hold, and limits as far as this machine and user can."""
+        return Capabilities(
+            "namespace",
+            {
+                "filesystem": "own mounts: the system read-only, only the workspace of the rest",
+                "network": "own network namespace without a way out",
+                "user": "own user namespace, no capabilities, no new privileges",
+                "variables": "only those that are declared",
+                "disk": "size of /tmp and of each file (RLIMIT_FSIZE); the workspace is watched",
+                "memory": "each process by itself (RLIMIT_DATA)",
+                **_processes_held(),
+                **held_by_group(),
+            },
+        )
+
+    @classmethod
+    async def probe(cls, spec: Spec) -> None:
+        """Start an empty sandbox; say what is missing, and what mends it."""
+        if isinstance(spec.policy.network, list):
+            raise EnvironmentUnavailable(
+                f"{spec}: 'namespace' reaches all of the network (any) or nothing of it (none); "
+                f"{', '.join(spec.policy.network)} alone cannot be held"
+            )
+        if not has("python3"):
+            raise EnvironmentUnavailable(
+                f"{spec}: this machine has no python3 in {PATH}: apt-get install python3"
+            )
+        bwrap = _bwrap()
+        if bwrap is None:
+            raise EnvironmentUnavailable(
+                f"{spec}: 'namespace' needs bubblewrap, which is not installed: apt-get install "
+                f"bubblewrap. Or {OTHERS}"
+            )
+        complaint = await _trial(bwrap)
+        if complaint is not None:
+            raise EnvironmentUnavailable(
+                f"{spec}: bubblewrap cannot make a sandbox here: {complaint}. {_remedy()} "
+                f"Or {OTHERS}"
+            )
+
+    async def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
+    ) -> Program:
+        """Start a program as the first process of a new sandbox around the workspace."""
+        bwrap = _bwrap()
+        if bwrap is None:
+            raise EnvironmentUnavailable(f"{self.request.spec}: bubblewrap is gone")
+        files = {path: _readable(text) for path, text in _written(self.workdir).items()}
+        options = [bwrap, *_unshared(self.request.policy.network == "any"), *_system()]
+        for path, fd in files.items():
+            options += ["--ro-bind-data", str(fd), path]
+        options += self._folders()
+        if self.request.policy.network == "any":
+            options += _name_servers()
+        for name, value in {"PATH": PATH, **env}.items():
+            options += ["--setenv", name, value]
+        options += ["--remount-ro", "/dev", "--remount-ro", "/"]
+        options += ["--chdir", cwd or self.workdir, "--", *argv]
+        try:
+            return await self._start(
+                options, env={"PATH": PATH}, cwd="/", pass_fds=list(files.values())
+            )
+        finally:
+            for fd in files.values():
+                os.close(fd)
+
+    def _folders(self) -> list[str]:
+        """Return what may be written."""
+        disk = self.request.limits.disk or SCRATCH
+        options = ["--size", str(disk), "--perms", "1777", "--tmpfs", "/tmp"]
+        options += ["--size", str(SHARED), "--perms", "1777", "--tmpfs", "/dev/shm"]
+        options += ["--bind", str(self.workspace), self.workdir]
+        writable = self.request.policy.writable
+        for inside, folder in self.request.mounts.items():
+            may_write = writable is None or inside in writable
+            options += ["--bind" if may_write else "--ro-bind", str(folder), inside]
+        return options
+
+    def resource_limits(self) -> Mapping[str, int]:
+        """Return what the system holds of each process by itself, or of this user inside."""
+        limits = self.request.limits
+        by_group = held_by_group()
+        held = {"CORE": 0}
+        if "memory" not in by_group:
+            held["DATA"] = limits.memory or MEMORY
+        if "processes" not in by_group and _processes_held():
+            held["NPROC"] = limits.processes or PROCESSES
+        if limits.disk is not None:
+            held["FSIZE"] = limits.disk
+        return held
+
+
+def _unshared(network: bool) -> list[str]:
+    """Return the options that take everything away."""
+    options = ["--unshare-all", "--unshare-user", "--uid", str(USER), "--gid", str(USER)]
+    options += ["--disable-userns"] if _forbids_namespaces() else []
+    options += ["--share-net"] if network else []
+    options += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--as-pid-1"]
+    return [*options, "--hostname", "sandbox", "--clearenv"]
+
+
+def _system() -> list[str]:
+    """Return the options that give the system's programs back, to read."""
+    options = ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            options += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            options += ["--ro-bind", path, path]
+    for name in (*_ETC, *_python_folders()):
+        options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return options
+
+
+def _name_servers() -> list[str]:
+    return ["--ro-bind-try", os.path.realpath("/etc/resolv.conf"), "/etc/resolv.conf"]
+
+
+def _python_folders() -> list[str]:
+    return sorted(path.name for path in Path("/etc").glob("python3.*") if path.is_dir())
+
+
+def _written(home: str) -> dict[str, str]:
+    """Return the files of `/etc` that are made up: path → text."""
+    user = f"flow:x:{USER}:{USER}:flow:{home}:/bin/sh\n"
+    nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    return {
+        "/etc/passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" + user + nobody,
+        "/etc/group": f"root:x:0:\nflow:x:{USER}:\nnogroup:x:65534:\n",
+        "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    }
+
+
+def _readable(text: str) -> int:
+    """Return a descriptor from which a text can be read."""
+    source, sink = os.pipe()
+    with open(sink, "w", encoding="utf-8") as file:
+        file.write(text)
+    return source
+
+
+def _processes_held() -> dict[Axis, str]:
+    # The kernel counts the processes of a user in each user namespace, but never root's.
+    return {} if os.getuid() == 0 else {"processes": "RLIMIT_NPROC inside"}
+
+
+def _bwrap() -> str | None:
+    return shutil.which("bwrap", path=PATH)
+
+
+@lru_cache
+def _forbids_namespaces() -> bool:
+    """Return whether this bubblewrap can keep programs from making namespaces."""
+    import subprocess
+
+    told = subprocess.run(
+        [_bwrap() or "bwrap", "--help"], capture_output=True, text=True, check=False, timeout=_TRIAL
+    )
+    return "--disable-userns" in told.stdout + told.stderr
+
+
+_works: dict[tuple[str, int], bool] = {}
+
+
+async def _trial(bwrap: str) -> str | None:
+    """Return why no sandbox can be made, or None if one was."""
+    key = (bwrap, os.getuid())
+    if _works.get(key):
+        return None
+    await asyncio.to_thread(_forbids_namespaces)
+    argv = [bwrap, *_unshared(False), *_system(), "--tmpfs", "/tmp", "--", "/usr/bin/env", "true"]
+    program = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_TRIAL):
+            _, said = await program.communicate()
+    except TimeoutError:
+        program.kill()
+        await program.wait()
+        return f"an empty one has not started in {_TRIAL:.0f} s"
+    if program.returncode == 0:
+        _works[key] = True
+        return None
+    return said.decode(errors="replace").strip() or f"exit code {program.returncode}"
+
+
+def _remedy() -> str:
+    """Return the command that most likely mends it."""
+    for setting, good in (
+        ("kernel/unprivileged_userns_clone", "1"),
+        ("kernel/apparmor_restrict_unprivileged_userns", "0"),
+    ):
+        try:
+            value = Path("/proc/sys", setting).read_text().strip()
+        except OSError:
+            continue
+        if value != good:
+            return f"This machine forbids it: sysctl -w {setting.replace('/', '.')}={good}."
+    return (
+        "The kernel or the container around this process forbids namespaces: in a container, allow "
+        "them (docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined)."
+    )

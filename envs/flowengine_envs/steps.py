@@ -1,0 +1,213 @@
+"""What a `run` step with `in:` brings and takes: files of other steps in, values and files out."""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import json
+import os
+import posixpath
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flowengine.sdk import Command, NotAFile, Plain, StepContext, ValidationError
+from flowengine_envs.results import CodeResult, CommandResult
+from flowengine_envs.supervised import OWN, Supervised
+
+LARGEST_VALUE = 16 * 1024 * 1024
+"""Bytes that a command may write to `$FLOW_OUTPUT`."""
+
+
+class StepFiles:
+    """Files of one step in a sandbox.
+
+    Args:
+        resource: The sandbox.
+        context: The attempt.
+    """
+
+    def __init__(self, resource: Supervised, context: StepContext) -> None:
+        self.resource = resource
+        self.context = context
+
+    async def place(self, value: Plain) -> Plain:
+        """Return a value in which kept files are where the code can read them.
+
+        Args:
+            value: Plain data; of a file of another step `path` then leads to it.
+
+        Returns:
+            The same otherwise.
+        """
+        if _is_file(value):
+            return {**value, "path": await self._place(value)}
+        if isinstance(value, dict):
+            return {key: await self.place(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [await self.place(item) for item in value]
+        return value
+
+    async def text(self, value: Plain) -> str:
+        """Return a value as text: text as it is, anything else as JSON."""
+        if isinstance(value, str):
+            return value
+        return json.dumps(await self.place(value), default=_base64)
+
+    async def argument(self, value: Plain) -> str:
+        """Return a value as an argument: of a file its path."""
+        return await self._place(value) if _is_file(value) else await self.text(value)
+
+    async def data(self, value: Plain) -> bytes | None:
+        """Return what a command reads from its standard input."""
+        if value is None or isinstance(value, bytes):
+            return value
+        return (await self.text(value)).encode()
+
+    async def keep(self, command: Command, cwd: str, *, failed: bool) -> dict[str, Plain]:
+        """Keep the files that a step names; those of one that failed as far as there are.
+
+        Args:
+            command: The step's command.
+            cwd: Folder of the workspace in which patterns begin.
+            failed: Whether it failed.
+
+        Returns:
+            Name → file, of a pattern a list.
+
+        Raises:
+            ValidationError: A file that was named is not there.
+        """
+        kept: dict[str, Plain] = {}
+        for name, pattern in command.files.items():
+            if any(sign in pattern for sign in "*?["):
+                found = await self._matching(cwd, pattern)
+                kept[name] = [await self.kept(path) for path in found]
+                continue
+            try:
+                kept[name] = await self.kept(_joined(cwd, pattern))
+            except NotAFile:
+                if not failed:
+                    raise ValidationError(
+                        f"there is no file '{pattern}' to be kept as '{name}'"
+                    ) from None
+        return kept
+
+    async def _matching(self, cwd: str, pattern: str) -> list[str]:
+        entries = await self.resource.async_list(deep=True)
+        wanted = posixpath.normpath(_joined(cwd, pattern))
+        return [
+            entry.path for entry in entries if entry.kind == "file" and _matches(entry.path, wanted)
+        ]
+
+    async def kept(self, path: str) -> Plain:
+        """Keep a file of the workspace and return it as data."""
+        with tempfile.TemporaryDirectory(prefix="flow-") as folder:
+            copy = Path(folder, "copy")
+            await self.resource.async_fetch(path, copy)
+            artifacts = self.context.execution.artifacts
+            name = os.path.basename(path)
+            kept = await self.context.on_thread(lambda: artifacts.put(copy, name))
+        return dict(kept)
+
+    async def _place(self, file: Mapping[str, Any]) -> str:
+        """Copy a kept file into the workspace under its own name."""
+        path = f"{OWN}/inputs/{file['sha256'][:16]}/{os.path.basename(file['name'])}"
+        try:
+            source = self.context.execution.artifacts.path(file["sha256"])
+        except KeyError:
+            raise ValidationError(
+                f"the file {file['name']} ({file['sha256'][:12]}) is not kept any more"
+            ) from None
+        await self.resource.async_put(path, Path(source))
+        return f"{self.resource.sandbox.workdir}/{path}"
+
+
+def code_of(command: Command, kind: str) -> str:
+    """Return the code of a step.
+
+    Args:
+        command: The step's command.
+        kind: What it runs in.
+
+    Returns:
+        The text.
+
+    Raises:
+        ValidationError: It has `argv`, `stdin` or `cwd`, which mean nothing here.
+    """
+    if command.script is None:
+        raise ValidationError(f"'{kind}' runs a script; 'argv' belongs to bash and docker")
+    for name, value in (("stdin", command.stdin), ("cwd", command.cwd)):
+        if value is not None:
+            raise ValidationError(f"'{kind}' has no '{name}'; hand values over with 'env'")
+    return command.script
+
+
+async def step_result(files: StepFiles, command: Command, result: CodeResult) -> dict[str, Plain]:
+    """Return what a step gives that has run code; an error is exit code 1 and text in `stderr`.
+
+    Args:
+        files: Files of the step.
+        command: The step's command.
+        result: What the code has done.
+
+    Returns:
+        `{exit_code, stdout, stderr, value, files}`.
+    """
+    stderr = result.stderr
+    if result.error is not None and not result.error.traceback:
+        stderr += f"{result.error}\n"
+    told: dict[str, Plain] = {
+        "exit_code": result.exit_code,
+        "stdout": result.stdout,
+        "stderr": stderr,
+        "value": result.text if result.value is None and result.text else result.value,
+    }
+    await add_outputs(files, result, told)
+    told["files"] = await files.keep(command, ".", failed=result.error is not None)
+    return told
+
+
+async def add_outputs(
+    files: StepFiles, result: CodeResult | CommandResult, told: dict[str, Plain]
+) -> None:
+    """Keep output that is too much for a result, as the step's `stdout_file` and `stderr_file`.
+
+    Args:
+        files: Files of the step.
+        result: What was done.
+        told: The step's output, to which they are added.
+    """
+    for name, path in (("stdout", result.stdout_file), ("stderr", result.stderr_file)):
+        if path is not None:
+            told[f"{name}_file"] = await files.kept(path)
+
+
+def _is_file(value: Plain) -> bool:
+    return isinstance(value, dict) and value.keys() == {"path", "name", "size", "sha256"}
+
+
+def _joined(cwd: str, path: str) -> str:
+    return path if path.startswith("/") or cwd == "." else f"{cwd}/{path}"
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Match as globs do: `*` stays in its folder, `**` does not."""
+    parts, wanted = path.split("/"), pattern.split("/")
+
+    def fits(at: int, by: int) -> bool:
+        if by == len(wanted):
+            return at == len(parts)
+        if wanted[by] == "**":
+            return any(fits(next_, by + 1) for next_ in range(at, len(parts) + 1))
+        return (
+            at < len(parts) and fnmatch.fnmatchcase(parts[at], wanted[by]) and fits(at + 1, by + 1)
+        )
+
+    return fits(0, 0)
+
+
+def _base64(value: Any) -> str:
+    return base64.b64encode(value).decode()

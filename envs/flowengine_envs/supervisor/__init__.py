@@ -1,0 +1,21 @@
+"""The program that runs inside a sandbox and does there what the engine asks for.
+
+It is sent through its own standard input when it starts, so a sandbox needs nothing of this
+project: only Python 3.9 or newer with its standard library. It speaks over standard input and
+output; nothing listens anywhere.
+
+| module | holds |
+|---|---|
+| `frames` | how messages are framed, authenticated and read; the engine's side uses it too |
+| `plain` | plain data, with bytes, as JSON |
+| `bootstrap` | what is sent first, and how the rest is imported from it |
+| `server` | requests and answers |
+| `loop` | waiting for many descriptors and times with one thread |
+| `programs` | starting a program so that all it starts can be ended |
+| `system` | the calls of Linux that Python does not have |
+| `output` | capturing output: the beginning, the end, the count, and all of it in a file |
+| `commands` | one program run to its end |
+| `files` | files of the workspace, in and out, that no link leads elsewhere |
+| `worker` | the engine's side of the process in which Python code runs |
+| `python_worker` | that process |
+"""

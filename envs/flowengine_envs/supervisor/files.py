@@ -1,0 +1,360 @@
+"""Files of the workspace, in and out, byte for byte, that no link leads elsewhere.
+
+A path is resolved by the kernel below the workspace (`openat2` with `RESOLVE_BENEATH`), not looked
+at and then opened: what is swapped in between changes nothing. Where the kernel has no `openat2`,
+each part is opened by itself and links are refused. A file is written under another name in its
+folder and then renamed, so it is there whole or not at all, and a link in its place is replaced,
+not followed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Optional
+
+_OPENAT2 = 437
+_NO_MAGIC_LINKS = 0x02
+_BENEATH = 0x08
+_IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MOST = 10_000
+"""Entries that a listing may have."""
+_DEPTH = 64
+"""Folders in folders that are looked into: each takes a descriptor meanwhile."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Refused(Exception):
+    """Something about a path is not accepted.
+
+    Args:
+        kind: `escape`, `no_file`, `missing` or `failed`.
+        reason: What it is, without the path.
+    """
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+
+
+class Workspace:
+    """The one folder whose files go in and out.
+
+    Args:
+        root: Its path, absolute.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._fd = os.open(root, _IN_FOLDER)
+
+    def read(self, path: str) -> tuple[int, os.stat_result]:
+        """Open a file to read it.
+
+        Args:
+            path: Relative to the workspace, or absolute below it.
+
+        Returns:
+            A descriptor and what the file is.
+
+        Raises:
+            Refused: It leads out, is no file, or cannot be opened.
+        """
+        with _told():
+            fd = self._open(self.below(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                os.close(fd)
+                raise Refused("no_file", f"it is {_kind(found.st_mode)}")
+            return fd, found
+
+    def write(self, path: str, mode: int) -> Draft:
+        """Begin to write a file; its folders are made.
+
+        Args:
+            path: Relative to the workspace, or absolute below it.
+            mode: Its permissions.
+
+        Returns:
+            What takes the bytes.
+
+        Raises:
+            Refused: It leads out, names no file, or cannot be written.
+        """
+        *folders, name = self._named(path)
+        with _told():
+            folder = self._folder(folders)
+            try:
+                return Draft(folder, name, mode)
+            except BaseException:
+                os.close(folder)
+                raise
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty folder; of a link the link.
+
+        Args:
+            path: Relative to the workspace, or absolute below it.
+
+        Raises:
+            Refused: It leads out or cannot be removed.
+        """
+        *folders, name = self._named(path)
+        with _told():
+            folder = self._open("/".join(folders) or ".", _IN_FOLDER)
+            try:
+                if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                    os.rmdir(name, dir_fd=folder)
+                else:
+                    os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(folder)
+
+    def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
+        """List a folder.
+
+        Args:
+            path: Relative to the workspace, or absolute below it.
+            deep: Whether with all that is in its folders; links are listed, not followed.
+
+        Returns:
+            `path`, `kind`, `size`, `mode`, `modified` of each, sorted; 10,000 at most.
+
+        Raises:
+            Refused: It leads out or is no folder.
+        """
+        below = self.below(path)
+        with _told():
+            fd = self._open(below, _IN_FOLDER)
+        prefix = "" if below == "." else below + "/"
+        found: list[dict[str, Any]] = []
+        with _told():
+            for name, info in _walk(fd, prefix, deep=deep):
+                found.append(
+                    {
+                        "path": name,
+                        "kind": _kind(info.st_mode),
+                        "size": info.st_size,
+                        "mode": stat.S_IMODE(info.st_mode),
+                        "modified": info.st_mtime,
+                    }
+                )
+                if len(found) == _MOST:
+                    break
+        return sorted(found, key=lambda each: str(each["path"]))
+
+    def changed(self, since: float, most: int) -> tuple[list[str], bool]:
+        """Return the files that were made or changed.
+
+        Args:
+            since: Seconds since 1970, by the coarse clock of file systems.
+            most: Entries that are looked at.
+
+        Returns:
+            Their paths, sorted, and whether there was more to look at. Names that begin with
+            `.flowengine` are passed over.
+        """
+        found: list[str] = []
+        with suppress(OSError):
+            walk = _walk(os.dup(self._fd), "", deep=True)
+            for count, (name, info) in enumerate(walk):
+                if count == most:
+                    return sorted(found), True
+                if stat.S_ISREG(info.st_mode) and info.st_ctime >= since:
+                    found.append(name)
+        return sorted(found), False
+
+    def size(self) -> int:
+        """Return the bytes that the workspace takes on disk."""
+        total = 0
+        with suppress(OSError):
+            for _name, info in _walk(os.dup(self._fd), "", deep=True, hidden=True):
+                total += info.st_blocks * 512
+        return total
+
+    def below(self, path: str) -> str:
+        """Return a path relative to the workspace; by its words only, links are the kernel's."""
+        if "\0" in path:
+            raise Refused("escape", "it has a null character")
+        parts = path.split("/")
+        if path.startswith("/"):
+            root = self.root.split("/")
+            if parts[: len(root)] != root:
+                raise Refused("escape", f"it is not below {self.root}")
+            parts = parts[len(root) :]
+        if ".." in parts:
+            raise Refused("escape", "it has '..'")
+        return "/".join(part for part in parts if part not in {"", "."}) or "."
+
+    def _named(self, path: str) -> list[str]:
+        parts = self.below(path).split("/")
+        if parts[-1] == "." or path.endswith("/"):
+            raise Refused("no_file", "it is a folder")
+        return parts
+
+    def _folder(self, parts: list[str]) -> int:
+        """Open a folder, making what is missing of it."""
+        fd = os.dup(self._fd)
+        for count in range(len(parts)):
+            with suppress(FileExistsError):
+                os.mkdir(parts[count], dir_fd=fd)
+            os.close(fd)
+            fd = self._open("/".join(parts[: count + 1]), _IN_FOLDER)
+        return fd
+
+    def _open(self, below: str, flags: int) -> int:
+        flags |= os.O_CLOEXEC
+        how = struct.pack("=QQQ", flags, 0, _BENEATH | _NO_MAGIC_LINKS)
+        name = os.fsencode(below)
+        fd = _libc.syscall(ctypes.c_long(_OPENAT2), self._fd, name, how, ctypes.c_size_t(len(how)))
+        if fd >= 0:
+            return int(fd)
+        code = ctypes.get_errno()
+        if code in {errno.ENOSYS, errno.EPERM}:
+            return self._open_by_parts(below.split("/"), flags)
+        if code in {errno.EXDEV, errno.ELOOP}:
+            raise Refused("escape", "a link in it leads out of the workspace")
+        raise OSError(code, os.strerror(code))
+
+    def _open_by_parts(self, parts: list[str], flags: int) -> int:
+        fd = os.dup(self._fd)
+        for count, part in enumerate(parts):
+            last = count == len(parts) - 1
+            try:
+                deeper = os.open(part, (flags if last else _IN_FOLDER) | os.O_NOFOLLOW, dir_fd=fd)
+            except OSError as error:
+                if error.errno in {errno.ELOOP, errno.ENOTDIR} and _is_link(part, fd):
+                    raise Refused(
+                        "escape", "it has a link, which this system cannot hold"
+                    ) from None
+                raise
+            finally:
+                os.close(fd)
+            fd = deeper
+        return fd
+
+
+class Draft:
+    """A file that is being written.
+
+    Args:
+        folder: Descriptor of its folder; closed at the end.
+        name: Its name.
+        mode: Its permissions.
+
+    Raises:
+        Refused: There is something of this name that is no file.
+    """
+
+    def __init__(self, folder: int, name: str, mode: int) -> None:
+        self._folder = folder
+        self._name = name
+        self._mode = mode
+        with suppress(FileNotFoundError):
+            there = os.lstat(name, dir_fd=folder).st_mode
+            if not stat.S_ISREG(there):
+                raise Refused(
+                    "escape" if stat.S_ISLNK(there) else "no_file", f"it is {_kind(there)}"
+                )
+        self._draft = f".flowengine-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd: Optional[int] = os.open(self._draft, flags, 0o600, dir_fd=folder)  # noqa: UP045
+
+    def add(self, data: bytes) -> None:
+        """Write the next bytes; what fails is `Refused`."""
+        assert self._fd is not None
+        part = memoryview(data)
+        with _told():
+            while part:
+                part = part[os.write(self._fd, part) :]
+
+    def finish(self) -> None:
+        """Put the file in its place; what fails is `Refused`."""
+        assert self._fd is not None
+        with _told():
+            os.fchmod(self._fd, self._mode)
+            os.replace(self._draft, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._draft = ""
+        self.drop()
+
+    def drop(self) -> None:
+        """Give it up, unless it is in its place already."""
+        if self._fd is None:
+            return
+        os.close(self._fd)
+        self._fd = None
+        if self._draft:
+            with suppress(OSError):
+                os.unlink(self._draft, dir_fd=self._folder)
+        os.close(self._folder)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn errors of the system into what is told of a path."""
+    try:
+        yield
+    except OSError as error:
+        kinds = {
+            errno.ENOENT: "missing",
+            errno.EISDIR: "no_file",
+            errno.ENOTDIR: "no_file",
+            errno.ENXIO: "no_file",
+            errno.ELOOP: "escape",
+            errno.EXDEV: "escape",
+        }
+        kind = kinds.get(error.errno or 0, "failed")
+        raise Refused(kind, error.strerror or str(error)) from None
+
+
+def _walk(
+    fd: int, prefix: str, *, deep: bool, hidden: bool = False, depth: int = _DEPTH
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield what is in a folder, links as links; the descriptor is closed."""
+    folders = []
+    try:
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                if entry.name.startswith(".flowengine") and not hidden:
+                    continue
+                with suppress(OSError):
+                    info = entry.stat(follow_symlinks=False)
+                    yield prefix + entry.name, info
+                    if deep and depth and stat.S_ISDIR(info.st_mode):
+                        folders.append(entry.name)
+        for name in folders:
+            with suppress(OSError):
+                below = os.open(name, _IN_FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+                yield from _walk(
+                    below, f"{prefix}{name}/", deep=deep, hidden=hidden, depth=depth - 1
+                )
+    finally:
+        os.close(fd)
+
+
+def _is_link(name: str, folder: int) -> bool:
+    with suppress(OSError):
+        return stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode)
+    return False
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    if stat.S_ISLNK(mode):
+        return "link"
+    if stat.S_ISFIFO(mode):
+        return "pipe"
+    if stat.S_ISSOCK(mode):
+        return "socket"
+    return "device"

@@ -1,0 +1,211 @@
+"""Waiting for many descriptors and times with one thread.
+
+One thread, because the supervisor forks: a child of a process with threads may hang on a lock that
+a thread held. Nothing here waits for anything but the next event.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+Call = Callable[[], None]
+
+
+class Timer:
+    """Something to be called at a time, unless it is cancelled before."""
+
+    def __init__(self, at: float, call: Call) -> None:
+        self.at = at
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Do not call it."""
+        self.cancelled = True
+
+
+class Loop:
+    """Calls back when descriptors are ready and when times have come."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._numbers = itertools.count()
+        self._stopped = False
+
+    def reading(self, fd: int, call: Call | None) -> None:
+        """Call something whenever a descriptor has bytes to read, or is at its end.
+
+        Args:
+            fd: The descriptor.
+            call: What to call; None: nothing any more.
+        """
+        self._watch(fd, selectors.EVENT_READ, call)
+
+    def writing(self, fd: int, call: Call | None) -> None:
+        """Call something whenever a descriptor takes bytes.
+
+        Args:
+            fd: The descriptor.
+            call: What to call; None: nothing any more.
+        """
+        self._watch(fd, selectors.EVENT_WRITE, call)
+
+    def _watch(self, fd: int, event: int, call: Call | None) -> None:
+        calls: dict[int, Any] = {}
+        known = fd in self._selector.get_map()
+        if known:
+            calls = self._selector.get_key(fd).data
+        if call is None:
+            calls.pop(event, None)
+        else:
+            calls[event] = call
+        events = sum(calls)
+        if events and known:
+            self._selector.modify(fd, events, calls)
+        elif events:
+            self._selector.register(fd, events, calls)
+        elif known:
+            self._selector.unregister(fd)
+
+    def forget(self, fd: int) -> None:
+        """Call nothing any more for a descriptor; to be done before it is closed."""
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    def after(self, seconds: float, call: Call) -> Timer:
+        """Call something once, after a time.
+
+        Args:
+            seconds: How long from now; 0 is the next round.
+            call: What to call.
+
+        Returns:
+            The timer, to cancel it.
+        """
+        timer = Timer(time.monotonic() + seconds, call)
+        heapq.heappush(self._timers, (timer.at, next(self._numbers), timer))
+        return timer
+
+    def stop(self) -> None:
+        """Let `run` return after this round."""
+        self._stopped = True
+
+    def run(self) -> None:
+        """Call back until `stop`."""
+        while not self._stopped:
+            for key, events in self._selector.select(self._wait()):
+                for event in (selectors.EVENT_READ, selectors.EVENT_WRITE):
+                    # Looked up anew: an earlier call of this round may have taken it away.
+                    if events & event and key.fd in self._selector.get_map():
+                        call = self._selector.get_key(key.fd).data.get(event)
+                        if call is not None:
+                            call()
+            self._fire()
+
+    def close(self) -> None:
+        """Give back the selector; a forked child does it, too."""
+        self._selector.close()
+
+    def _wait(self) -> float | None:
+        while self._timers and self._timers[0][2].cancelled:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            return None
+        return max(0.0, self._timers[0][0] - time.monotonic())
+
+    def _fire(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            if not timer.cancelled:
+                timer.call()
+
+
+class Outbox:
+    """Writes bytes to a descriptor as fast as it takes them.
+
+    Args:
+        loop: The loop.
+        fd: A descriptor that does not block.
+        failed: Called once when the other end is gone.
+    """
+
+    FULL = 1024 * 1024
+    """Bytes waiting above which those who produce should stop."""
+
+    def __init__(self, loop: Loop, fd: int, failed: Call) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._failed = failed
+        self._waiting: deque[memoryview] = deque()
+        self._size = 0
+        self._closed = False
+        self._drained: list[Call] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether producers should wait for `when_empty`."""
+        return self._size > self.FULL
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, now or when there is room."""
+        if self._closed:
+            return
+        self._waiting.append(memoryview(data))
+        self._size += len(data)
+        if len(self._waiting) == 1:
+            self._flush()
+            if self._waiting:
+                self._loop.writing(self._fd, self._flush)
+
+    def when_empty(self, call: Call) -> None:
+        """Call something once when all is written, or never can be."""
+        if self._waiting:
+            self._drained.append(call)
+        else:
+            self._loop.after(0, call)
+
+    def close(self) -> None:
+        """Write no more and drop what waits; the descriptor stays open."""
+        self._closed = True
+        self._waiting.clear()
+        self._size = 0
+        self._loop.writing(self._fd, None)
+        self._tell()
+
+    def _flush(self) -> None:
+        try:
+            while self._waiting:
+                written = os.write(self._fd, self._waiting[0])
+                self._size -= written
+                self._waiting[0] = self._waiting[0][written:]
+                if not self._waiting[0]:
+                    self._waiting.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            self._failed()
+            return
+        self._loop.writing(self._fd, None)
+        self._tell()
+
+    def _tell(self) -> None:
+        calls, self._drained = self._drained, []
+        for call in calls:
+            self._loop.after(0, call)
+
+
+def close_quietly(fd: int) -> None:
+    """Close a descriptor that may be closed already."""
+    with suppress(OSError):
+        os.close(fd)

@@ -1,0 +1,417 @@
+"""The supervisor: takes requests from the engine and does them, many at a time, with one thread.
+
+| request | answers |
+|---|---|
+| `hello` | what is here |
+| `ping` | that it is |
+| `run` | output of a program, then how it ended |
+| `worker` | that the process for Python code was planned |
+| `python` | output of code, then its result |
+| `restart` | that the process for Python code is ended |
+| `write` | none: it gives input to `run`, bytes to `put` |
+| `signal`, `cancel` | whether there was something |
+| `put` | when the file is in its place |
+| `get` | pieces of a file |
+| `list`, `remove` | entries of a folder |
+
+Each request has an `id`, which its answers carry; the last one has `done`. When the engine is gone,
+standard input ends, and with it everything here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Optional, Union
+
+from flowengine_envs.supervisor import frames, system
+from flowengine_envs.supervisor.commands import Command, Say, Task
+from flowengine_envs.supervisor.files import Draft, Refused, Workspace
+from flowengine_envs.supervisor.loop import Loop, Outbox
+from flowengine_envs.supervisor.output import Limits
+from flowengine_envs.supervisor.programs import kill_below
+from flowengine_envs.supervisor.worker import Job, Plan, PythonWorker
+
+_READ = 1 << 18
+_QUOTA_EACH = 0.25
+"""Seconds between looks at the size of the workspace, while something runs."""
+_QUOTA_SHARE = 20
+"""How many times as long as a look takes the next one waits."""
+_LARGEST_CODE = 16 * 1024 * 1024
+
+
+def main(number: int) -> None:
+    """Serve the engine until it is gone.
+
+    Args:
+        number: Descriptor on which the key and then requests come; answers go to descriptor 1.
+    """
+    system.become_unreadable()
+    system.adopt_orphans()
+    source = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 100)
+    sink = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 100)
+    with open(os.devnull, "r+b", buffering=0) as null:
+        os.dup2(null.fileno(), 0)
+        os.dup2(null.fileno(), 1)
+    key = b""
+    while len(key) < frames.KEY:
+        part = os.read(source, frames.KEY - len(key))
+        if not part:
+            return
+        key += part
+    Server(source, sink, key).serve()
+
+
+class _Fault(Exception):
+    """A request that cannot be done.
+
+    Args:
+        kind: What kind of fault.
+        message: What is wrong.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Server:
+    """What one engine asks for.
+
+    Args:
+        source: Where frames come from.
+        sink: Where frames go.
+        key: The key of both directions.
+    """
+
+    def __init__(self, source: int, sink: int, key: bytes) -> None:
+        self._loop = Loop()
+        self._source = source
+        self._opener = frames.Opener(key, frames.TO_SUPERVISOR)
+        self._sealer = frames.Sealer(key, frames.TO_ENGINE)
+        os.set_blocking(source, False)
+        os.set_blocking(sink, False)
+        self._outbox = Outbox(self._loop, sink, self._end)
+        self._paused = False
+        self._workspace: Optional[Workspace] = None  # noqa: UP045
+        self._output = ""
+        self._quota: Optional[int] = None  # noqa: UP045
+        self._commands: dict[int, Command] = {}
+        self._drafts: dict[int, Draft] = {}
+        self._worker: Optional[PythonWorker] = None  # noqa: UP045
+        self._watching = False
+        self._requests: dict[str, Callable[[int, dict[str, Any], bytes], None]] = {
+            "hello": self._hello,
+            "ping": self._ping,
+            "run": self._run,
+            "worker": self._plan,
+            "python": self._python,
+            "restart": self._restart,
+            "write": self._write,
+            "signal": self._signal,
+            "cancel": self._cancel,
+            "put": self._put,
+            "get": self._get,
+            "list": self._list,
+            "remove": self._remove,
+        }
+
+    def serve(self) -> None:
+        """Do what is asked until the engine is gone."""
+        self._reap_children()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: self._loop.stop())
+        self._loop.reading(self._source, self._read)
+        self._loop.run()
+        kill_below(os.getpid())
+        os._exit(0)
+
+    def _end(self) -> None:
+        self._loop.stop()
+
+    # Frames
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._source, _READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+            return
+        try:
+            for each in self._opener.feed(data):
+                if isinstance(each, frames.Unusable):
+                    self._fault(each.id, "bad_request", each.reason)
+                else:
+                    self._take(each)
+        except frames.Unauthentic as error:
+            print(f"supervisor: {error}", file=sys.stderr)  # noqa: T201 - the sandbox's log
+            self._end()
+
+    def _take(self, message: frames.Message) -> None:
+        header = message.header
+        id = header.get("id")
+        if not isinstance(id, int):
+            self._fault(None, "bad_request", "a request without an id")
+            return
+        request = self._requests.get(str(header.get("request")))
+        try:
+            if request is None:
+                raise _Fault("bad_request", f"there is no request {header.get('request')!r}")
+            if self._workspace is None and request != self._hello:
+                raise _Fault("bad_request", "the first request must be 'hello'")
+            request(id, header, message.payload)
+        except _Fault as error:
+            self._fault(id, error.kind, str(error))
+        except Refused as error:
+            self._fault(id, error.kind, error.reason)
+        except (KeyError, TypeError, ValueError) as error:
+            self._fault(id, "bad_request", f"{type(error).__name__}: {error}")
+        except OSError as error:
+            self._fault(id, "failed", error.strerror or str(error))
+
+    def _say(self, id: Optional[int], header: dict[str, Any], payload: bytes = b"") -> None:  # noqa: UP045
+        self._outbox.write(self._sealer.seal({"id": id, **header}, payload))
+        if self._outbox.full and not self._paused:
+            self._paused = True
+            for each in self._readers():
+                each.pause()
+            self._outbox.when_empty(self._resume)
+
+    def _resume(self) -> None:
+        self._paused = False
+        for each in self._readers():
+            each.resume()
+
+    def _readers(self) -> list[Union[Command, PythonWorker]]:  # noqa: UP007
+        """Return what reads output."""
+        return [*self._commands.values(), *([self._worker] if self._worker else [])]
+
+    def _fault(self, id: Optional[int], kind: str, message: str) -> None:  # noqa: UP045
+        self._say(id, {"done": True, "fault": {"kind": kind, "message": message}})
+
+    def _done(self, id: int, **answer: Any) -> None:
+        self._say(id, {"done": True, **answer})
+
+    # Requests
+
+    def _hello(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        if header["version"] != frames.VERSION:
+            raise _Fault(
+                "version", f"version {header['version']!r}; this supervisor speaks {frames.VERSION}"
+            )
+        for folder in header["folders"]:
+            os.makedirs(folder, exist_ok=True)
+        for path, text in header["files"].items():
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with suppress(FileExistsError), open(path, "x", encoding="utf-8") as file:
+                file.write(text)
+        self._workspace = Workspace(header["workspace"])
+        self._output = header["output"]
+        self._quota = header["quota"]
+        self._done(id, python=list(sys.version_info[:3]), pid=os.getpid())
+
+    def _ping(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:
+        self._done(id)
+
+    def _run(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        task = Task(
+            header["argv"],
+            header["env"],
+            header["cwd"],
+            header["limits"],
+            header["timeout"],
+            header["grace"],
+            header["result"],
+        )
+        output = Limits(header["kept"], header["file"], self._output)
+        self._commands[id] = Command(
+            self._loop, task, output, f"run-{id}", partial(self._say_of_command, id)
+        )
+        self._watch_quota()
+
+    def _say_of_command(self, id: int, header: dict[str, Any], payload: bytes) -> None:
+        if header.get("done"):
+            self._commands.pop(id, None)
+        self._say(id, header, payload)
+
+    def _plan(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        if self._worker is not None:
+            raise _Fault("bad_request", "there is a worker already")
+        plan = Plan(header["argv"], header["env"], header["cwd"], header["limits"])
+        assert self._workspace is not None
+        self._worker = PythonWorker(self._loop, plan, self._workspace)
+        self._done(id)
+
+    def _python(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        worker = self._its_worker()
+        if header["busy"] == "refuse" and worker.busy:
+            raise _Fault("busy", "another call runs")
+        if len(header["code"]) > _LARGEST_CODE:
+            raise _Fault("bad_request", f"code of over {_LARGEST_CODE} characters")
+        say: Say = partial(self._say, id)
+        worker.submit(
+            Job(
+                id,
+                header["code"],
+                header["inputs"],
+                header["timeout"],
+                header["grace"],
+                Limits(header["kept"], header["file"], self._output),
+                header["largest"],
+                say,
+            )
+        )
+        self._watch_quota()
+
+    def _restart(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:
+        self._its_worker().restart()
+        self._done(id)
+
+    def _its_worker(self) -> PythonWorker:
+        if self._worker is None:
+            raise _Fault("bad_request", "no worker was planned")
+        return self._worker
+
+    def _write(self, id: int, header: dict[str, Any], payload: bytes) -> None:
+        to = header["to"]
+        command = self._commands.get(to)
+        if command is not None:
+            command.write(payload, last=header["last"])
+        draft = self._drafts.get(to)
+        if draft is not None:
+            self._write_draft(to, draft, payload, last=header["last"])
+
+    def _write_draft(self, id: int, draft: Draft, payload: bytes, *, last: bool) -> None:
+        try:
+            draft.add(payload)
+            if not last:
+                return
+            draft.finish()
+        except Refused as error:
+            draft.drop()
+            self._fault(id, error.kind, error.reason)
+        else:
+            self._done(id)
+        del self._drafts[id]
+
+    def _signal(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        command = self._commands.get(header["to"])
+        if command is not None:
+            command.signal(int(header["signal"]))
+        self._done(id, found=command is not None)
+
+    def _cancel(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        to = header["to"]
+        found = self._worker is not None and self._worker.stop(to, "cancelled")
+        if to in self._commands:
+            self._commands[to].stop("cancelled")
+            found = True
+        draft = self._drafts.pop(to, None)
+        if draft is not None:
+            draft.drop()
+            self._fault(to, "cancelled", "it was cancelled")
+        self._done(id, found=found or draft is not None)
+
+    def _put(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        assert self._workspace is not None
+        self._drafts[id] = self._workspace.write(header["path"], header["mode"])
+
+    def _get(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        assert self._workspace is not None
+        fd, found = self._workspace.read(header["path"])
+        self._say(id, {"size": found.st_size, "mode": found.st_mode & 0o7777})
+        self._send_file(id, fd)
+
+    def _send_file(self, id: int, fd: int) -> None:
+        while not self._outbox.full:
+            try:
+                data = os.read(fd, frames.PIECE)
+            except OSError as error:
+                os.close(fd)
+                self._fault(id, "failed", error.strerror or str(error))
+                return
+            if not data:
+                os.close(fd)
+                self._done(id)
+                return
+            self._say(id, {}, data)
+        self._outbox.when_empty(partial(self._send_file, id, fd))
+
+    def _list(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        assert self._workspace is not None
+        self._done(id, entries=self._workspace.entries(header["path"], deep=header["deep"]))
+
+    def _remove(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        assert self._workspace is not None
+        self._workspace.remove(header["path"])
+        self._done(id)
+
+    # The quota of the workspace
+
+    def _watch_quota(self) -> None:
+        if self._quota is not None and not self._watching:
+            self._watching = True
+            self._loop.after(_QUOTA_EACH, self._look_at_size)
+
+    def _look_at_size(self) -> None:
+        assert self._workspace is not None
+        assert self._quota is not None
+        began = time.monotonic()
+        if self._workspace.size() > self._quota:
+            for command in self._commands.values():
+                command.stop("disk")
+            if self._worker is not None:
+                self._worker.stop_all("disk")
+        self._watching = bool(self._commands) or (self._worker is not None and self._worker.busy)
+        if self._watching:
+            took = time.monotonic() - began
+            self._loop.after(max(_QUOTA_EACH, took * _QUOTA_SHARE), self._look_at_size)
+
+    # Children
+
+    def _reap_children(self) -> None:
+        """Reap keepers, and end what a killed keeper has left to this process."""
+        source, sink = os.pipe()
+        os.set_blocking(source, False)
+        os.set_blocking(sink, False)
+        for fd in (source, sink):
+            os.set_inheritable(fd, False)
+        signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+        def reap() -> None:
+            with suppress(BlockingIOError):
+                os.read(source, 4096)
+            orphaned = False
+            with suppress(ChildProcessError):
+                while True:
+                    pid, status = os.waitpid(-1, os.WNOHANG)
+                    if not pid:
+                        break
+                    orphaned = orphaned or status != 0
+            if orphaned:
+                self._end_strangers()
+
+        self._loop.reading(source, reap)
+
+    def _end_strangers(self) -> None:
+        """Kill children that are no keepers: their keeper was killed."""
+        keepers = {command.keeper for command in self._commands.values()}
+        if self._worker is not None:
+            keepers.add(self._worker.keeper)
+        me = os.getpid()
+        for each in system.descendants(me):
+            if each.parent == me and each.pid not in keepers:
+                kill_below(each.pid)
+                with suppress(ProcessLookupError):
+                    os.kill(each.pid, signal.SIGKILL)

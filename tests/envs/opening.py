@@ -1,0 +1,101 @@
+"""Opens resources of a provider in a sandbox, as the manager does, without its bookkeeping."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flowengine.sdk.environments import Owner, Provider, Request, Sandbox, Spec, background
+from flowengine.sdk.models import Limits
+
+LOG = logging.LoggerAdapter(logging.getLogger("flowengine.environments"), {})
+
+
+class Trace:
+    """Remembers what would be written to the registry on disk."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+
+    def __call__(self, **facts: Any) -> None:
+        self.facts.update(facts)
+
+
+def request_for(
+    provider: Provider[Any],
+    sandbox: type[Sandbox] | None,
+    workspace: Path,
+    *,
+    config: Mapping[str, Any] | None = None,
+    policy: Mapping[str, Any] | None = None,
+    limits: Mapping[str, Any] | None = None,
+    mounts: Mapping[str, Path] | None = None,
+    seconds: float = 60,
+) -> Request:
+    made = provider.config_model()(**(config or {}))
+    rules = provider.policy_model()(**(policy or {}))
+    bounds = Limits(**(limits or {}))
+    spec = Spec(
+        id="spec",
+        kind=provider.kind,
+        scope="execution",
+        owner_id="e1",
+        resource_key="box",
+        provider=provider.kind if sandbox is None else sandbox.name,
+        config=made,
+        policy=rules,
+        limits=bounds,
+        requires={},
+    )
+    id = uuid.uuid4().hex
+    return Request(
+        spec=spec,
+        id=id,
+        generation=1,
+        config=made,
+        policy=rules,
+        limits=bounds,
+        workspace=workspace,
+        sandbox=sandbox,
+        mounts=mounts or {},
+        owner=Owner(os.getpid(), 0, "boot", "host"),
+        manager="manager",
+        mark=f"mark:{id}",
+        trace=Trace(),
+        deadline=background().loop.time() + seconds,
+        log=LOG,
+    )
+
+
+def open_resource(
+    provider: Provider[Any], sandbox: type[Sandbox], workspace: Path, **asked: Any
+) -> Any:
+    """Probe and open; the caller releases."""
+    request = request_for(provider, sandbox, workspace, **asked)
+
+    async def opened() -> Any:
+        await sandbox.probe(request.spec)
+        await provider.probe(request.spec)
+        return await provider.ensure(request)
+
+    return background().run(opened())
+
+
+@contextmanager
+def opened(
+    provider: Provider[Any], sandbox: type[Sandbox], workspace: Path, **asked: Any
+) -> Iterator[Any]:
+    resource = open_resource(provider, sandbox, workspace, **asked)
+    try:
+        yield resource
+    finally:
+        release(provider, resource)
+
+
+def release(provider: Provider[Any], resource: Any) -> None:
+    background().run(provider.release(resource))

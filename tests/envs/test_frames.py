@@ -1,0 +1,132 @@
+"""Frames: any size, any cut; what is not authentic ends, what is unusable costs one request."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowengine_envs.supervisor import frames, plain
+from flowengine_envs.supervisor.frames import Message, Opener, Sealer, Unauthentic, Unusable
+
+KEY = os.urandom(frames.KEY)
+
+
+def pair() -> tuple[Sealer, Opener]:
+    return Sealer(KEY, frames.TO_SUPERVISOR), Opener(KEY, frames.TO_SUPERVISOR)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 65536, 10 * 1024 * 1024])
+def test_a_payload_of_any_size_arrives_whole(size: int) -> None:
+    sealer, opener = pair()
+    payload = os.urandom(size)
+
+    [message] = opener.feed(sealer.seal({"id": 1, "text": "é"}, payload))
+
+    assert message == Message({"id": 1, "text": "é"}, payload)
+
+
+def test_frames_may_be_cut_at_every_byte() -> None:
+    sealer, opener = pair()
+    sent = [({"id": n, "text": "aé€😀"}, "aé€😀".encode() * n) for n in range(4)]
+    data = b"".join(sealer.seal(*each) for each in sent)
+
+    got = list(itertools.chain.from_iterable(opener.feed(bytes([byte])) for byte in data))
+
+    assert got == [Message(*each) for each in sent]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{\"code\": \"open('marker', 'w')\"}\n" + b" " * 64,
+        Sealer(os.urandom(32), frames.TO_SUPERVISOR).seal({"id": 1}),
+        Sealer(KEY, frames.TO_ENGINE).seal({"id": 1}),
+        struct.pack(">I", 2) + bytes(16) + b"{}",
+    ],
+    ids=["plain text", "another key", "another direction", "no code"],
+)
+def test_what_the_other_side_did_not_send_ends_the_connection(data: bytes) -> None:
+    _, opener = pair()
+
+    with pytest.raises(Unauthentic):
+        list(opener.feed(data))
+
+
+def test_a_frame_counts_once_and_in_its_turn() -> None:
+    sealer, opener = pair()
+    first, second = sealer.seal({"id": 1}), sealer.seal({"id": 2})
+    list(opener.feed(first))
+
+    with pytest.raises(Unauthentic):
+        list(opener.feed(first))
+    _, opener = pair()
+    with pytest.raises(Unauthentic):
+        list(opener.feed(second))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "without a header"),
+        (b"\0\0\0\xff{}", "longer than its body"),
+        (b"\0\0\0\x02\xff\xfe", "not JSON"),
+        (b"\0\0\0\x02[]", "no object"),
+        (b"\0\x01\0\0" + b"[" * 65536, "not JSON"),
+    ],
+)
+def test_an_authentic_frame_that_is_no_message_costs_only_itself(body: bytes, reason: str) -> None:
+    sealer, opener = pair()
+
+    [unusable, message] = opener.feed(sealer.seal_body(body) + sealer.seal({"id": 2}))
+
+    assert isinstance(unusable, Unusable)
+    assert reason in unusable.reason
+    assert message == Message({"id": 2}, b"")
+
+
+def test_a_frame_that_is_too_long_is_passed_over_and_told_by_its_number() -> None:
+    sealer, opener = pair()
+    long = sealer.seal({"id": 7, "request": "put"}, bytes(frames.LARGEST + 1))
+
+    got = []
+    for start in range(0, len(long), 1 << 20):
+        got += list(opener.feed(long[start : start + (1 << 20)]))
+    got += list(opener.feed(sealer.seal({"id": 8})))
+
+    assert got[0] == Unusable(7, f"a frame of over {frames.LARGEST} bytes")
+    assert got[1] == Message({"id": 8}, b"")
+
+
+def test_a_long_frame_of_somebody_else_ends_the_connection() -> None:
+    _, opener = pair()
+    long = Sealer(os.urandom(32), frames.TO_SUPERVISOR).seal({"id": 7}, bytes(frames.LARGEST + 1))
+
+    with pytest.raises(Unauthentic):
+        list(opener.feed(long))
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(PLAIN)
+def test_plain_data_comes_back_as_it_was(value: object) -> None:
+    assert plain.decode(plain.encode(value)) == value
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {1, 2}, object(), [lambda: 0]])
+def test_what_is_no_plain_data_is_refused(value: object) -> None:
+    with pytest.raises(TypeError, match="no plain data"):
+        plain.encode(value)
