@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.journal.format import pack, unpack
@@ -71,10 +71,14 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
     Returns:
         All errors and warnings, in file order; empty for a flow without fault.
     """
+    if isinstance(flow, str | PathLike):
+        from flowengine.flow.compile import check_file
+
+        return check_file(fspath(flow)).diagnostics
     from flowengine.errors import FlowFileError
 
     try:
-        return list(_compiled(flow).diagnostics)
+        return list(flow.compile().diagnostics)
     except FlowFileError as error:
         return error.diagnostics
 

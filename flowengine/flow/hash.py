@@ -44,9 +44,24 @@ def structural_hash(compiled: CompiledFlow) -> str:
             whole[section] = [_step(step, expressions) for step in content]
         elif section == "state":
             whole[section] = {key: _state(spec) for key, spec in content.items()}
+        elif section == "flows":
+            whole[section] = [_flow(spec, expressions) for spec in content]
         elif section not in CONSTANT:
             whole[section] = _entry(section, content, expressions)
     return _digest(whole)
+
+
+def _flow(spec: dict[str, Any], expressions: list[str]) -> dict[str, Any]:
+    """Return what a subflow declares; its steps and bodies are among all others."""
+    found: dict[str, Any] = {}
+    for section, content in spec.items():
+        if section == "state":
+            found[section] = {key: _state(one) for key, one in content.items()}
+        elif section in CONSTANT:
+            found[section] = content
+        elif section != "expressions":  # how many there are is no meaning
+            found[section] = _entry(section, content, expressions)
+    return found
 
 
 def _digest(data: Any) -> str:

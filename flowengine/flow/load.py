@@ -86,18 +86,26 @@ def _refuse_keys_with_expressions(data: Any, loc: Loc, faults: Faults) -> None:
 
 
 def _check_ids(flow: dict[str, Any], faults: Faults) -> None:
-    """Report ids that two steps have."""
+    """Report ids that two steps of a flow have."""
+    _check_ids_of(flow, (), faults)
+    flows = flow.get("flows")
+    for name, body in flows.items() if isinstance(flows, dict) else ():
+        if isinstance(body, dict):
+            _check_ids_of(body, ("flows", name), faults)
+
+
+def _check_ids_of(flow: dict[str, Any], loc: Loc, faults: Faults) -> None:
     first: dict[str, Loc] = {}
-    for loc, step in _steps(flow, ()):
+    for place, step in _steps(flow, loc):
         name = step.get("id")
         if not isinstance(name, str):
             continue
         if name in first:
             line = faults.position((*first[name], "id")).line
-            hint = f"it is the id of the step in line {line} too; ids are unique in a file"
-            faults.add("E105", f"duplicate step id {name!r}", (*loc, "id"), hint)
-            faults.leave_out(loc)
-        first.setdefault(name, loc)
+            hint = f"it is the id of the step in line {line} too; ids are unique in a flow"
+            faults.add("E105", f"duplicate step id {name!r}", (*place, "id"), hint)
+            faults.leave_out(place)
+        first.setdefault(name, place)
 
 
 def _steps(scope: Any, loc: Loc) -> Iterator[tuple[Loc, dict[str, Any]]]:

@@ -215,6 +215,8 @@ def _default(info: FieldInfo) -> Any:
     if isinstance(default, Part):
         return default.model_dump(by_alias=True, exclude_unset=True)
     if isinstance(default, list):
+        if not default and _least("", tuple(info.metadata)):
+            return None  # leaving it out means something else
         return [_default_item(one) for one in default]
     return default
 

@@ -60,9 +60,12 @@ def _new_frame(m: Machine, number: int, up: int) -> int:
     """Add a frame, which nothing refers to but its lowest layer, and return its number."""
     flow = m.graph.flows[number]
     room = m.state["frames"][up]["room"] if up else m.graph.limits["depth"]
-    limit = f"'limits.depth' of {m.flow_of(up).id!r}"
-    message = f"subflow {flow.id!r} would run too deep inside others: {limit} allows no more"
-    require(room >= 1, "LimitExceeded", message, {"limit": "depth"})
+    if room < 1:
+        message = (
+            f"{flow.id!r} would run inside {_depth(m, up)} other subflows, and the flow around "
+            "them allows no more (limits.depth)"
+        )
+        raise StepFailure("LimitExceeded", message, {"limit": "depth"})
     layer = pasts.put(m.state, 0, {})
     frame: Frame = {
         "flow": number,
@@ -76,6 +79,14 @@ def _new_frame(m: Machine, number: int, up: int) -> int:
         frame["steps"] = 0
     m.state.setdefault("frames", {})[layer] = frame
     return layer
+
+
+def _depth(m: Machine, frame: int) -> int:
+    """Return how many subflows there are around and at a frame."""
+    depth = 0
+    while frame:
+        frame, depth = m.state["frames"][frame]["up"], depth + 1
+    return depth
 
 
 def _begin(m: Machine, number: int, flow: Flow, given: dict[str, Plain]) -> None:

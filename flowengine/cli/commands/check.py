@@ -6,7 +6,6 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from flowengine.cli.output import err, out, out_json
-from flowengine.errors import FlowFileError
 
 if TYPE_CHECKING:
     from flowengine.flow.diagnostics import Diagnostic
@@ -55,26 +54,19 @@ def run(arguments: Namespace) -> int:
 
 def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
     """Check one file, say what was found, and return the exit code with it."""
-    from flowengine.flow.compile import compile_file
-    from flowengine.flow.diagnostics import render
-    from flowengine.flow.source import read
+    from flowengine.flow.compile import check_file
 
-    try:
-        compiled = compile_file(path)
-    except FlowFileError as error:
-        if not arguments.json:
-            err(error.message)
-        return error.exit_code, list(error.diagnostics)
-    found = list(compiled.diagnostics)
+    flow, found, report = check_file(path)
+    if report and not arguments.json:
+        err(report)
+    if any(not one.is_warning for one in found):
+        return 3, found
     if arguments.json:
         return 3 if found and arguments.strict else 0, found
-    if found:
-        sources = [read(one) for one in dict.fromkeys(each.file for each in found)]
-        err(render(found, sources))
     if arguments.print:
         out(_expanded(path).rstrip("\n"))
     elif not arguments.quiet and not (found and arguments.strict):
-        out(f"{path}: ok{_host_steps(compiled.flow)}")
+        out(f"{path}: ok{'' if flow is None else _host_steps(flow)}")
     return 3 if found and arguments.strict else 0, found
 
 

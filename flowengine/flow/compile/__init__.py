@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import NamedTuple
 
 from flowengine.errors import FlowFileError
-from flowengine.flow.compile.flow import Compiler
-from flowengine.flow.compile.report import Report
+from flowengine.flow.compile.program import Program
 from flowengine.flow.diagnostics import Diagnostic, Diagnostics, Origin, render
+from flowengine.flow.files import Files
 from flowengine.flow.hash import structural_hash
-from flowengine.flow.load import load_source
 from flowengine.flow.source import read, read_text
 from flowengine.kernel.graph import CompiledFlow
 
-__all__ = ["Compiled", "compile_file", "compile_source", "compile_text"]
+__all__ = ["Checked", "Compiled", "check_file", "compile_file", "compile_source", "compile_text"]
 
 
 class Compiled(NamedTuple):
@@ -30,6 +28,17 @@ class Compiled(NamedTuple):
     """Warnings, in file order."""
     sources: list[tuple[str, str]]
     """The files that were read, with their SHA-256: the flow file first."""
+
+
+class Checked(NamedTuple):
+    """What `check` finds."""
+
+    flow: CompiledFlow | None
+    """The compiled flow; None of a library, and of a file with errors."""
+    diagnostics: list[Diagnostic]
+    """Errors and warnings, in file order."""
+    report: str
+    """The same as people read it; empty if there is nothing."""
 
 
 def compile_file(path: str | PathLike[str]) -> Compiled:
@@ -47,7 +56,7 @@ def compile_file(path: str | PathLike[str]) -> Compiled:
     """
     source = read(fspath(path))
     folder = str(Path(path).resolve().parent)
-    return compile_source(source, folder, [fspath(path)])
+    return compile_source(source, folder, fspath(path))
 
 
 def compile_text(
@@ -69,13 +78,32 @@ def compile_text(
     return compile_source(read_text(text, name), str(Path(folder or ".").resolve()))
 
 
-def compile_source(source: Origin, folder: str, files: Sequence[str] = ()) -> Compiled:
+def check_file(path: str | PathLike[str]) -> Checked:
+    """Check a flow file; a library too, which cannot be compiled by itself.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What was found.
+
+    Raises:
+        NotFound: There is no such file.
+    """
+    program, files = _checked(read(fspath(path)), str(Path(path).resolve().parent), fspath(path))
+    found = list(files.diagnostics)
+    report = render(found, files.sources)
+    runs = program is not None and not files.diagnostics.errors and not program.first.is_library
+    return Checked(program.link() if program is not None and runs else None, found, report)
+
+
+def compile_source(source: Origin, folder: str, path: str | None = None) -> Compiled:
     """Check and compile a flow, wherever it comes from.
 
     Args:
         source: The flow as data, with positions.
-        folder: Where Python modules are looked for first.
-        files: What was read for it.
+        folder: Where Python modules and other flow files are looked for first.
+        path: The file that it is, if it is one.
 
     Returns:
         The compiled flow.
@@ -83,21 +111,26 @@ def compile_source(source: Origin, folder: str, files: Sequence[str] = ()) -> Co
     Raises:
         FlowFileError: The flow has errors; all of them are in it.
     """
-    diagnostics = Diagnostics()
-    model = load_source(source, diagnostics)
-    if model is None:
-        raise FlowFileError(*_told(diagnostics, source))
-    compiler = Compiler(model, folder, Report(source, diagnostics))
-    flow = compiler.compile()
-    if diagnostics.errors:
-        raise FlowFileError(*_told(diagnostics, source))
-    sources = [(path, _digest(path)) for path in (*files, *compiler.tools.read)]
-    return Compiled(flow, structural_hash(flow), diagnostics.warnings, sources)
+    program, files = _checked(source, folder, path)
+    if program is not None and program.first.is_library and not files.diagnostics.errors:
+        hint = "it can be imported; add 'steps' to run it"
+        program.first.report.at("E104", "this file is a library, without 'steps'", (), hint)
+    found = list(files.diagnostics)
+    if program is None or files.diagnostics.errors:
+        raise FlowFileError(render(found, files.sources), found)
+    flow = program.link()
+    sources = [(path, _digest(path)) for path in dict.fromkeys([*files.paths, *program.read])]
+    return Compiled(flow, structural_hash(flow), found, sources)
 
 
-def _told(diagnostics: Diagnostics, source: Origin) -> tuple[str, list[Diagnostic]]:
-    found = list(diagnostics)
-    return render(found, source.files), found
+def _checked(source: Origin, folder: str, path: str | None) -> tuple[Program | None, Files]:
+    """Return a checked file with all that it names; None if there is nothing to look at."""
+    files = Files(Diagnostics())
+    first = files.first(source, folder, path)
+    program = None if first is None else Program(files, first)
+    if program is not None:
+        program.check()
+    return program, files
 
 
 def _digest(path: str) -> str:

@@ -9,7 +9,6 @@ from flowengine.flow.compile.calls import Calls, of_step
 from flowengine.flow.compile.expressions import Expressions, Typed, constant
 from flowengine.flow.compile.outcomes import counts_as, of_approval
 from flowengine.flow.compile.plan import Info
-from flowengine.flow.compile.report import Report
 from flowengine.flow.compile.tools import together
 from flowengine.flow.compile.types import (
     CANCELLED,
@@ -27,7 +26,9 @@ from flowengine.flow.compile.types import (
 )
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, FlowModel, Loc, Wait
+from flowengine.flow.files import Definition
+from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, Loc, Wait
+from flowengine.flow.report import Report
 from flowengine.kernel.graph import AlternativeSpec, EmitSpec, Value, WaitSpec
 
 ASK = "std.ask"
@@ -45,14 +46,14 @@ class Actions:
     """Compiles actions into steps.
 
     Args:
-        model: The flow file.
+        model: The flow.
         expressions: Compiles their values.
         calls: Compiles those that call out.
         report: Gets what is wrong.
     """
 
     def __init__(
-        self, model: FlowModel, expressions: Expressions, calls: Calls, report: Report
+        self, model: Definition, expressions: Expressions, calls: Calls, report: Report
     ) -> None:
         self.model = model
         self.expressions = expressions
@@ -60,6 +61,8 @@ class Actions:
         self.report = report
         self.signals: set[str] = set()
         """Signals that some step names."""
+        self.keyless: set[str] = set()
+        """Signals whose key names inputs of another flow of the file."""
 
     def write(self, info: Info, view: View) -> Schema:
         """Write the action of a step.
@@ -86,6 +89,8 @@ class Actions:
         else:
             result = self.calls.write(spec, of_step(info.model), view)
             info.effect = spec["effect"]
+            if spec["action"] == "flow":
+                info.flow = self.calls.flows[-1][1]
             return result
         self._step_modifiers(info, view)
         return result
@@ -206,6 +211,8 @@ class Actions:
         data = self.signal_data(name, (*loc, "signal"))
         if given.key is not None:
             spec["key"] = self._of(given.key, (*loc, "key"), view, TEXT)
+        else:
+            self._check_key(name, (*loc, "signal"))
         if given.match is not None:
             seen = view.having({"signal": signal_schema(data)})
             spec["match"] = self.expressions.condition(given.match, (*loc, "match"), seen)
@@ -230,12 +237,20 @@ class Actions:
             return UNKNOWN
         return model.data or UNKNOWN
 
+    def _check_key(self, name: str, loc: Loc) -> None:
+        """Refuse the declared key of a signal where it names inputs that are not those here."""
+        if name in self.keyless:
+            message = f"the key of {name!r} names inputs of the flow of this file, not of this one"
+            self.report.at("E301", message, loc, "say 'key' here")
+
     def emit(self, given: Emit, view: View) -> EmitSpec:
         """Return the compiled form of a signal that a step or a handler sends."""
         spec = EmitSpec(signal=given.signal)
         schema = self.signal_data(given.signal, (*given.loc, "signal"))
         if given.key is not None:
             spec["key"] = self._of(given.key, (*given.loc, "key"), view, TEXT)
+        else:
+            self._check_key(given.signal, (*given.loc, "signal"))
         typed = self.expressions.value(given.data, (*given.loc, "data"), view)
         if given.has("data"):
             spec["data"] = typed.value

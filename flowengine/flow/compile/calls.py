@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from flowengine.flow.compile.expressions import Expressions, Typed
-from flowengine.flow.compile.report import Report
-from flowengine.flow.compile.tools import Callee, Tools, together
+from flowengine.flow.compile.tools import Callee, Home, Tools, together
 from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, differs, words
 from flowengine.flow.compile.views import View
-from flowengine.flow.models import Compensation, FlowModel, Loc, Retry, Step
+from flowengine.flow.files import Definition
+from flowengine.flow.models import Compensation, Loc, Retry, Step
+from flowengine.flow.report import Report
 from flowengine.kernel.graph import RetrySpec, StepSpec
 
 
@@ -48,7 +49,9 @@ def of_step(model: Step) -> Request:
 def of_compensation(model: Compensation, step: str) -> Request | None:
     """Return the request of a compensation; None if what it calls was left out as wrong."""
     kinds = iter(model.kinds.items())
-    action, given = ("call", model.call) if model.call else next(kinds, ("none", None))
+    action, given = next(kinds, ("none", None))
+    if model.call or model.flow:
+        action, given = ("call", model.call) if model.call else ("flow", model.flow)
     if given is None:
         return None
     name = f"the compensation of {step!r}"
@@ -59,22 +62,24 @@ class Calls:
     """Compiles calls into tasks.
 
     Args:
-        model: The flow file.
+        model: The flow.
         expressions: Compiles their values.
         tools: What can be called.
         report: Gets what is wrong.
     """
 
     def __init__(
-        self, model: FlowModel, expressions: Expressions, tools: Tools, report: Report
+        self, model: Definition, expressions: Expressions, tools: Tools, report: Report
     ) -> None:
         self.model = model
         self.expressions = expressions
         self.tools = tools
         self.report = report
+        self.flows: list[tuple[StepSpec, Definition]] = []
+        """The steps that run a flow, with the flow."""
 
     def write(self, spec: StepSpec, request: Request, view: View) -> Schema:
-        """Write a task.
+        """Write a task, or a subflow.
 
         Args:
             spec: The step to write into.
@@ -90,6 +95,9 @@ class Calls:
         if request.action == "call":
             callee = self.tools.find(request.given, loc)
             spec["tool"] = str(request.given)
+        elif request.action == "flow":
+            callee = self.tools.of_flow(request.given, loc)
+            name = request.given if callee is None or callee.flow is None else callee.flow.id
         else:
             callee = self.tools.inline(request.action, request.given, loc, view)
         spec["action"] = "task"
@@ -98,9 +106,31 @@ class Calls:
             return UNKNOWN
         self._check_question(request, callee)
         self.tools.check_arguments(callee, given, request.loc, str(name))
+        if callee.flow is not None:
+            return self._flow(spec, request, callee, given, view)
         spec["kind"], spec["task"] = callee.kind, callee.task
         self._input(spec, callee, given)
         self._modifiers(spec, request, callee, view)
+        return callee.returns
+
+    def _flow(
+        self,
+        spec: StepSpec,
+        request: Request,
+        callee: Callee,
+        given: dict[str, Typed],
+        view: View,
+    ) -> Schema:
+        """Write a step that runs a flow."""
+        assert callee.flow is not None
+        spec["action"] = spec["kind"] = "flow"
+        spec["args"] = together({**given, **(callee.bind or {})}).value
+        spec["effect"] = request.effect or callee.effect or "pure"  # type: ignore[typeddict-item]
+        self._said_retry(spec, request, callee, view)
+        timeout = request.timeout or callee.timeout
+        if timeout is not None:
+            self._timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
+        self.flows.append((spec, callee.flow))
         return callee.returns
 
     def arguments(self, request: Request, view: View) -> dict[str, Typed]:
@@ -135,41 +165,60 @@ class Calls:
     # Modifiers of a call
 
     def _modifiers(self, spec: StepSpec, request: Request, callee: Callee, view: View) -> None:
-        defaults = self.model.defaults
+        # A declaration goes by what holds in its own file, wherever it is used.
+        home = callee.home or Home(self.expressions, view, self.model.defaults)
+        defaults = home.defaults
         effect = request.effect or callee.effect or defaults.effect or callee.default_effect
         spec["effect"] = effect  # type: ignore[typeddict-item]
         on_crash = request.on_crash or defaults.on_crash
         if on_crash is not None:
             spec["on_crash"] = on_crash  # type: ignore[typeddict-item]
         repeatable = effect != "once" or callee.key is not None
-        self._retry(spec, request, callee, view, repeatable)
-        timeout, loc = request.timeout, (*request.loc, "timeout")
-        if timeout is None:
-            timeout = callee.timeout
-        if timeout is None and defaults.timeout is not None:
-            timeout, loc = defaults.timeout, (*defaults.loc, "timeout")
+        said = self._said_retry(spec, request, callee, view, repeatable)
+        if not said and repeatable and defaults.retry is not None:
+            spec["retry"] = self.retry(defaults.retry, home.view, home.expressions)
+        timeout = request.timeout or callee.timeout
         if timeout is not None:
-            typed = self.expressions.value(timeout, loc, view)
-            spec["timeout"] = typed.value
-            if differs(typed.schema, TEXT):
-                message = f"expected {words(TEXT)}, this gives {words(typed.schema)}"
-                self.report.at("E103", message, loc)
+            self._timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
+        elif defaults.timeout is not None:
+            loc = (*defaults.loc, "timeout")
+            self._timeout(spec, defaults.timeout, loc, home.view, home.expressions)
 
-    def _retry(
-        self, spec: StepSpec, request: Request, callee: Callee, view: View, repeatable: bool
+    def _timeout(
+        self, spec: StepSpec, timeout: str, loc: Loc, view: View, expressions: Expressions
     ) -> None:
-        said = request.retry or callee.retry
-        if said is not None and said.attempts > 1 and not repeatable:
+        typed = expressions.value(timeout, loc, view)
+        spec["timeout"] = typed.value
+        if differs(typed.schema, TEXT):
+            message = f"expected {words(TEXT)}, this gives {words(typed.schema)}"
+            expressions.report.at("E103", message, loc)
+
+    def _said_retry(
+        self,
+        spec: StepSpec,
+        request: Request,
+        callee: Callee,
+        view: View,
+        repeatable: bool = True,
+    ) -> bool:
+        """Write what the step or its tool says of `retry`; whether one of them does."""
+        said, expressions = request.retry, self.expressions
+        if said is None and callee.retry is not None:
+            said = callee.retry
+            if callee.home is not None:
+                expressions, view, _ = callee.home
+        if said is None:
+            return False
+        if said.attempts > 1 and not repeatable:
             message = f"{request.name} is tried again, but its effect is once"
             hint = "say 'effect: idempotent' if it may be repeated"
-            self.report.at("E404", message, said.loc, hint, key=True)
-        if said is None and repeatable:
-            said = self.model.defaults.retry
-        if said is not None:
-            spec["retry"] = self.retry(said, view)
+            expressions.report.at("E404", message, said.loc, hint, key=True)
+        spec["retry"] = self.retry(said, view, expressions)
+        return True
 
-    def retry(self, model: Retry, view: View) -> RetrySpec:
+    def retry(self, model: Retry, view: View, expressions: Expressions | None = None) -> RetrySpec:
         """Return the compiled form of `retry`; `when` sees the error."""
+        expressions = expressions or self.expressions
         spec = RetrySpec(
             attempts=model.attempts,
             delay=model.delay,
@@ -183,7 +232,7 @@ class Calls:
             spec["exclude"] = list(model.except_)
         if model.when is not None:
             seen = view.having({"error": ERROR})
-            spec["when"] = self.expressions.condition(model.when, (*model.loc, "when"), seen)
+            spec["when"] = expressions.condition(model.when, (*model.loc, "when"), seen)
         return spec
 
 

@@ -7,16 +7,16 @@ what some expression names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from flowengine.flow.compile.report import Report
 from flowengine.flow.compile.types import TEXT, Schema, closed, common, list_of, of_constant
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.expressions import Checked, Piece, TemplateError, Want, check, split_text
 from flowengine.flow.models import Loc
+from flowengine.flow.report import Report
 from flowengine.kernel.graph import Plain, Value
 
 _SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")
@@ -45,13 +45,22 @@ class Expressions:
 
     Args:
         report: Gets what is wrong.
-        secrets: Names of the declared secrets.
+        secrets: The declared secrets: name → the name under which the compiled flow has it.
+        beside: Those of the flow that uses the declarations of another file.
+        in_other_file: It is not the file that is compiled; errors when it runs name the file.
     """
 
-    def __init__(self, report: Report, secrets: frozenset[str]) -> None:
+    def __init__(
+        self,
+        report: Report,
+        secrets: Mapping[str, str],
+        beside: Expressions | None = None,
+        in_other_file: bool = False,
+    ) -> None:
         self.report = report
         self.secrets = secrets
-        self.records: list[Plain] = []
+        self.in_other_file = in_other_file
+        self.records: list[Plain] = [] if beside is None else beside.records
         self.named: dict[str, dict[str, None]] = {}
         """Step id → the fields of it that some expression names."""
         self.joins: dict[int, None] = {}
@@ -152,7 +161,7 @@ class Expressions:
             )
             message = f"there is no secret {name!r}"
             self.report.inside("E401", message, loc, piece.offset, len(piece.source), hint)
-        return name
+        return self.secrets.get(name, name)
 
     def _expression(self, piece: Piece, loc: Loc, view: View, want: Want) -> tuple[int, Checked]:
         checked = check(piece.source, view.names(piece.source), want)
@@ -163,7 +172,10 @@ class Expressions:
         for reference in checked.references:
             self._note(reference, view)
         place = self.report.source.inside(loc, piece.offset)
-        self.records.append(checked.placed(place.line, place.column))
+        record = checked.placed(place.line, place.column)
+        if self.in_other_file:
+            record["at"].append(place.file)
+        self.records.append(record)
         return len(self.records) - 1, checked
 
     def _note(self, reference: tuple[str, ...], view: View) -> None:

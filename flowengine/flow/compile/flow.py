@@ -1,9 +1,9 @@
-"""The whole file: declarations, steps, and the checks of the result."""
+"""One flow of a file: its declarations, its steps, and the checks of the result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.check.bounds import too_long
 from flowengine.flow.check.findings import Finding
@@ -18,17 +18,19 @@ from flowengine.flow.compile.calls import Calls
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.plan import Plan
-from flowengine.flow.compile.report import Report
 from flowengine.flow.compile.scopes import Scopes
 from flowengine.flow.compile.steps import Steps
 from flowengine.flow.compile.tools import Tools
-from flowengine.flow.compile.types import EXECUTION, TEXT, differs, signal_schema, words
+from flowengine.flow.compile.types import EXECUTION, TEXT, Schema, differs, signal_schema, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.expressions import EVALUATOR
-from flowengine.flow.models import FlowModel, Loc, Start
+from flowengine.flow.files import Definition, File
+from flowengine.flow.models import Loc, Start
 from flowengine.flow.models.types import has_expression
-from flowengine.kernel.graph import CompiledFlow
+
+if TYPE_CHECKING:
+    from flowengine.flow.compile.program import Program
 
 FORMAT = 1
 """Version of the compiled form."""
@@ -39,40 +41,43 @@ GRAPH = SCOPES | {"id", "next", "on_error", "join", "when", "cancel", "trigger"}
 
 
 class Compiler:
-    """Compiles one file.
+    """Compiles one flow of a file.
 
     Args:
-        model: The file.
-        folder: Its folder.
-        report: Gets what is wrong.
+        model: The flow.
+        program: Knows the other flows and files.
     """
 
-    def __init__(self, model: FlowModel, folder: str, report: Report) -> None:
+    def __init__(self, model: Definition, program: Program) -> None:
         self.model = model
-        self.report = report
-        self.plan = Plan(model, report.source.data)
+        file = model.file
+        report = self.report = file.report
+        self.plan = Plan(model)
         self.edges = Edges(self.plan, report)
-        self.expressions = Expressions(report, _declared(model, "secrets"))
+        secrets = {name: program.secret(file, name) for name in _declared(file, "secrets")}
+        in_other_file = file is not program.first
+        self.expressions = Expressions(report, secrets, in_other_file=in_other_file)
+        self.outputs: dict[str, Schema] = {}
+        """Types of its outputs."""
         self.edges.write()
         self.scopes = Scopes(self.plan)
-        outside = self.scopes.outside()
-        self.tools = Tools(model, folder, self.expressions, report, outside)
-        calls = Calls(model, self.expressions, self.tools, report)
-        self.actions = Actions(model, self.expressions, calls, report)
+        self.tools = Tools(file, model, self.expressions, program)
+        self.calls = Calls(model, self.expressions, self.tools, report)
+        self.actions = Actions(model, self.expressions, self.calls, report)
         self.steps = Steps(
-            self.plan, self.edges, self.scopes, self.expressions, self.actions, calls, report
+            self.plan, self.edges, self.scopes, self.expressions, self.actions, self.calls, report
         )
 
-    def compile(self) -> CompiledFlow:
-        """Return the compiled form; if anything was reported, it is not to be used."""
+    def compile(self) -> None:
+        """Write the compiled form; if anything was reported, it is not to be used."""
         self._declarations()
+        if not self.model.steps:
+            return  # a library, or its steps were left out as wrong
         self.steps.write()
         self._outputs()
         self._keep_what_is_named()
-        flow = self.plan.flow
-        flow["expressions"] = self.expressions.records
+        self.plan.flow["expressions"] = self.expressions.records
         self._check()
-        return flow
 
     # Declarations
 
@@ -96,17 +101,19 @@ class Compiler:
             for key, (name, _) in type(limits).fields_by_key().items()
             if limits.has(name) and getattr(limits, name) != "none"
         }
-        if model.start:
-            flow["start"] = [self._start(one) for one in model.start if one.signal is not None]
-        for name in model.tools:
-            self.tools.find(name, ("tools", name))
+        if model.is_own:
+            start = model.file.model.start
+            if start:
+                flow["start"] = [self._start(one) for one in start if one.signal is not None]
+            for name in model.tools:
+                self.tools.declared(name)
 
     def _input_defaults(self) -> None:
         """Compile the defaults of inputs that are computed, each after those it needs."""
         computed: dict[str, Any] = {}
         needs: dict[str, set[str]] = {}
         for name, schema in self.model.inputs.items():
-            loc = ("inputs", name, "default")
+            loc = (*self.model.loc, "inputs", name, "default")
             if not _holds_expression(schema.get("default")):
                 continue
             used = self.expressions.used["inputs"]
@@ -121,7 +128,7 @@ class Compiler:
             if not ready:
                 names = " and ".join(repr(name) for name in computed)
                 message = f"the defaults of {names} need one another"
-                loc = ("inputs", next(iter(computed)), "default")
+                loc = (*self.model.loc, "inputs", next(iter(computed)), "default")
                 self.report.at("E103", message, loc, "give one of them a constant")
                 return
             ordered += [[name, computed.pop(name)] for name in ready]
@@ -129,7 +136,7 @@ class Compiler:
             self.plan.flow["defaults"] = ordered
 
     def _state(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-        loc: Loc = ("state", name)
+        loc: Loc = (*self.model.loc, "state", name)
         reducer = schema.get("reducer", "replace")
         shape = {key: one for key, one in schema.items() if key not in {"reducer", "default"}}
         if _holds_expression(schema.get("default")):
@@ -148,8 +155,14 @@ class Compiler:
         compiled: dict[str, Any] = {}
         if model.key is not None:
             loc = ("signals", name, "key")
-            typed = self.expressions.value(model.key, loc, self.scopes.outside())
-            compiled["key"] = typed.value
+            used = self.expressions.used
+            before, used["inputs"] = used["inputs"], set()
+            typed = self.expressions.value(model.key, loc, self.tools.view)
+            if self.model.is_own or not used["inputs"]:
+                compiled["key"] = typed.value
+            else:
+                self.actions.keyless.add(name)
+            used["inputs"] |= before
             if differs(typed.schema, TEXT):
                 hint = "the key of a signal is text"
                 self.report.at("E307", "this gives no text", loc, hint)
@@ -195,6 +208,7 @@ class Compiler:
         for name, model in self.model.outputs.items():
             typed = self.expressions.value(model.value, (*model.loc, "value"), view)
             outputs[name] = {"value": typed.value}
+            self.outputs[name] = {**typed.schema, **model.json_schema}
             if model.json_schema:
                 outputs[name]["schema"] = model.json_schema
         self.plan.flow["outputs"] = outputs
@@ -229,13 +243,15 @@ class Compiler:
             limit = self.model.limits.duration
             message = f"{text} is longer than the whole flow may take: limits.duration is {limit}"
             self.report.at("E211", message, loc, "shorten it, or raise limits.duration")
-        self._unused()
 
     def _graph_is_whole(self) -> bool:
         """Say whether no step, and no way between steps, was left out because it is wrong."""
         if self.edges.broken:
             return False
-        return not any(_is_of_graph(loc) for loc in self.model.unread)
+        own, length = self.model.loc, len(self.model.loc)
+        return not any(
+            loc[:length] == own and _is_of_graph(loc[length:]) for loc in self.model.unread
+        )
 
     def _findings(self, findings: Iterable[Finding]) -> None:
         for one in findings:
@@ -245,34 +261,23 @@ class Compiler:
             is_key = one.where[-1] != "id" and not isinstance(one.where[-1], int)
             self.report.at(one.code, one.message, loc, one.hint, key=is_key, related=related)
 
-    def _unused(self) -> None:
-        """Warn of declarations that nothing uses; where there are errors, a use may be missing."""
-        if self.report.diagnostics.errors:
-            return
+    def used(self, section: str) -> set[str]:
+        """Return the names of a section that something in the flow names; `*`: it may be any."""
         used = self.expressions.used
-        groups = [
-            ("tools", "tool", self._called()),
-            ("signals", "signal", self.actions.signals),
-            ("secrets", "secret", used["secrets"]),
-            ("state", "state", used["state"] | self._written()),
-        ]
-        for section, noun, names in groups:
-            for name in getattr(self.model, section):
-                if name not in names and "*" not in names:
-                    message = f"the {noun} {name!r} is never used"
-                    self.report.at("W105", message, (section, name), "remove it", key=True)
+        if section == "state":
+            return used["state"] | {key for info in self.plan.steps for key in info.model.set}
+        if section == "secrets":
+            return used["secrets"]
+        return self.actions.signals if section == "signals" else self._called()
 
     def _called(self) -> set[str]:
-        """Return the tools that some step calls."""
+        """Return the tools and flows that some step runs."""
         called: set[str] = set()
         for info in self.plan.steps:
             for model in (info.model, info.model.compensate):
-                if model is not None and model.call is not None:
-                    called.add(model.call)
+                if model is not None:
+                    called.update(name for name in (model.call, model.flow) if name is not None)
         return called
-
-    def _written(self) -> set[str]:
-        return {key for info in self.plan.steps for key in info.model.set}
 
 
 def _is_of_graph(loc: Loc) -> bool:
@@ -283,10 +288,10 @@ def _is_of_graph(loc: Loc) -> bool:
     return not rest or rest[0] in GRAPH
 
 
-def _declared(model: FlowModel, section: str) -> frozenset[str]:
+def _declared(file: File, section: str) -> list[str]:
     """Return the names of a section, those left out as wrong included."""
-    unread = {str(loc[1]) for loc in model.unread if len(loc) > 1 and loc[0] == section}
-    return frozenset(getattr(model, section)) | unread
+    unread = [str(loc[1]) for loc in file.model.unread if len(loc) > 1 and loc[0] == section]
+    return [*getattr(file.model, section), *unread]
 
 
 def _holds_expression(data: Any) -> bool:

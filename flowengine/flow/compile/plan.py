@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flowengine.flow.models import FlowModel, Loc, ParallelStep, Step
+from flowengine.flow.files import Definition
+from flowengine.flow.models import Loc, ParallelStep, Step
 from flowengine.kernel.graph import BodySpec, CompiledFlow, StepSpec
 
 BodyKind = Literal["flow", "group", "finally"]
@@ -27,6 +28,8 @@ class Info:
     """What stands behind that key."""
     children: list[int] = field(default_factory=list)
     """Its steps, of a group; those of its `finally` are not among them."""
+    flow: Definition | None = None
+    """The flow that it runs, if it runs one and waits for it."""
     effect: str = "once"
 
     @property
@@ -50,11 +53,10 @@ class Plan:
     """A flow while it is compiled.
 
     Args:
-        model: The flow file.
-        data: The file as plain data.
+        model: The flow.
     """
 
-    def __init__(self, model: FlowModel, data: Any) -> None:
+    def __init__(self, model: Definition) -> None:
         self.model = model
         self.steps: list[Info] = []
         self.flow: CompiledFlow = {"steps": [], "bodies": []}
@@ -66,7 +68,7 @@ class Plan:
         self._add_body(model.steps, -1, "flow")
         if model.finally_:
             self.finals[0] = self._add_body(model.finally_, -1, "finally")
-        self.misnamed = frozenset(_ids(data)) - self.by_id.keys()
+        self.misnamed = frozenset(_ids(model.data)) - self.by_id.keys()
         """Ids that stand in the file but were refused; to name them is no further error."""
 
     def left_out(self, loc: Loc) -> bool:

@@ -21,6 +21,7 @@ from flowengine.flow.compile.types import (
 )
 from flowengine.flow.compile.views import Seen, View
 from flowengine.flow.expressions import Note
+from flowengine.flow.files import Definition
 from flowengine.flow.models import Map
 from flowengine.kernel.graph import START, TRIGGER
 
@@ -28,6 +29,24 @@ AT_END = -1
 """In place of a step: what is visible when the scope has ended."""
 CUT_SHORT = -2
 """In place of a step: what is visible when the scope has ended, however that was."""
+
+
+def base_of(model: Definition) -> dict[str, Schema]:
+    """Return what everything in a flow sees, and the declarations of its file: root → schema."""
+    return {
+        "inputs": _declared(model, "inputs", model.inputs),
+        "execution": EXECUTION,
+        "now": TEXT,
+    }
+
+
+def _declared(model: Definition, section: str, schemas: dict[str, Schema]) -> Schema:
+    """Return the schema of a section; what was left out as wrong may be anything."""
+    loc = (*model.loc, section)
+    unread = [one for one in model.unread if one[: len(loc)] == loc]
+    if loc in unread:
+        return UNKNOWN
+    return closed({**{str(one[len(loc)]): UNKNOWN for one in unread}, **schemas})
 
 
 class Scopes:
@@ -48,28 +67,17 @@ class Scopes:
         self.cancels = nets.cancellations(plan.flow)
         self._pasts: dict[int, Past] = {}
         model = plan.model
-        self.base: dict[str, Schema] = {
-            "inputs": self._declared("inputs", model.inputs),
-            "execution": EXECUTION,
-            "now": TEXT,
-        }
+        self.base = base_of(model)
         state = {
             name: {k: v for k, v in schema.items() if k != "reducer"}
             for name, schema in model.state.items()
         }
-        self.state = self._declared("state", state)
-
-    def _declared(self, section: str, schemas: dict[str, Schema]) -> Schema:
-        """Return the schema of a section; what was left out as wrong may be anything."""
-        unread = [loc for loc in self.plan.model.unread if loc[:1] == (section,)]
-        if (section,) in unread:
-            return UNKNOWN
-        return closed({**{str(loc[1]): UNKNOWN for loc in unread}, **schemas})
+        self.state = _declared(model, "state", state)
 
     # Views
 
     def outside(self) -> View:
-        """Return what declarations see: inputs and the execution."""
+        """Return what is visible before the first step: inputs and the execution."""
         return View(self.base)
 
     def on_message(self, signal: Schema) -> View:

@@ -8,7 +8,6 @@ from flowengine.flow.compile.calls import Calls, of_compensation
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.expressions import NULL, Expressions, Typed
 from flowengine.flow.compile.plan import Info, Plan
-from flowengine.flow.compile.report import Report
 from flowengine.flow.compile.scopes import Scopes
 from flowengine.flow.compile.types import (
     ERROR,
@@ -27,6 +26,7 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
+from flowengine.flow.report import Report
 from flowengine.kernel.graph import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec, Value
 
 KEY: Schema = {"type": ["string", "integer"]}
@@ -70,8 +70,8 @@ class Steps:
         """Write all steps, those of a group before what comes after the group."""
         for number in self.plan.body(0)["steps"]:
             self._step(self.plan.steps[number])
-        self._finally(0, {}, ())
         model = self.plan.model
+        self._finally(0, {}, model.loc)
         if isinstance(model.on_error, list):
             view = self.scopes.flow_handler()
             for spec, handler in zip(self.plan.flow["on_error"], model.on_error, strict=True):
@@ -80,7 +80,8 @@ class Steps:
             self.plan.flow["on_error"] = [HandlerSpec(compensate=True, do="raise")]
         elif model.on_error == "continue":
             message = "'continue' of the flow's 'on_error' has nowhere to go on"
-            self.report.at("E103", message, ("on_error",), "name handlers, or 'compensate'")
+            loc = (*model.loc, "on_error")
+            self.report.at("E103", message, loc, "name handlers, or 'compensate'")
 
     def _step(self, info: Info) -> None:
         model, spec = info.model, info.spec
@@ -356,7 +357,7 @@ class Steps:
     def _check_key(self, key: str, loc: Loc, *, name: bool = False) -> None:
         """Report a state key that is not declared."""
         model = self.plan.model
-        if key not in model.state and ("state", key) not in model.unread:
+        if key not in model.state and (*model.loc, "state", key) not in model.unread:
             hint = did_you_mean(key, model.state) or f"declare it: 'state: {{{key}: ...}}'"
             self.report.at("E301", f"there is no state {key!r}", loc, hint, key=name)
 

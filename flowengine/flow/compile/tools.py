@@ -7,21 +7,26 @@ depends on the call is a value over `args`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.expressions import Expressions, Typed, constant
-from flowengine.flow.compile.report import Report
+from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.models import FlowModel, Loc, Retry, Tool
+from flowengine.flow.files import Definition, File, known_names
+from flowengine.flow.models import Defaults, Loc, Retry, Tool
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.python_signature import Signature, SignatureError, derive
 from flowengine.kernel.graph import Plain, Value
 from flowengine.validation import SchemaError, Validator
 
+if TYPE_CHECKING:
+    from flowengine.flow.compile.program import Program
+
+NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where it is used"
 REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 """Methods of HTTP that may be repeated."""
 CONSTANT_KEYS = {
@@ -51,35 +56,46 @@ class Callee:
     default_effect: str = "once"
     retry: Retry | None = None
     timeout: str | None = None
+    flow: Definition | None = None
+    """The flow that it runs."""
+    home: Home | None = None
+    """Of a declaration of another file."""
+    names_inputs: bool = False
+    """It names inputs of the flow of its file."""
+
+
+class Home(NamedTuple):
+    """What a declaration sees that is used in another file than its own."""
+
+    expressions: Expressions
+    view: View
+    defaults: Defaults
 
 
 class Tools:
-    """The tools of a flow.
+    """The tools of a file, as one flow uses them.
 
     Args:
-        model: The flow file.
-        folder: Its folder: Python modules there come first.
+        file: The file.
+        user: The flow that uses them, of this file or another.
         expressions: Compiles what stands in declarations.
-        report: Gets what is wrong.
-        view: What declarations see, but for `args`.
+        program: Knows the other flows and files.
     """
 
     def __init__(
-        self,
-        model: FlowModel,
-        folder: str,
-        expressions: Expressions,
-        report: Report,
-        view: View,
+        self, file: File, user: Definition, expressions: Expressions, program: Program
     ) -> None:
-        self.model = model
-        self.folder = folder
+        self.file = file
+        self.user = user
+        self.model = file.model
+        self.folder = file.folder
         self.expressions = expressions
-        self.report = report
-        self.view = view
-        self.read: dict[str, None] = {}
-        """Python files that were read."""
+        self.report = file.report
+        self.program = program
+        self.view = View(base_of(file.flow))
+        """What declarations see, but for `args`."""
         self.used: set[str] = set()
+        self._beside: dict[File, Tools] = {}
         self._declared: dict[str, Callee | None] = {}
         self._signatures: dict[str, Signature | None] = {}
 
@@ -89,29 +105,83 @@ class Tools:
         """Return what a call names; None if that was reported.
 
         Args:
-            name: A declared tool, or `kind.tool`.
+            name: A declared tool, `alias.tool` of an import, or `kind.tool`.
             loc: Where it is named.
 
         Returns:
             The tool, compiled.
         """
         self.used.add(name)
-        if name in self.model.tools:
-            if name not in self._declared:
-                self._declared[name] = self._declaration(self.model.tools[name])
-            return self._declared[name]
-        if ("tools", name) in self.model.unread:
+        owner = self.program.files.owner(self.file, "tools", name, loc)
+        if owner is None:
             return None
-        owner, dot, tool = name.partition(".")
-        brought = _brought_by(owner) if dot else {}
+        file, inner = owner
+        if inner in file.model.tools:
+            callee = self._of(file).declared(inner)
+            if callee is not None and callee.names_inputs and self.user is not file.flow:
+                self._refuse_inputs(file, name, inner, loc)
+            return callee
+        if ("tools", inner) in file.model.unread:
+            return None
+        kind, dot, tool = name.partition(".")
+        brought = _brought_by(kind) if dot and file is self.file else {}
         if tool in brought:
-            return _built_in(owner, tool, brought[tool])
-        known = [*self.model.tools, *(f"std.{one}" for one in _brought_by("std"))]
+            return _built_in(kind, tool, brought[tool])
+        known = [*known_names(self.file, "tools"), *(f"std.{one}" for one in _brought_by("std"))]
         hint = did_you_mean(name, known) or "declare it under 'tools'"
         self.report.at("E401", f"there is no tool {name!r}", loc, hint)
         return None
 
+    def of_flow(self, name: str, loc: Loc) -> Callee | None:
+        """Return a flow as something to call; None if it was reported that there is none.
+
+        Args:
+            name: As it stands in the file.
+            loc: Where.
+        """
+        flow = self.program.find(self.file, name, loc)
+        if flow is None:
+            return None
+        found = Callee("flow", {}, self.program.outputs(flow), arguments_of(flow), flow=flow)
+        found.effect = self.program.effect(flow)
+        return found
+
+    def _refuse_inputs(self, file: File, name: str, inner: str, loc: Loc) -> None:
+        model = file.model.tools[inner]
+        message = f"{name!r} names inputs of the flow of its own file, which is not this one"
+        hint = "give it arguments instead: 'args' in the declaration, 'with' here"
+        place = file.report.source.position(model.loc)
+        here = self.report.source.position(loc)
+        self.report.diagnostics.error(
+            "E301", message, here, hint=hint, related=[(place, "it is declared here")]
+        )
+
+    def _of(self, file: File) -> Tools:
+        """Return the tools of a file, for the flow that uses these."""
+        if file is self.file:
+            return self
+        if file not in self._beside:
+            secrets = {name: self.program.secret(file, name) for name in file.model.secrets}
+            expressions = Expressions(file.report, secrets, self.expressions, True)
+            self._beside[file] = Tools(file, self.user, expressions, self.program)
+        return self._beside[file]
+
+    def declared(self, name: str) -> Callee | None:
+        """Return a tool that this file declares; None if it was reported what is wrong with it."""
+        if name not in self._declared:
+            used = self.expressions.used
+            before, used["inputs"] = used["inputs"], set()
+            callee = self._declared[name] = self._declaration(self.model.tools[name])
+            if callee is not None:
+                callee.names_inputs = bool(used["inputs"])
+                if self.file is not self.user.file:
+                    callee.home = Home(self.expressions, self.view, self.model.defaults)
+            used["inputs"] |= before
+        return self._declared[name]
+
     def _declaration(self, model: Tool) -> Callee | None:
+        if model.flow is not None:
+            return self._flow(model, model.flow)
         if not model.kinds:
             return None
         kind, config = next(iter(model.kinds.items()))
@@ -126,6 +196,27 @@ class Tools:
         if model.returns is not None:
             found.returns = found.task["returns"] = model.returns
         self._describe(found, model)
+        return found
+
+    def _flow(self, model: Tool, name: str) -> Callee | None:
+        """Return what a flow is as a tool."""
+        found = self.of_flow(name, (*model.loc, "flow"))
+        if found is None:
+            return None
+        for key in ("args", "returns", "idempotency_key"):
+            if model.has(key):
+                message = f"a tool that is a flow has no {key!r}"
+                hint = "what it takes and gives are the inputs and outputs of the flow"
+                self.report.at("E103", message, (*model.loc, key), hint, key=True)
+        effect = found.effect
+        self._describe(found, model)
+        found.effect = found.effect or effect
+        for argument, typed in (found.bind or {}).items():
+            loc = (*model.loc, "bind", argument)
+            if typed.value[0] == "secret":
+                self.report.at("E403", "a secret cannot be an input of a flow", loc, NO_INPUT)
+            elif argument not in (found.args or {}).get("properties", {}):
+                self.report.at("E402", f"the flow has no input {argument!r}", loc, key=True)
         return found
 
     def _describe(self, found: Callee, model: Tool) -> None:
@@ -198,7 +289,7 @@ class Tools:
                 self.report.at("E401", error.message, loc, error.hint)
             else:
                 self._signatures[function] = signature
-                self.read.update(dict.fromkeys(signature.paths))
+                self.program.read.update(dict.fromkeys(signature.paths))
         return self._signatures[function]
 
     def _configured(self, found: Callee, config: Any, loc: Loc, view: View) -> None:
@@ -300,6 +391,14 @@ class Tools:
         elif differs(typed.schema, schema):
             message = f"{name} is {words(schema)}; this gives {words(typed.schema)}"
             self.report.at("E402", message, loc)
+
+
+def arguments_of(flow: Definition) -> Schema:
+    """Return the JSON Schema of what a flow is given: its inputs, as one object."""
+    required = [name for name, schema in flow.inputs.items() if "default" not in schema]
+    known = base_of(flow)["inputs"]
+    properties = {**known.get("properties", {}), **flow.inputs}
+    return {**known, "type": "object", "properties": properties, "required": required}
 
 
 def together(parts: dict[str, Typed]) -> Typed:

@@ -89,9 +89,10 @@ class CelEvaluator:
 
     def _error(self, message: str, expression: int) -> EvaluationError:
         """Return the error with its place."""
-        line, column, *source = self._records[expression].get("at", [0, 0])
-        place = f"{self._file}:{line}:{column}" if line else self._file
-        data = {"file": self._file, "line": line, "column": column, "source": "".join(source)}
+        line, column, *more = self._records[expression].get("at", [0, 0])
+        source, file = more[0] if more else "", more[1] if more[1:] else self._file
+        place = f"{file}:{line}:{column}" if line else file
+        data = {"file": file, "line": line, "column": column, "source": source}
         return EvaluationError(f"{place}: {message}", data)
 
 

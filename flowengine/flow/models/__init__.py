@@ -16,6 +16,7 @@ from flowengine.flow.models.actions import (
 from flowengine.flow.models.base import Loc, Part
 from flowengine.flow.models.flow import (
     Defaults,
+    FlowBody,
     FlowModel,
     Limits,
     Output,
@@ -54,6 +55,7 @@ __all__ = [
     "Every",
     "Fail",
     "FirstEntry",
+    "FlowBody",
     "FlowModel",
     "Handler",
     "Join",

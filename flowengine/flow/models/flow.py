@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr
 
@@ -12,11 +12,14 @@ from flowengine.flow.models.modifiers import OnError, Retry
 from flowengine.flow.models.schemas import Schema, StateSchema
 from flowengine.flow.models.step import Pluggable, Step
 from flowengine.flow.models.types import (
+    Alias,
     Duration,
     DurationOrExpression,
     DurationOrNone,
     Effect,
     FlowId,
+    FlowName,
+    FlowPath,
     Id,
     OnCrash,
     Positive,
@@ -91,8 +94,11 @@ class Tool(Pluggable):
 
     NOUN = "a tool"
     PLACE = "tool"
-    OWN_ACTIONS = ("mcp",)
+    OWN_ACTIONS = ("mcp", "flow")
 
+    flow: FlowName | None = Field(
+        default=None, description="Runs a flow; its inputs are the arguments.", examples=["triage"]
+    )
     description: Text | None = Field(
         default=None, description="What it does; derived where it can be.", examples=["Search"]
     )
@@ -202,11 +208,79 @@ class Limits(Part):
     )
 
 
+Inputs = Annotated[
+    dict[Id, Schema],
+    Field(
+        default_factory=dict,
+        description="The arguments, each a JSON Schema.",
+        examples=[{"name": {"type": "string", "default": "world"}}],
+    ),
+]
+Outputs = Annotated[
+    dict[Id, Output],
+    Field(
+        default_factory=dict,
+        description="The results.",
+        examples=[{"message": "${{ steps.greet.output }}"}],
+    ),
+]
+StateKeys = Annotated[
+    dict[Id, StateSchema],
+    Field(
+        default_factory=dict,
+        description="Values that live as long as the flow runs, each a JSON Schema.",
+        examples=[{"notes": {"type": "array", "default": [], "reducer": "append"}}],
+    ),
+]
+Bounds = Annotated[
+    Limits,
+    Field(default_factory=Limits, description="Bounds of its run.", examples=[{"steps": 500}]),
+]
+Handlers = Annotated[
+    OnError,
+    Field(
+        default="fail",
+        description="What to do when the flow failed.",
+        examples=["compensate"],
+    ),
+]
+Cleanup = Annotated[
+    list[Step],
+    Field(
+        default_factory=list,
+        alias="finally",
+        description="Steps that run when the flow ended in any way.",
+        examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
+    ),
+]
+
+
+class FlowBody(Part):
+    """A flow beside that of the file, for steps to run."""
+
+    NOUN = "a flow"
+
+    inputs: Inputs
+    outputs: Outputs
+    state: StateKeys
+    limits: Bounds
+    steps: list[Step] = Field(
+        min_length=1, description="The graph.", examples=[[{"id": "greet", "output": "Hello!"}]]
+    )
+    on_error: Handlers
+    finally_: Cleanup
+
+
+LIBRARY = ("tools", "flows")
+"""What a file without `steps` has for others."""
+
+
 class FlowModel(Part):
     """A flow file, with its short forms written out."""
 
     NOUN = "a flow"
     NAMED = "id"
+    RULES_AS_SCHEMA = ({"anyOf": [{"required": [key]} for key in ("steps", *LIBRARY)]},)
 
     flowengine: Literal[1] = Field(description="The version of the language.", examples=[1])
     id: FlowId = Field(description="The flow's name.", examples=["expense"])
@@ -219,21 +293,14 @@ class FlowModel(Part):
     description: Text | None = Field(
         default=None, description="What the flow is for.", examples=["Books what people spent."]
     )
-    inputs: dict[Id, Schema] = Field(
+    imports: dict[Alias, FlowPath] = Field(
         default_factory=dict,
-        description="The arguments of an execution, each a JSON Schema.",
-        examples=[{"name": {"type": "string", "default": "world"}}],
+        description="Other files, whose tools and flows are used as `alias.name`.",
+        examples=[{"lib": "./lib.yaml"}],
     )
-    outputs: dict[Id, Output] = Field(
-        default_factory=dict,
-        description="The results of an execution.",
-        examples=[{"message": "${{ steps.greet.output }}"}],
-    )
-    state: dict[Id, StateSchema] = Field(
-        default_factory=dict,
-        description="Values that live as long as the execution, each a JSON Schema.",
-        examples=[{"notes": {"type": "array", "default": [], "reducer": "append"}}],
-    )
+    inputs: Inputs
+    outputs: Outputs
+    state: StateKeys
     secrets: dict[SecretName, Secret] = Field(
         default_factory=dict,
         description="Where secret values come from.",
@@ -254,30 +321,35 @@ class FlowModel(Part):
         description="What holds where a step does not say otherwise.",
         examples=[{"retry": 5}],
     )
-    limits: Limits = Field(
-        default_factory=Limits, description="Bounds of an execution.", examples=[{"steps": 500}]
+    flows: dict[FlowId, FlowBody] = Field(
+        default_factory=dict,
+        description="Further flows, which steps run by their names.",
+        examples=[{"child": {"steps": [{"id": "greet", "output": "Hello!"}]}}],
     )
     start: list[Start] = Field(
         default_factory=list,
         description="What begins executions besides people.",
         examples=[[{"signal": "placed", "with": {"order": "${{ signal.key }}"}}]],
     )
+    limits: Bounds
     steps: list[Step] = Field(
-        min_length=1, description="The graph.", examples=[[{"id": "greet", "output": "Hello!"}]]
-    )
-    on_error: OnError = Field(
-        default="fail",
-        description="What to do when the flow failed.",
-        examples=["compensate"],
-    )
-    finally_: list[Step] = Field(
         default_factory=list,
-        alias="finally",
-        description="Steps that run when the flow ended in any way.",
-        examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
+        min_length=1,
+        description="The graph; a file without is a library.",
+        examples=[[{"id": "greet", "output": "Hello!"}]],
     )
+    on_error: Handlers
+    finally_: Cleanup
 
     _unread: frozenset[Loc] = PrivateAttr(default=frozenset())
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that a file has steps, or something for other files."""
+        yield from super().problems(given)
+        if not given.keys() & {"steps", *LIBRARY}:
+            hint = "add 'steps'"
+            yield Problem(None, "E104", "a flow needs 'steps'", hint)
 
     @property
     def unread(self) -> frozenset[Loc]:
@@ -289,4 +361,5 @@ class FlowModel(Part):
         return self._unread
 
 
+FlowBody.model_rebuild()
 FlowModel.model_rebuild()

@@ -30,15 +30,12 @@ def _is_no_host(value: Any) -> bool:
 
 ENVIRONMENTS = NotYet("environments other than 'host'", _is_no_host, {"const": "host"})
 AGENTS = NotYet("agents")
-SUBFLOWS = NotYet("subflows")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
-    ("FlowModel", "imports"): NotYet("imports"),
     ("FlowModel", "policies"): NotYet("policies"),
     ("FlowModel", "budget"): NotYet("budgets"),
     ("FlowModel", "agents"): AGENTS,
     ("FlowModel", "environments"): NotYet("declared environments"),
-    ("FlowModel", "flows"): SUBFLOWS,
     ("FlowModel", "concurrency"): NotYet("bounding the executions of a flow"),
     ("Case", "agents"): AGENTS,
     ("Start", "schedule"): NotYet("starting on a schedule"),
@@ -46,14 +43,11 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Start", "missed"): NotYet("starting on a schedule"),
     ("Defaults", "model"): AGENTS,
     ("Defaults", "in"): ENVIRONMENTS,
-    ("Limits", "depth"): SUBFLOWS,
     ("Step", "agent"): AGENTS,
-    ("Step", "flow"): SUBFLOWS,
-    ("Step", "detach"): SUBFLOWS,
+    ("Step", "detach"): NotYet("detached flows"),
     ("Step", "in"): ENVIRONMENTS,
     ("Step", "environments"): NotYet("declared environments"),
     ("Compensation", "agent"): AGENTS,
-    ("Compensation", "flow"): SUBFLOWS,
     ("Compensation", "in"): ENVIRONMENTS,
     ("Emit", "to"): NotYet("signals to other executions", _is_of_others, {"const": "execution"}),
     ("Lock", "scope"): NotYet("locks across executions", _is_of_others, {"const": "execution"}),
@@ -61,7 +55,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
     ("Tool", "mcp"): NotYet("MCP servers"),
-    ("Tool", "flow"): SUBFLOWS,
     ("Tool", "agent"): AGENTS,
     ("shell", "in"): ENVIRONMENTS,
     ("Tool", "approval"): NotYet("approvals of tool calls"),

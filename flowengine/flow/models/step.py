@@ -16,6 +16,7 @@ from flowengine.flow.models.types import (
     Condition,
     DurationOrExpression,
     Effect,
+    FlowName,
     Id,
     OnCrash,
     SignalName,
@@ -42,7 +43,7 @@ class Pluggable(Part):
     @classmethod
     def actions(cls) -> tuple[str, ...]:
         """Return the keys of which one says what is done."""
-        return (*cls.OWN_ACTIONS, *kind_names(cls.PLACE), "agent", "flow")
+        return (*cls.OWN_ACTIONS, *kind_names(cls.PLACE), "agent")
 
     @property
     def kinds(self) -> dict[str, Any]:
@@ -54,10 +55,13 @@ class Compensation(Pluggable):
     """How a step is undone: one action with its arguments."""
 
     NOUN = "'compensate'"
-    OWN_ACTIONS = ("call",)
+    OWN_ACTIONS = ("call", "flow")
 
     call: ToolName | None = Field(
         default=None, description="The tool that undoes it.", examples=["release_hotel"]
+    )
+    flow: FlowName | None = Field(
+        default=None, description="The flow that undoes it.", examples=["release_all"]
     )
     with_: dict[str, Value] = Field(
         default_factory=dict,
@@ -131,13 +135,14 @@ class Step(Pluggable):
 
     NOUN = "a step"
     NAMED = "id"
-    OWN_ACTIONS = ("call", "wait", "approval", "group", "parallel", "fail", "cancel")
+    OWN_ACTIONS = ("call", "flow", "wait", "approval", "group", "parallel", "fail", "cancel")
     RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
         {"not": {"required": ["timeout", "approval"]}},
         {
             "if": {"required": ["with"]},
             "then": {"anyOf": [{"required": [key]} for key in WITH]},
         },
+        {"dependentRequired": {"detach": ["flow"]}},
     )
 
     id: StepId = Field(description="The name of the step, unique in the file.", examples=["fetch"])
@@ -146,6 +151,16 @@ class Step(Pluggable):
     )
     call: ToolName | None = Field(
         default=None, description="Calls a tool with `with`.", examples=["search", "std.print"]
+    )
+    flow: FlowName | None = Field(
+        default=None,
+        description="Runs a flow with `with` as its inputs.",
+        examples=["./child.yaml", "lib.triage", "child"],
+    )
+    detach: bool = Field(
+        default=False,
+        description="Whether the flow runs as an execution of its own, not waited for.",
+        examples=[True],
     )
     wait: Wait | None = Field(
         default=None, description="Waits for time or a signal.", examples=["15m"]
@@ -276,6 +291,9 @@ class Step(Pluggable):
             takers = listed(key for key in WITH if key not in refused)
             message = f"'with' has no meaning without {takers}"
             yield Problem("with", "E103", message, "leave it out")
+        if "detach" in given and "flow" not in given:
+            message = "'detach' has no meaning without 'flow'"
+            yield Problem("detach", "E103", message, "leave it out")
         if "finally" in given and first not in {"group", "parallel"}:
             yield Problem("finally", "E103", "only a group has 'finally'", "leave it out")
 

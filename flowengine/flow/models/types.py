@@ -53,6 +53,7 @@ CEL_WORDS = words(
     "as break const continue else for function if import let loop package namespace return var void"
     " while map filter all has exists exists_one"
 )
+NOT_ALIASES = frozenset({"std"})
 NOT_BARE = (ROOTS - {"item"}) | FUNCTIONS | CEL_WORDS | words("std flow this self run action")
 """Names that stand without a prefix are none of these; an item may say that it is `item`."""
 
@@ -172,6 +173,21 @@ def _tool_name(value: Any) -> str:
     return text
 
 
+def _flow_name(value: Any) -> str:
+    text = constant_text(value)
+    if not re.fullmatch(FLOW_NAME, text):
+        hint = "write 'child' (an entry of 'flows'), 'alias.child', or a path: './child.yaml'"
+        wrong("the name of a flow, or the path of its file", value, hint)
+    return text
+
+
+def _import_path(value: Any) -> str:
+    text = constant_text(value)
+    if not re.fullmatch(FLOW_PATH, text):
+        wrong("the path of a flow file", value, "such as './lib.yaml' or 'package:lib.yaml'")
+    return text
+
+
 def _template(value: Any) -> str:
     if not isinstance(value, str):
         quoted = isinstance(value, bool | int | float)
@@ -277,6 +293,8 @@ def schema_or_expression(schema: dict[str, Any]) -> AsSchema:
     return AsSchema({"anyOf": [schema, {"$ref": "#/$defs/Expression"}]})
 
 
+FLOW_PATH = r"[^\x00-\x1f]+\.ya?ml"
+FLOW_NAME = rf"{ID}(\.{ID})?|{FLOW_PATH}"
 TOOL_NAME = rf"{ID}(\.[A-Za-z0-9_-]+)*"
 PERCENTAGE = r"(100|\d{1,2})%"
 
@@ -303,10 +321,13 @@ DEFINITIONS: dict[str, dict[str, Any]] = {
     "Target": _id_schema(),
     "ToolId": _id_schema(frozenset({"std"})),
     "ToolName": {"type": "string", "pattern": f"^{TOOL_NAME}$"},
+    "FlowName": {"type": "string", "pattern": f"^({FLOW_NAME})$"},
+    "FlowPath": {"type": "string", "pattern": f"^{FLOW_PATH}$"},
     "Text": {"type": "string", "not": {"pattern": r"(^|[^$])\$\{\{"}},
     "SignalName": _id_schema(),
     "Outcome": _id_schema(NOT_OUTCOMES),
     "BareName": _id_schema(NOT_BARE),
+    "Alias": _id_schema(NOT_ALIASES),
     "SecretName": {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,62}$"},
 }
 """Types that the JSON Schema names; those of one file (`schema --for`) say more."""
@@ -335,6 +356,12 @@ ToolId = Annotated[
 SecretName = Annotated[str, PlainValidator(_secret_name), defined("SecretName")]
 SignalName = Annotated[str, PlainValidator(name("the name of a signal")), defined("SignalName")]
 ToolName = Annotated[str, PlainValidator(_tool_name), defined("ToolName")]
+FlowName = Annotated[str, PlainValidator(_flow_name), defined("FlowName")]
+"""A flow that a step runs: by its name here, as `alias.name`, or by its file."""
+FlowPath = Annotated[str, PlainValidator(_import_path), defined("FlowPath")]
+Alias = Annotated[
+    str, PlainValidator(name("the alias of an import", NOT_ALIASES)), defined("Alias")
+]
 
 Text = Annotated[str, PlainValidator(constant_text), defined("Text")]
 """Text without expressions."""

@@ -1,0 +1,245 @@
+"""Flow files with what they import (language reference, §10.8).
+
+Each file is read once, however many others name it. What is declared in it belongs to it: errors
+are reported at its own lines, and its declarations see its own inputs, defaults and secrets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from flowengine.flow.diagnostics import Diagnostics, Lines, Origin, did_you_mean
+from flowengine.flow.load import load_source
+from flowengine.flow.models import FlowBody, FlowModel, Loc
+from flowengine.flow.report import Report
+from flowengine.flow.source import read
+from flowengine.python_modules import find_module
+
+
+class Definition:
+    """One flow: that of a file, or an entry of its `flows`.
+
+    Args:
+        file: The file in which it stands.
+        body: What is its own.
+        id: Its name.
+    """
+
+    def __init__(self, file: File, body: FlowModel | FlowBody, id: str) -> None:
+        self.file = file
+        self.id = id
+        self.loc = body.loc
+        model = file.model
+        self.version, self.title = model.version, model.title
+        self.signals, self.secrets, self.tools = model.signals, model.secrets, model.tools
+        self.defaults, self.unread = model.defaults, model.unread
+        self.inputs, self.outputs, self.state = body.inputs, body.outputs, body.state
+        self.steps, self.on_error, self.finally_ = body.steps, body.on_error, body.finally_
+        self.limits = body.limits
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the flow of its file, whose inputs the declarations of the file see."""
+        return not self.loc
+
+    @property
+    def data(self) -> Any:
+        """What stands in the file, as plain data."""
+        data = self.file.source.data
+        for key in self.loc:
+            data = data[key]
+        return data
+
+
+class File:
+    """A flow file that was read.
+
+    Args:
+        source: Its text.
+        model: What is in it.
+        folder: Where paths in it and Python modules are looked for.
+        report: Gets what is wrong in it.
+        prefix: By which imports the first file comes to it: `lib.`; of the first file nothing.
+    """
+
+    def __init__(
+        self, source: Origin, model: FlowModel, folder: str, report: Report, prefix: str
+    ) -> None:
+        self.source = source
+        self.model = model
+        self.folder = folder
+        self.report = report
+        self.prefix = prefix
+        self.imports: dict[str, File | None] = {}
+        """Alias → file; None: it could not be read, which was reported."""
+        self.flow = Definition(self, model, model.id)
+        """Its own flow; of a library one without steps."""
+        self.flows = {name: Definition(self, body, name) for name, body in model.flows.items()}
+
+    @property
+    def name(self) -> str:
+        """The file as reports name it."""
+        return self.source.position(()).file
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it has no flow of its own."""
+        return not self.model.steps and not self.knows_of("steps")
+
+    def knows_of(self, section: str, name: str | None = None) -> bool:
+        """Return whether something stands in the file that was left out because it is wrong."""
+        loc: Loc = (section,) if name is None else (section, name)
+        return any(one[: len(loc)] == loc or one == (section,) for one in self.model.unread)
+
+
+class Files:
+    """All files of one compilation.
+
+    Args:
+        diagnostics: Gets what is wrong in them.
+    """
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self.diagnostics = diagnostics
+        self.sources: dict[str, Lines] = {}
+        """Every file that was read, by its name in reports."""
+        self.paths: list[str] = []
+        """Those that are on disk, in the order of reading."""
+        self._known: dict[str, File | None] = {}
+        self._loading: dict[str, str] = {}
+        """Files whose imports are being read, with their names: each imports the next."""
+
+    def first(self, source: Origin, folder: str, path: str | None) -> File | None:
+        """Return the file that is compiled, with its imports; None if there is nothing to look at.
+
+        Args:
+            source: Its text.
+            folder: Where paths in it are looked for.
+            path: Where it is on disk, if it is.
+        """
+        if path is not None:
+            self.paths.append(path)
+        return self._load(source, folder, os.path.realpath(path) if path else "", "")
+
+    def _load(self, source: Origin, folder: str, place: str, prefix: str) -> File | None:
+        self.sources.update(source.files)
+        model = load_source(source, self.diagnostics)
+        if model is None:
+            self._known[place] = None
+            return None
+        file = File(source, model, folder, Report(source, self.diagnostics), prefix)
+        self._known[place] = file
+        self._loading[place] = file.name
+        for alias, path in model.imports.items():
+            file.imports[alias] = self._import(file, alias, path)
+        del self._loading[place]
+        return file
+
+    def _import(self, file: File, alias: str, path: str) -> File | None:
+        loc = ("imports", alias)
+        found = self._find(file, path, loc)
+        if found is None:
+            return None
+        place = os.path.realpath(found)
+        if place in self._loading:
+            names = list(self._loading.values())
+            chain = [*names[list(self._loading).index(place) :], self._loading[place]]
+            message = f"the imports go in a circle: {' → '.join(chain)}"
+            file.report.at("E405", message, loc, "move what both need into a file of its own")
+            return None
+        return self._get(found, place, f"{file.prefix}{alias}.")
+
+    def at(self, file: File, path: str, loc: Loc) -> File | None:
+        """Return the file at a path that another one names; None if that was reported.
+
+        Args:
+            file: The file that names it.
+            path: As it stands there.
+            loc: Where.
+        """
+        found = self._find(file, path, loc)
+        if found is None:
+            return None
+        stem = os.path.splitext(os.path.basename(path))[0]
+        return self._get(found, os.path.realpath(found), f"{file.prefix}{stem}.")
+
+    def _get(self, path: str, place: str, prefix: str) -> File | None:
+        if place not in self._known:
+            self.paths.append(path)
+            folder = os.path.dirname(os.path.abspath(path))
+            self._load(read(path), folder, place, self._alone(prefix))
+        return self._known[place]
+
+    def _alone(self, prefix: str) -> str:
+        """Return a prefix that no other file has."""
+        taken = {file.prefix for file in self._known.values() if file is not None}
+        numbers = (f"{prefix[:-1]}_{number}." for number in range(2, len(taken) + 3))
+        return next(one for one in (prefix, *numbers) if one not in taken)
+
+    def _find(self, file: File, path: str, loc: Loc) -> str | None:
+        """Return where a file is, as reports name it; None if it is nowhere."""
+        package, colon, inside = path.partition(":")
+        if colon and "/" not in package:
+            spec = find_module(package, file.folder)
+            folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+            if not folders:
+                hint = "install it, or write the path of the file"
+                file.report.at("E401", f"there is no package {package!r}", loc, hint)
+                return None
+            found = os.path.join(folders[0], inside)
+        else:
+            above = os.path.dirname(file.name) if self._is_beside(file) else file.folder
+            found = os.path.normpath(os.path.join(above, path))
+        if not os.path.isfile(found):
+            near = did_you_mean(os.path.basename(found), _beside(found))
+            hint = near or "paths are relative to the file in which they stand"
+            file.report.at("E401", f"there is no file {path!r}", loc, hint)
+            return None
+        return found
+
+    def _is_beside(self, file: File) -> bool:
+        """Return whether the name of a file leads to its folder; that of a text need not."""
+        return os.path.realpath(os.path.dirname(file.name) or ".") == os.path.realpath(file.folder)
+
+    def owner(self, file: File, section: str, name: str, loc: Loc) -> tuple[File, str] | None:
+        """Return the file that declares what a name means, and its name there.
+
+        Args:
+            file: The file that names it.
+            section: `tools`, `flows`: the section in which it is declared.
+            name: `name` or `alias.name`.
+            loc: Where it is named.
+
+        Returns:
+            File and name, which need not be declared there; None if that was reported.
+        """
+        alias, dot, inner = name.partition(".")
+        if not dot or alias not in file.model.imports:
+            if dot and file.knows_of("imports", alias):
+                return None
+            return file, name
+        other = file.imports[alias]
+        return None if other is None or other.knows_of(section, inner) else (other, inner)
+
+
+def known_names(file: File, section: str) -> Iterator[str]:
+    """Yield all names that a section gives to a file, those of its imports too."""
+    yield from getattr(file.model, section)
+    for alias, other in file.imports.items():
+        for name in _names(other, section) if other is not None else ():
+            yield f"{alias}.{name}"
+
+
+def _names(file: File, section: str) -> Iterable[str]:
+    own = [file.model.id] if section == "flows" and not file.is_library else []
+    return [*own, *getattr(file.model, section)]
+
+
+def _beside(path: str) -> list[str]:
+    """Return the names of the files that lie where one was looked for."""
+    try:
+        return sorted(one for one in os.listdir(os.path.dirname(path) or ".") if "." in one)
+    except OSError:
+        return []
