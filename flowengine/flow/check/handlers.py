@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.files import Definition
 from flowengine.flow.models import Fail, Wait
 from flowengine.kernel.errors import matches
 
@@ -16,11 +17,16 @@ OUTSIDE = frozenset({"MapFailed", "TooFew", "Deadline", *ANYWHERE})
 """Errors that leave a map."""
 
 
-def check_handlers(plan: Plan) -> Iterator[Finding]:
+Plans = Callable[[Definition], Plan]
+"""Gives the steps of another flow, compiled."""
+
+
+def check_handlers(plan: Plan, plans: Plans) -> Iterator[Finding]:
     """Yield what is wrong with the handlers of all steps.
 
     Args:
         plan: The steps, compiled.
+        plans: For the flows that they run.
 
     Yields:
         Findings, in file order.
@@ -30,7 +36,7 @@ def check_handlers(plan: Plan) -> Iterator[Finding]:
         if not isinstance(handlers, list):
             continue
         yield from _covered(info)
-        can = possible(info)
+        can = possible(info, plans)
         if can is not None:
             yield from _never(info, can)
         if info.model.loop is not None:
@@ -72,11 +78,12 @@ def _never(info: Info, can: frozenset[str]) -> Iterator[Finding]:
         yield Finding("E210", info.number, message, hint, where)
 
 
-def possible(info: Info) -> frozenset[str] | None:
+def possible(info: Info, plans: Plans) -> frozenset[str] | None:
     """Return the types of error that can come at a step, or None if that can be any.
 
     Args:
         info: The step.
+        plans: For the flow that it runs.
 
     Returns:
         Names of types.
@@ -84,6 +91,38 @@ def possible(info: Info) -> frozenset[str] | None:
     model = info.model
     if model.map is None and info.spec.get("action") in {"task", "group"}:
         return None
+    own = _at(info)
+    if model.map is not None or info.flow is None:
+        return own
+    inside = _of_flow(info.flow, plans, set())
+    return None if inside is None else own | inside
+
+
+def _of_flow(flow: Definition, plans: Plans, seen: set[Definition]) -> frozenset[str] | None:
+    """Return the types of error that can leave a flow; None if that can be any."""
+    if flow in seen:
+        return frozenset()  # what it raises when it runs itself is what it raises
+    seen.add(flow)
+    found: frozenset[str] = frozenset({"CompensationFailed"})
+    for info in plans(flow).steps:
+        if info.spec.get("action") == "task" or info.model.compensate is not None:
+            return None
+        inside = None if info.flow is None else _of_flow(info.flow, plans, seen)
+        if info.flow is not None and inside is None:
+            return None
+        found |= _at(info) | (inside or frozenset()) | _raised(info.model.on_error)
+    return found | _raised(flow.on_error)
+
+
+def _raised(handlers: object) -> set[str]:
+    """Return the types that handlers raise instead of what they handle."""
+    some = handlers if isinstance(handlers, list) else []
+    return {one.fail.type for one in some if one.fail is not None}
+
+
+def _at(info: Info) -> frozenset[str]:
+    """Return the types of error that a step adds to those that come from inside it."""
+    model = info.model
     present = {
         "Deadline": model.deadline is not None,
         "TooFew": info.spec.get("join", {}).get("kind") == "count",

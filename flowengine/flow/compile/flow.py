@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.flow.check.bounds import too_long
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.graph import check_graph
-from flowengine.flow.check.handlers import check_handlers
+from flowengine.flow.check.handlers import Plans, check_handlers
 from flowengine.flow.check.locks import check_locks
 from flowengine.flow.check.loops import check_loops
 from flowengine.flow.check.triggers import check_triggers
@@ -232,7 +232,6 @@ class Compiler:
             return
         self._findings(check_graph(self.plan.flow))
         self._findings(check_items(self.plan.flow))
-        self._findings(check_handlers(self.plan))
         self._findings(check_loops(self.plan))
         self._findings(check_locks(self.plan.flow))
         self._findings(check_triggers(self.plan.flow))
@@ -243,6 +242,11 @@ class Compiler:
             limit = self.model.limits.duration
             message = f"{text} is longer than the whole flow may take: limits.duration is {limit}"
             self.report.at("E211", message, loc, "shorten it, or raise limits.duration")
+
+    def check_handlers(self, plans: Plans) -> None:
+        """Check the handlers of its steps; the flows that it runs are compiled by now."""
+        if self.model.steps and self._graph_is_whole():
+            self._findings(check_handlers(self.plan, plans))
 
     def _graph_is_whole(self) -> bool:
         """Say whether no step, and no way between steps, was left out because it is wrong."""

@@ -54,6 +54,8 @@ class Program:
         """Check all that the first file declares, and what it runs."""
         for definition in (self.first.flow, *self.first.flows.values()):
             self.part(definition)
+        for part in list(self._parts.values()):
+            part.check_handlers(lambda flow: self.part(flow).plan)
         self._unused()
 
     def _unused(self) -> None:
