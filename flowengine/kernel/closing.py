@@ -317,12 +317,14 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
 
     The token that has just left through the join is spared, though a cycle may bring it back.
     """
-    reachers = m.graph.body(scope["body"]).reachers[join]
+    body = m.graph.body(scope["body"])
     left = []
     for entry in m.agenda:
         arrivals = _arrivals_of(entry)
         step = arrivals[0]["step"] if arrivals and arrivals[0]["scope"] == scope["id"] else -1
-        if (step in reachers and step != join) or (step == join and entry[0] == "arrive"):
+        if (step >= 0 and step != join and body.reaches(step, join)) or (
+            step == join and entry[0] == "arrive"
+        ):
             for arrival in arrivals:
                 pasts.drop(m.state, arrival["past"])
         else:
@@ -330,10 +332,10 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
     m.agenda.clear()
     m.agenda.extend(left)
     for number, step in list(scope["live"].items()):
-        if step in reachers and number in m.state["acts"]:
+        if body.reaches(step, join) and number in m.state["acts"]:
             close_activation(m, m.state["acts"][number])
     for other, held in list(scope["joins"].items()):
-        if other != join and other in reachers and number_held(held):
+        if other != join and body.reaches(other, join) and number_held(held):
             node = m.graph.node(other)
             count = number_held(held)
             for arrival in held_arrivals(held):

@@ -31,6 +31,9 @@ from flowengine.kernel.names import evaluate, of_scope
 if TYPE_CHECKING:
     from flowengine.kernel.state import Arrival, JoinState, Scope
 
+_NEVER = float("inf")
+"""More than can be held: of joins that watch nobody."""
+
 
 def arrive(m: Machine, arrival: Arrival) -> None:
     """Let a token arrive at a step.
@@ -65,8 +68,9 @@ def _armed(m: Machine, scope: Scope, node: Node) -> JoinState:
     """Return the state of a join that watches who can still reach it, watching from now on."""
     held = scope["joins"].setdefault(node.index, {"held": {}, "round": 0})
     if "hot" not in held:
-        reachers = m.graph.body(scope["body"]).reachers[node.index]
-        held["hot"] = sum(n for step, n in scope["at"].items() if step in reachers)
+        body = m.graph.body(scope["body"])
+        join = node.index
+        held["hot"] = sum(n for step, n in scope["at"].items() if body.reaches(step, join))
     return held
 
 
@@ -78,6 +82,8 @@ def _arrive_all(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
     if len(held) == len(node.sources):
         taken = [held[source].pop(0) for source in node.sources]
         join["held"] = {source: left for source, left in held.items() if left}
+        if not join["held"]:
+            del scope["joins"][node.index]
         for _ in taken:
             _hold(m, scope, node, -1)
         m.agenda.append(("activate", node.index, taken))
@@ -154,7 +160,7 @@ def _take(m: Machine, scope: Scope, node: Node, round_: JoinState) -> list[Arriv
     """Take the arrivals of a round; on a cycle each carries from now on which round it was."""
     taken = round_["got"]
     round_["got"] = []
-    cyclic = node.index in m.graph.body(scope["body"]).reachers[node.index]
+    cyclic = _on_cycle(m, scope, node)
     for arrival in taken:
         _hold(m, scope, node, -1)
         if cyclic:
@@ -162,10 +168,18 @@ def _take(m: Machine, scope: Scope, node: Node, round_: JoinState) -> list[Arriv
     return taken
 
 
+def _on_cycle(m: Machine, scope: Scope, node: Node) -> bool:
+    """Return whether a token that leaves through a join may come back to it."""
+    return m.graph.body(scope["body"]).reaches(node.index, node.index)
+
+
 def _end_round(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
     """End a round: what was kept comes again, in order of arrival."""
     kept = round_["kept"]
-    scope["joins"][node.index] = {"held": {}, "round": round_["round"]}
+    if _on_cycle(m, scope, node):
+        scope["joins"][node.index] = {"held": {}, "round": round_["round"]}
+    else:  # no token carries the number of this round
+        del scope["joins"][node.index]
     for arrival in kept:
         _hold(m, scope, node, -1)
         m.agenda.append(("arrive", arrival))
@@ -181,12 +195,12 @@ def settle(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether a join acted.
     """
-    for join in m.graph.body(scope["body"]).watched:
-        held = scope["joins"].get(join)
-        if held is not None and held.get("hot") == 0:
-            _act(m, scope, join, held)
-            return True
-    return False
+    ready = [join for join, held in scope["joins"].items() if held.get("hot") == 0]
+    if not ready:
+        return False
+    first = min(ready)
+    _act(m, scope, first, scope["joins"][first])
+    return True
 
 
 def settle_stuck(m: Machine, scope: Scope) -> bool:
@@ -200,12 +214,16 @@ def settle_stuck(m: Machine, scope: Scope) -> bool:
         Whether a join acted.
     """
     body = m.graph.body(scope["body"])
-    for join in body.watched:
-        held = scope["joins"].get(join)
-        if held is not None and "hot" in held and held["hot"] == _waiting(scope, body, join):
-            _act(m, scope, join, held)
-            return True
-    return False
+    stuck = [
+        join
+        for join, held in scope["joins"].items()
+        if held.get("hot", _NEVER) <= scope["held"] and held["hot"] == _waiting(scope, body, join)
+    ]
+    if not stuck:
+        return False
+    first = min(stuck)
+    _act(m, scope, first, scope["joins"][first])
+    return True
 
 
 def _waiting(scope: Scope, body: Body, join: int) -> int:
@@ -213,7 +231,7 @@ def _waiting(scope: Scope, body: Body, join: int) -> int:
     return sum(
         number_held(held)
         for other, held in scope["joins"].items()
-        if other != join and other in body.reachers[join]
+        if other != join and body.reaches(other, join)
     )
 
 

@@ -31,6 +31,7 @@ from flowengine.kernel.graph import (
     Value,
     WaitSpec,
 )
+from flowengine.kernel.reaching import reach
 
 NONE = -1
 """No such step or body."""
@@ -130,10 +131,12 @@ class Body:
         flow: Number of the flow that it belongs to.
         repeats: Some step may be activated more than once in one scope.
         watched: Joins that depend on who can still reach them, in file order.
-        reachers: Watched join → the steps from which a way of one or more edges leads to it.
+        ahead: Step → the watched joins that a way of one or more edges leads to, as bits; steps
+            that clean up are not in it.
+        bits: Watched join → its bit.
     """
 
-    __slots__ = ("final", "flow", "index", "kind", "output", "owner", "reachers", "repeats",
+    __slots__ = ("ahead", "bits", "final", "flow", "index", "kind", "output", "owner", "repeats",
                  "start", "steps", "watched")  # fmt: skip
 
     def __init__(self, index: int, spec: BodySpec, steps: list[StepSpec]) -> None:
@@ -149,7 +152,12 @@ class Body:
         self.watched = [
             i for i in self.steps if steps[i].get("join", {}).get("kind") in ("active", "count")
         ]
-        self.reachers = reachers(self.watched, self.steps, steps)
+        self.bits = {join: 1 << n for n, join in enumerate(self.watched)}
+        self.ahead = joins_ahead(self.bits, self.steps, steps) if self.bits else {}
+
+    def reaches(self, step: int, join: int) -> bool:
+        """Return whether a way of one or more edges leads from a step to a watched join."""
+        return bool(self.ahead.get(step, 0) & self.bits[join])
 
 
 def may_repeat(body: list[int], steps: list[StepSpec]) -> bool:
@@ -166,19 +174,15 @@ def may_repeat(body: list[int], steps: list[StepSpec]) -> bool:
     return False
 
 
-def reachers(watched: list[int], body: list[int], steps: list[StepSpec]) -> dict[int, set[int]]:
-    """Return for each watched join the steps that can reach it by one or more edges."""
-    found: dict[int, set[int]] = {}
-    for join in watched:
-        seen: set[int] = set()
-        todo = [s for s in steps[join].get("sources", ()) if s >= 0]
-        while todo:
-            step = todo.pop()
-            if step not in seen:
-                seen.add(step)
-                todo.extend(s for s in steps[step].get("sources", ()) if s >= 0)
-        found[join] = seen
-    return found
+def joins_ahead(bits: dict[int, int], body: list[int], steps: list[StepSpec]) -> dict[int, int]:
+    """Return for each step of a body the watched joins that it can reach, as bits."""
+    place = {step: number for number, step in enumerate(body)}
+    following: list[list[int]] = [[] for _ in body]
+    for step in body:
+        for source in steps[step].get("sources", ()):
+            if source >= 0:
+                following[place[source]].append(place[step])
+    return dict(zip(body, reach(following, [bits.get(step, 0) for step in body]), strict=True))
 
 
 def takes_nothing(_schema: Plain, _value: Plain) -> None:

@@ -204,8 +204,9 @@ def place(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) ->
         at[step] = count
     else:
         del at[step]
+    ahead = body.ahead.get(step, 0)
     for join, held in scope["joins"].items():
-        if join != holder and "hot" in held and step in body.reachers[join]:
+        if "hot" in held and join != holder and ahead & body.bits[join]:
             held["hot"] += change
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
+from flowengine.kernel import reaching
 from flowengine.kernel.graph import END_ALL
 
 
@@ -21,7 +22,7 @@ def endless(net: Net) -> list[list[Place]]:
     """
     graph = nets.successors(net)
     can = [False] * len(net.nodes)
-    for component in nets.components(graph):
+    for component in reaching.components(graph):
         changed = True
         while changed:
             changed = False

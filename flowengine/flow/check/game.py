@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
+from flowengine.kernel import reaching
 from flowengine.kernel.graph import END_ALL
 
 LIMIT = 5_000
@@ -156,7 +157,7 @@ class _Game:
 
     def __init__(self, net: Net) -> None:
         self.net = net
-        self.reach = nets.reach(nets.successors(net))
+        self.reach = reaching.reach(nets.successors(net))
         kinds = [node.join for node in net.nodes]
         self.joins = [p for p, kind in enumerate(kinds) if kind in {"all", "active", "count"}]
         own = set(net.triggers)

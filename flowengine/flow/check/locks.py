@@ -11,6 +11,7 @@ from itertools import pairwise
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
+from flowengine.kernel import reaching
 from flowengine.kernel.graph import CompiledFlow, StepSpec
 
 Orders = dict[str, dict[str, tuple[Step, Step]]]
@@ -31,7 +32,7 @@ def check_locks(flow: CompiledFlow) -> Iterator[Finding]:
     keys = list(orders)
     place = {key: number for number, key in enumerate(keys)}
     graph = [[place[inner] for inner in orders[key] if inner in place] for key in keys]
-    for component in nets.components(graph):
+    for component in reaching.components(graph):
         if len(component) > 1:
             yield _circle(flow, orders, [keys[number] for number in component])
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
+from flowengine.kernel import reaching
 
 LIMIT = 300_000
 """Pairs looked at before the analysis gives up and says so."""
@@ -54,7 +55,7 @@ class Pairs:
         self._standings: list[tuple[int, frozenset[EdgeId]]] = []
         self._numbers: dict[tuple[int, frozenset[EdgeId]], int] = {}
         self._size = len(net.nodes)
-        self._reach = nets.reach(nets.successors(net))
+        self._reach = reaching.reach(nets.successors(net))
         self._others = _others(net)
         self._explore()
 
@@ -319,7 +320,7 @@ def outrun(net: Net) -> list[Place]:
         The merges, in file order.
     """
     found: list[Place] = []
-    for component in nets.components(nets.successors(net)):
+    for component in reaching.components(nets.successors(net)):
         nodes = [net.nodes[place] for place in component]
         splits = any(len(m.edges()) > 1 for node in nodes for m in node.moves)
         if splits and any(node.join == "count" for node in nodes):

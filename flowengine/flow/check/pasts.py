@@ -11,6 +11,7 @@ from operator import and_, or_
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import Cancels, Move, Step
+from flowengine.kernel import reaching
 from flowengine.kernel.graph import END, END_ALL, CompiledFlow, StepSpec
 
 
@@ -40,7 +41,7 @@ class Past:
             for spec, end in zip(self.specs, ends, strict=True)
         ]
         graph = [self._ahead(place) for place in range(len(self.steps))]
-        self.components = nets.components(graph)
+        self.components = reaching.components(graph)
         self.incoming = self._incoming()
         self.may = [0] * len(self.steps)
         self.sure = [self.everything] * len(self.steps)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
+from flowengine.kernel import reaching
 from flowengine.kernel.graph import END_ALL
 
 
@@ -59,8 +60,8 @@ class _Promises:
         self.net = net
         self.everything = (1 << len(net.edges)) - 1
         graph = nets.successors(net)
-        self.components = nets.components(graph)
-        self.reach = nets.reach(graph)
+        self.components = reaching.components(graph)
+        self.reach = reaching.reach(graph)
         self.behind = self._behind_masks()
         self.cancelling = [
             place
