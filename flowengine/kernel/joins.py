@@ -143,7 +143,7 @@ def _open_round(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival
         need = 1
         m.agenda.append(("broken", node.index, scope["id"], failure))
     round_.update({"round": round_["round"] + 1, "open": True, "fired": False, "need": need})
-    round_.update({"got": [], "heard": {}, "kept": []})
+    round_.update({"got": [], "heard": {}, "kept": round_.get("kept", [])})
 
 
 def _fire(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
@@ -176,13 +176,30 @@ def _on_cycle(m: Machine, scope: Scope, node: Node) -> bool:
 def _end_round(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
     """End a round: what was kept comes again, in order of arrival."""
     kept = round_["kept"]
+    again: JoinState = {"held": {}, "round": round_["round"]}
+    del scope["joins"][node.index]
     if _on_cycle(m, scope, node):
-        scope["joins"][node.index] = {"held": {}, "round": round_["round"]}
-    else:  # no token carries the number of this round
-        del scope["joins"][node.index]
+        scope["joins"][node.index] = again
+    else:  # nothing carries the number of this round
+        kept, later = _next_wave(node, kept)
+        if later:
+            scope["joins"][node.index] = {**again, "kept": later}
     for arrival in kept:
         _hold(m, scope, node, -1)
         m.agenda.append(("arrive", arrival))
+
+
+def _next_wave(node: Node, kept: list[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
+    """Divide what was kept of waves into the first of each edge, and what has to stay."""
+    first: dict[int, int] = {}
+    for place, arrival in enumerate(kept):
+        first.setdefault(arrival["source"], place)
+        if len(first) == len(node.sources):
+            break
+    wave = [kept[place] for place in first.values()]
+    for place in reversed(first.values()):
+        del kept[place]
+    return wave, kept
 
 
 def settle(m: Machine, scope: Scope) -> bool:

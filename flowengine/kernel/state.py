@@ -395,7 +395,7 @@ class State(TypedDict, total=False):
     frames: dict[int, Frame]
     """By their layer. Absent while there is none."""
     listening: dict[str, dict[int, int]]
-    """Signal → waits, with their units, and maps that listen to it, by age."""
+    """Signal, with a key `signal\\nkey` → waits, with their units, and maps that listen, by age."""
     watching: dict[str, dict[int, bool]]
     """State key → waits whose condition, and maps whose `need` names it; `frame/key` of a
     subflow."""

@@ -17,7 +17,7 @@ from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.times import format_time, parse_duration, parse_time
-from flowengine.kernel.watching import listen, unlisten, unwatch, watch
+from flowengine.kernel.watching import listen, listeners, unlisten, unwatch, watch
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Unit, Wait
@@ -196,7 +196,7 @@ def _listen(m: Machine, wait: Wait, index: int, alternative: dict[str, Plain]) -
         timer = m.set_timer_at(alternative["due"], "wait", wait["id"], index)
         wait["timers"].append(timer)
     elif "signal" in spec:
-        listen(m, wait["id"], spec["signal"], wait["unit"])
+        listen(m, wait["id"], spec["signal"], alternative["key"], wait["unit"])
     else:
         watch(m, wait["id"], _watches(m, wait, spec))
 
@@ -283,7 +283,7 @@ def receive(m: Machine, message: Plain) -> bool:
     Returns:
         Whether somebody took it.
     """
-    for number in list(m.state["listening"].get(message["signal"], ())):
+    for number in listeners(m, message["signal"], message["key"]):
         wait = m.state["waits"].get(number)
         if wait is None:
             act = m.state["acts"][number]
@@ -358,7 +358,7 @@ def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
     for timer in wait["timers"]:
         m.clear_timer(timer)
     for alternative in wait["record"].get("signals", ()):
-        unlisten(m, wait["id"], alternative["signal"])
+        unlisten(m, wait["id"], alternative["signal"], alternative["key"])
     unit = m.state["units"].get(wait["unit"])
     if wait["alternatives"] and unit is not None:
         for spec in _specs(m, wait)["alternatives"]:

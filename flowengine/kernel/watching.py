@@ -1,6 +1,7 @@
 """Who listens to a signal, and what is looked at again when a state key has changed.
 
-Messages go to the oldest that takes them: a wait, or a map that they add an item to.
+Messages go to the oldest that takes them: a wait, or a map that they add an item to. Those that
+listen for a key are found by it, so a message costs the same however many listen for others.
 
 Waits with `when` and maps whose `need` names state say which keys they watch. They are looked at
 after everything else that follows from an event has been done, the oldest first, and each again
@@ -10,10 +11,14 @@ never seen. The cost follows those that watch what has changed, not those that w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from heapq import heappop, heappush
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush, merge
 
+from flowengine.kernel.graph import Plain
 from flowengine.kernel.machine import Machine
+
+_SEPARATOR = "\n"
+"""Between a signal and a key; no signal's name has it."""
 
 
 def watch(m: Machine, number: int, keys: Iterable[str]) -> None:
@@ -32,17 +37,41 @@ def unwatch(m: Machine, number: int, keys: Iterable[str]) -> None:
             watching.pop(key, None)
 
 
-def listen(m: Machine, number: int, signal: str, unit: int = 0) -> None:
+def listen(m: Machine, number: int, signal: str, key: Plain = None, unit: int = 0) -> None:
     """Have a wait, of a unit, or the activation of a map offered the messages of a signal."""
-    m.state["listening"].setdefault(signal, {})[number] = unit
+    m.state["listening"].setdefault(_channel(signal, key), {})[number] = unit
 
 
-def unlisten(m: Machine, number: int, signal: str) -> None:
+def unlisten(m: Machine, number: int, signal: str, key: Plain = None) -> None:
     """End what `listen` began."""
-    listening = m.state["listening"].get(signal, {})
-    listening.pop(number, None)
-    if not listening:
-        m.state["listening"].pop(signal, None)
+    for channel in (_channel(signal, key), signal):
+        listening = m.state["listening"].get(channel, {})
+        if listening.pop(number, None) is not None and not listening:
+            del m.state["listening"][channel]
+
+
+def listeners(m: Machine, signal: str, key: str | None) -> Iterator[int]:
+    """Return who may take a message, by age; a message without a key may be for anybody.
+
+    Args:
+        m: The advance at work.
+        signal: The message's signal.
+        key: Its key.
+
+    Returns:
+        Numbers of waits and activations. Between two of them the listening must not change.
+    """
+    listening = m.state["listening"]
+    if key is None:
+        channels = [name for name in listening if name.partition(_SEPARATOR)[0] == signal]
+    else:
+        channels = [name for name in (signal, _channel(signal, key)) if name in listening]
+    return merge(*(listening[name] for name in channels))
+
+
+def _channel(signal: str, key: Plain) -> str:
+    """Return where listeners are found: by signal, and by key where they have one."""
+    return f"{signal}{_SEPARATOR}{key}" if isinstance(key, str) else signal
 
 
 def wake(m: Machine) -> None:
