@@ -413,6 +413,5 @@ def _count_anew(p: Pairing, old: int, moved: State, scope: Any) -> None:
     scope["at"] = {step: count for step, count in at.items() if count}
     for step, held in scope["joins"].items():
         if "hot" in held:
-            reachers = after.reachers[step]
-            own = number_held(held) if step in reachers else 0
-            held["hot"] = sum(n for place, n in at.items() if place in reachers) - own
+            own = number_held(held) if after.reaches(step, step) else 0
+            held["hot"] = sum(n for place, n in at.items() if after.reaches(place, step)) - own
