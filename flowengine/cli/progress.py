@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.cli.output import STATUS_COLOURS, clean, duration, err, one_line, out, paint, when
+from flowengine.cli.waiting import undelivered
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -59,6 +60,8 @@ class Progress:
             self._event(update.execution, update.data)
         elif update.kind == "text":
             self.text(str(update.data["text"]))
+        elif update.kind == "undelivered":
+            self.line(paint(f"not delivered: {undelivered(update.data)}", "yellow"))
         elif self._quiet:
             return
         elif update.kind == "step" and update.step is not None:

@@ -103,6 +103,13 @@ def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, l
         yield "go on", ["resume", execution]
 
 
+def undelivered(sent: dict[str, Any]) -> str:
+    """Return a line about a message that nobody could take."""
+    to = {"all": "all", "parent": "its parent"}.get(sent["to"], f"execution {sent['to']}")
+    key = "" if sent["key"] is None else f" with key {sent['key']}"
+    return one_line(f"signal {sent['signal']}{key} to {to}: {sent['why']}", 500)
+
+
 def _deciding(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
     """Return the shortest command that makes a choice."""
     for command in ("approve", "reject"):

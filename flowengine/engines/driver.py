@@ -19,7 +19,7 @@ from flowengine.engines.runner import AttemptFailed
 from flowengine.engines.views import entry_view, result_of, wait_view
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.store import Wait
-from flowengine.kernel.commands import Command, Notify, Run, Stop
+from flowengine.kernel.commands import Command, Notify, Run, Send, Stop
 from flowengine.kernel.events import Event
 
 if TYPE_CHECKING:
@@ -230,8 +230,19 @@ class Driver:
         """Carry out a command that begins no attempt; the end needs nothing, it was committed."""
         if isinstance(command, Stop):
             self.stop(execution, command)
+        elif isinstance(command, Send):
+            self._deliver()
         elif isinstance(command, Notify):
             self.host.tell(Update(execution.id, "notify", command._asdict()))
+
+    def _deliver(self) -> None:
+        """Take what executions have sent to whom it is for; those that are driven here read it."""
+        from flowengine.engines.outgoing import deliver
+
+        deliver(self.host)
+        for id in [id for id in self.host.woken if id in self.executions]:
+            del self.host.woken[id]
+            self.read_inbox(self.executions[id])
 
     def _report(self, execution: Execution, told: Told) -> None:
         """Tell subscribers what is on disk now."""

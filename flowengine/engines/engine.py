@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from os import PathLike, fspath
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -36,7 +37,7 @@ from flowengine.engines.results import (
 )
 from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.engines.views import result_of
-from flowengine.errors import Conflict, InputError, UsageError
+from flowengine.errors import Conflict, InputError, NotFound, UsageError
 from flowengine.journal.format import pack
 from flowengine.settings import current_user, load_settings
 
@@ -100,6 +101,7 @@ class Engine:
             ttl=int(ttl * 1000),
         )
         self._local: Local | None = None
+        self._sent_out = False
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -722,8 +724,30 @@ class Engine:
         return found
 
     def _drive(self, execution: Execution) -> Result:
-        """Drive an execution without an event loop, as far as that goes."""
+        """Drive an execution, and then those to which it has sent something."""
         _refuse_on_loop()
+        self._send_out()
+        result = self._drive_one(execution)
+        woken = self._host.woken
+        if not woken:
+            return result
+        while woken:
+            other = woken.popitem()[0]
+            with suppress(Conflict, NotFound):  # who holds it reads it
+                self._drive_one(self._loaded(other))
+        return self.result(execution.id)
+
+    def _send_out(self) -> None:
+        """Send on its way what was still to be sent when a process died; once is enough."""
+        if not self._sent_out:
+            self._sent_out = True
+            if self.store.outbox():
+                from flowengine.engines.outgoing import deliver
+
+                deliver(self._host)
+
+    def _drive_one(self, execution: Execution) -> Result:
+        """Drive an execution without an event loop, as far as that goes."""
         driver = Driver(self._host)
         driver.add(execution)
         driver.look(execution)
@@ -747,13 +771,21 @@ class Engine:
         drive_alone(self._host, execution, [run for _, run in driver.left])
 
     async def _drive_async(self, execution: Execution) -> Result:
-        """Drive an execution on the running event loop."""
+        """Drive an execution on the running event loop, and those to which it sends something."""
         from flowengine.engines.local import Local
 
         if self._local is None or not self._local.is_here():
             self._local = Local(self._host)
+        self._send_out()
         await self._local.drive(execution)
-        return result_of(execution)
+        woken = self._host.woken
+        if not woken:
+            return result_of(execution)
+        while woken:
+            other = woken.popitem()[0]
+            with suppress(Conflict, NotFound):  # who holds it reads it
+                await self._local.drive(self._loaded(other))
+        return self.result(execution.id)
 
     def _go_on(self, execution: str, answer: Mapping[str, Any]) -> Result | None:
         """Go on with an execution that was sent something, if nobody else does."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.views import address_of
 from flowengine.errors import InputError
 from flowengine.journal.format import pack, pack_snapshot, unpack, unpack_snapshot
-from flowengine.journal.store import Append, ClosedWait, Head, NewExecution
+from flowengine.journal.store import Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.kernel import advance, new_state, pending
 from flowengine.kernel.commands import (
     ClearTimer,
@@ -22,6 +22,7 @@ from flowengine.kernel.commands import (
     Observation,
     OpenWait,
     Run,
+    Send,
     SetTimer,
     Stop,
 )
@@ -85,6 +86,7 @@ class Execution:
         "_opened",
         "_pauses",
         "_rewritten",
+        "_sent",
         "_snapshot",
         "_tail",
         "_taken",
@@ -127,6 +129,7 @@ class Execution:
         self._opened: dict[int, dict[str, Any]] = {}
         self._closed: list[ClosedWait] = []
         self._taken: list[int] = []
+        self._sent: list[Outgoing] = []
         self._messages: set[int] = set()
         self._new: NewExecution | None = None
         self._head: tuple[str, int | None] = ("", None)
@@ -172,6 +175,7 @@ class Execution:
         self.queue.clear()
         self._events.clear()
         self._taken.clear()
+        self._sent.clear()
         self._messages.clear()
         self._index()
         self._opened.clear()
@@ -259,7 +263,8 @@ class Execution:
         self._events = []
         self.seq = seq + len(events)
         head, snapshot = self._changed_head(release), self._due_snapshot()
-        if not (head or snapshot or release or self._opened or self._closed or self._taken):
+        listed = self._opened or self._closed or self._taken or self._sent
+        if not (head or snapshot or release or listed):
             return Append(self.id, self.epoch, seq, events)  # most steps of most flows
         whole = self._new is not None or self._rewritten
         append = Append(
@@ -273,10 +278,12 @@ class Execution:
             self._closed,
             list(self.state["keys"].items()) if whole else (),
             self._taken,
+            self._sent,
             snapshot,
             release,
         )
-        self._new, self._opened, self._closed, self._taken = None, {}, [], []
+        self._new, self._opened, self._closed = None, {}, []
+        self._taken, self._sent = [], []
         self._rewritten = False
         return append
 
@@ -357,8 +364,20 @@ class Execution:
             self._closed.append(ClosedWait(command.wait, command.how, self.state["now"], result))
         elif isinstance(command, Stop):
             self._stop(command)
+        elif isinstance(command, Send):
+            self._send(command)
         else:
             self.commands.append(command)
+
+    def _send(self, send: Send) -> None:
+        """Put a message to others into what is committed; it goes on its way after that."""
+        at = self.state["now"]
+        event = {
+            "type": "message", "at": at, "signal": send.signal, "key": send.key, "data": send.data,
+            "id": send.id, "by": f"execution:{self.id}",
+        }  # fmt: skip
+        self._sent.append(Outgoing(0, self.id, send.to, at, pack(event)))
+        self.commands.append(send)
 
     def _stop(self, stop: Stop) -> None:
         """Withdraw an attempt; one that has not begun simply does not begin."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.journals import read, walk
 from flowengine.engines.lists import decision_view, stored_wait_view
+from flowengine.engines.outgoing import view as undelivered
 from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
 from flowengine.engines.views import entry_view, execution_view
 from flowengine.errors import NotFound
@@ -69,6 +70,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
             stored_wait_view(wait)
             for wait in host.store.waits(WaitFilter(execution=execution), None, 1000).items
         ],
+        "undelivered": [undelivered(sent) for sent in host.store.undelivered(execution)],
         "outputs": None if record.outputs is None else unpack(record.outputs),
         "error": None if record.error is None else unpack(record.error),
     }

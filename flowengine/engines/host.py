@@ -55,6 +55,8 @@ class Host:
         self.keeper = Keeper(store, ttl)
         self.programs = Programs(store)
         self.subscribers: list[Callable[[Update], None]] = []
+        self.woken: dict[str, bool] = {}
+        """Executions to which others have sent something, to be gone on with."""
 
     def execution(self, id: str, program: Program, epoch: int) -> Execution:
         """Return a new object for an execution, with what its steps may know."""

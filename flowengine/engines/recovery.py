@@ -18,7 +18,7 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
 
     First the attempts that its last process left: they were cut off before all else. Then messages
     in the order they were stored and timers in the order they were due, merged by time; on a tie
-    messages come first.
+    messages come first. What begins the execution is before all else, whatever clocks say.
 
     Args:
         execution: Loaded, nothing applied yet.
@@ -32,13 +32,19 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         end_marked(execution.id)  # a second attempt must not meet the first
     for unit, attempt in left:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
-    happened = [(message.at, 0, message.number, message) for message in inbox]
+    happened = [(_when(execution, message), 0, message.number, message) for message in inbox]
     happened += [(due, 1, timer, None) for due, timer in execution.due_timers(now)]  # type: ignore[misc]
     for _, _, timer, message in sorted(happened, key=lambda entry: entry[:3]):
         if message is None:
             fire(execution, timer, now)
         else:
             take_message(execution, message, now)
+
+
+def _when(execution: Execution, message: Message) -> int:
+    """Return when a message of the inbox happened, for the order of events."""
+    begins = not execution.seq and unpack(message.event)["type"] == "started"
+    return 0 if begins else message.at
 
 
 def take_message(execution: Execution, message: Message, now: int) -> bool:

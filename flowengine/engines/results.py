@@ -116,6 +116,8 @@ class ExecutionInfo(TypedDict, total=False):
     inputs: dict[str, Any]
     steps: list[StepInfo]
     waits: list[WaitInfo]
+    undelivered: list[dict[str, Any]]
+    """What it has sent to other executions that nobody could take: `{signal, to, key, id, why}`."""
     outputs: dict[str, Any] | None
     error: ErrorData | None
 
@@ -299,7 +301,7 @@ class Update(NamedTuple):
     """Something that subscribers are told, after it is on disk; nothing depends on it."""
 
     execution: str
-    kind: Literal["event", "step", "wait", "text", "notify", "end"]
+    kind: Literal["event", "step", "wait", "text", "notify", "undelivered", "end"]
     data: Any
     """`event`: the journal's entry as `Engine.events` gives it; `wait`: a `WaitInfo` that opened,
     changed or closed; `text`: `{address, stream, text}` that a step printed; `notify`:

@@ -70,7 +70,7 @@ def send_signal(
         "type": "message", "at": at, "signal": name, "key": key, "data": data, "id": id, "by": by,
     }  # fmt: skip
     if execution is not None:
-        check(_program_of(host, execution), name, data)
+        check_for(host, execution, name, data)
         sent = host.store.send(execution, pack(event), at, f"{name} {id}")
     else:
         sent = send_keyed(host, event, flow)
@@ -94,7 +94,7 @@ def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> St
     name, key, at = event["signal"], str(event["key"]), event["at"]
     packed = pack({**event, "key": key})
     try:
-        check(_program_of(host, host.store.find_key(name, key)), name, event["data"])
+        check_for(host, host.store.find_key(name, key), name, event["data"])
         return host.store.send_keyed(name, key, packed, at, event["id"])
     except NotFound:
         try:
@@ -116,8 +116,9 @@ def check(program: Program, name: str, data: Any) -> None:
         validate(declared[name]["data"], data, f"signal '{name}'")
 
 
-def _program_of(host: Host, execution: str) -> Program:
-    return host.programs.by_hash(host.store.execution(execution).hash)
+def check_for(host: Host, execution: str, name: str, data: Any) -> None:
+    """Check a signal by what the flow of an execution declares."""
+    check(host.programs.by_hash(host.store.execution(execution).hash), name, data)
 
 
 def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning:

@@ -163,6 +163,8 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
         connection.execute(sql.ADD_KEY, (signal, key, number, WHOLE_LIFE))
     for message in append.taken:
         connection.execute(sql.TAKE, (append.seq, message, number))
+    for sent in append.sent:
+        connection.execute(sql.PUT_OUT, (append.execution, sent.to, sent.at, sent.event))
     if append.head is not None:
         _set_head(connection, number, append.head)
     if append.snapshot is not None:

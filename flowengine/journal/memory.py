@@ -34,6 +34,7 @@ from flowengine.journal.store import (
     Loaded,
     Message,
     NewExecution,
+    Outgoing,
     Owner,
     Plain,
     Pruned,
@@ -133,6 +134,8 @@ class MemoryStore(Store):
         self._sent: list[_Sent] = []
         self._arrived = 0
         self._untaken: dict[int, Message] = {}
+        self._outbox: dict[int, Outgoing] = {}
+        self._outgoing = 0
         self._changes = 0
         self._folder: TemporaryDirectory[str] | None = None
 
@@ -260,6 +263,10 @@ class MemoryStore(Store):
         for number in append.taken:
             if number in self._untaken and self._untaken[number].execution == append.execution:
                 del self._untaken[number]
+        for sent in append.sent:
+            self._outgoing += 1
+            kept = sent._replace(number=self._outgoing, sender=append.execution)
+            self._outbox[self._outgoing] = kept
         if append.head is not None:
             _set_head(journal, append.head)
         journal.snapshot = append.snapshot or journal.snapshot
@@ -374,6 +381,26 @@ class MemoryStore(Store):
             self._owners.pop(owner, None)
 
     # -- inbox
+
+    def outbox(self) -> list[Outgoing]:
+        with self._lock:
+            return [sent for sent in self._outbox.values() if sent.why is None]
+
+    def settle(self, number: int, refused: str | None) -> None:
+        with self._lock:
+            self._changes += 1
+            if refused is None:
+                self._outbox.pop(number, None)
+            elif number in self._outbox:
+                self._outbox[number] = self._outbox[number]._replace(why=refused)
+
+    def undelivered(self, execution: str) -> list[Outgoing]:
+        with self._lock:
+            return [
+                sent
+                for sent in self._outbox.values()
+                if sent.why is not None and sent.sender == execution
+            ]
 
     def send(self, execution: str, event: bytes, at: int, message_id: str) -> Sent:
         with self._lock:
@@ -563,6 +590,11 @@ class MemoryStore(Store):
             }
             for id in ended:
                 del self._journals[id]
+            self._outbox = {
+                number: sent
+                for number, sent in self._outbox.items()
+                if sent.why is None or sent.sender not in ended
+            }
             self._waits = {
                 id: kept for id, kept in self._waits.items() if kept.wait.execution not in ended
             }

@@ -90,6 +90,12 @@ _VERSION_2 = (
     """CREATE TABLE starts (
         signal TEXT, flow TEXT, hash TEXT NOT NULL, PRIMARY KEY (signal, flow)) WITHOUT ROWID""",
     "CREATE INDEX starts_by_flow ON starts (flow)",
+    # Messages between executions, until they are in an inbox; those nobody can take stay.
+    """CREATE TABLE outbox (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, target TEXT NOT NULL,
+        at INTEGER NOT NULL, event BLOB NOT NULL, why TEXT)""",
+    "CREATE INDEX outbox_open ON outbox (number) WHERE why IS NULL",
+    "CREATE INDEX outbox_undelivered ON outbox (sender) WHERE why IS NOT NULL",
 )
 
 MIGRATIONS = (_VERSION_1, _VERSION_2)

@@ -109,6 +109,9 @@ DROP_KEYS = "DELETE FROM keys WHERE execution = ?"
 TAKE = "UPDATE messages SET taken = ? WHERE number = ? AND execution = ?"
 """A message is in the journal now, at this place."""
 
+PUT_OUT = "INSERT INTO outbox (sender, target, at, event) VALUES (?, ?, ?, ?)"
+"""A message to other executions is on its way."""
+
 # -- leases
 
 NUMBER = "SELECT number FROM executions WHERE id = ?"
@@ -164,6 +167,22 @@ WHERE signal = ? AND key = ? ORDER BY keys.execution LIMIT 1"""
 INBOX = """
 SELECT number, at, event FROM messages WHERE execution = ? AND taken IS NULL ORDER BY number"""
 """What one execution has not journaled yet."""
+
+OUTBOX = """
+SELECT number, sender, target, at, event, why FROM outbox INDEXED BY outbox_open
+WHERE why IS NULL ORDER BY number"""
+"""What is on its way."""
+
+DELIVERED = "DELETE FROM outbox WHERE number = ?"
+"""A message has arrived."""
+
+REFUSED = "UPDATE outbox SET why = ? WHERE number = ?"
+"""A message that nobody can take."""
+
+UNDELIVERED = """
+SELECT number, sender, target, at, event, why FROM outbox INDEXED BY outbox_undelivered
+WHERE sender = ? AND why IS NOT NULL ORDER BY number"""
+"""What nobody could take of what one execution has sent."""
 
 ARRIVED = """
 SELECT messages.number, executions.id, messages.at, messages.event
@@ -234,6 +253,8 @@ WHERE status = ? AND ended_at <= ? AND number > ? ORDER BY number LIMIT ?"""
 """Executions that ended with a status at some time or earlier, from a number on."""
 
 PRUNE = (
+    """DELETE FROM outbox WHERE why IS NOT NULL
+    AND sender = (SELECT id FROM executions WHERE number = :number)""",
     "DELETE FROM events WHERE id >= :number << 32 AND id < (:number + 1) << 32",
     "DELETE FROM snapshots WHERE execution = :number",
     "DELETE FROM votes WHERE wait IN (SELECT number FROM waits WHERE execution = :number)",

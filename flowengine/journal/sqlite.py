@@ -35,6 +35,7 @@ from flowengine.journal.store import (
     ExecutionPage,
     Loaded,
     Message,
+    Outgoing,
     Owner,
     Pruned,
     Sent,
@@ -286,6 +287,21 @@ class SqliteStore(Store):
             raise _nobody_takes(signal, key)
         found: str = row[1]
         return found
+
+    def outbox(self) -> list[Outgoing]:
+        with self._database.reading() as connection:
+            return [Outgoing(*row) for row in connection.execute(sql.OUTBOX)]
+
+    def settle(self, number: int, refused: str | None) -> None:
+        with self._database.writing() as connection:
+            if refused is None:
+                connection.execute(sql.DELIVERED, (number,))
+            else:
+                connection.execute(sql.REFUSED, (refused, number))
+
+    def undelivered(self, execution: str) -> list[Outgoing]:
+        with self._database.reading() as connection:
+            return [Outgoing(*row) for row in connection.execute(sql.UNDELIVERED, (execution,))]
 
     def inbox(self, execution: str) -> list[Message]:
         with self._database.reading() as connection:

@@ -108,6 +108,22 @@ class ClosedWait(NamedTuple):
     result: bytes = b""
 
 
+class Outgoing(NamedTuple):
+    """A message from one execution to others."""
+
+    number: int
+    """Place in the order in which the store got them; 0 before it has."""
+    sender: str
+    """Full id of the execution that sends it."""
+    to: str
+    """`all`: the one that has its key; else the id of an execution."""
+    at: int
+    event: bytes
+    """The packed event for whom it is for."""
+    why: str | None = None
+    """Why nobody could take it."""
+
+
 class Append(NamedTuple):
     """What one execution adds to its journal and index, all or nothing."""
 
@@ -131,6 +147,8 @@ class Append(NamedTuple):
     """(signal, key) pairs under which this execution can be found from now to its end."""
     taken: Sequence[int] = ()
     """Numbers of inbox messages that `events` hold."""
+    sent: Sequence[Outgoing] = ()
+    """What the execution sends to others; it is in the outbox from now on."""
     snapshot: tuple[int, bytes] | None = None
     """(number of events it includes, packed state); replaces the one before."""
     release: bool = False
@@ -146,6 +164,7 @@ class Append(NamedTuple):
             or self.closed
             or self.keys
             or self.taken
+            or self.sent
             or self.snapshot
             or self.release
         )
@@ -527,6 +546,20 @@ class Store(Protocol):
         Raises:
             NotFound: No open execution has the key.
         """
+
+    def outbox(self) -> list[Outgoing]:
+        """Return what executions have sent that nobody has settled yet, oldest first."""
+
+    def settle(self, number: int, refused: str | None) -> None:
+        """Take a message out of the outbox, since it is where it belongs or nobody can take it.
+
+        Args:
+            number: Of the message.
+            refused: Why nobody could take it; then it stays with its sender.
+        """
+
+    def undelivered(self, execution: str) -> list[Outgoing]:
+        """Return what an execution has sent that nobody could take, oldest first."""
 
     def inbox(self, execution: str) -> list[Message]:
         """Return the messages to one execution that no append has taken, oldest first."""

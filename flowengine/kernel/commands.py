@@ -79,6 +79,18 @@ class Notify(NamedTuple):
     to: list[str]
 
 
+class Send(NamedTuple):
+    """Send a signal to other executions; it is stored with the event that it follows from."""
+
+    to: str
+    """`all`: by its key; `parent`: this one has none; else the id of an execution."""
+    signal: str
+    key: str | None
+    data: Plain
+    id: str
+    """The same on every replay."""
+
+
 class ReleaseScope(NamedTuple):
     """A scope closed: give back its environments."""
 
@@ -93,7 +105,9 @@ class End(NamedTuple):
     error: ErrorData | None
 
 
-Command = Run | Stop | OpenWait | CloseWait | SetTimer | ClearTimer | Notify | ReleaseScope | End
+Command = (
+    Run | Stop | OpenWait | CloseWait | SetTimer | ClearTimer | Notify | Send | ReleaseScope | End
+)
 
 
 class Observation(NamedTuple):

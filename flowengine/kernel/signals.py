@@ -1,4 +1,4 @@
-"""Signals: messages to this execution, from outside or from one of its own steps (§9.7, §10.3).
+"""Signals: messages to this execution, and from its steps to it or to others (§9.7, §10.3).
 
 A message goes to one receiver: the oldest that takes it of the open waits and the maps that it adds
 an item to, else the first trigger in the file. Else it is kept, if something in the flow takes
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel import triggers, waits
+from flowengine.kernel.commands import Send
 from flowengine.kernel.graph import EmitSpec, Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate
@@ -76,7 +77,7 @@ def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
         f"more than {limit} messages sent without a wait in between (limits.steps)",
         {"limit": "steps"},
     )
-    messages = []
+    messages: list[Plain] = []
     for index, spec in enumerate(specs):
         signal = spec["signal"]
         data = evaluate(names, spec["data"]) if "data" in spec else None
@@ -85,8 +86,16 @@ def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
         require(fault is None, "ValidationError", f"signal {signal!r}: {fault}", {"signal": signal})
         declared = m.keys_of(names.frame).get(signal)
         key = str(evaluate(names, spec["key"])) if "key" in spec else declared
+        to = _receiver(m, names, spec)
+        require(
+            to != "all" or key is not None,
+            "ValidationError",
+            f"signal {signal!r} has no key, by which it could be sent to all",
+            {"signal": signal},
+        )
         messages.append(
             {
+                "to": to,
                 "signal": signal,
                 "key": key,
                 "data": data,
@@ -98,4 +107,20 @@ def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
         )
     for message in messages:
         m.emitted += 1
-        deliver(m, {**message, "part": m.emitted})
+        to = message.pop("to")
+        if to == "execution":
+            deliver(m, {**message, "part": m.emitted})
+        else:
+            sent = (message[name] for name in ("signal", "key", "data", "id"))
+            m.commands.append(Send(to, *sent))
+
+
+def _receiver(m: Machine, names: Names, spec: EmitSpec) -> str:
+    """Return to whom a signal goes; subflows are part of the execution of who runs them."""
+    to = str(evaluate(names, spec["to"])) if "to" in spec else "execution"
+    execution = m.state["execution"]
+    if to == "parent":
+        if names.frame:
+            return "execution"
+        to = execution.get("parent") or to
+    return "execution" if to == execution.get("id") else to

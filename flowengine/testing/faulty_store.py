@@ -37,6 +37,7 @@ from flowengine.journal.store import (
     ExecutionPage,
     Loaded,
     Message,
+    Outgoing,
     Owner,
     Pruned,
     Sent,
@@ -247,6 +248,15 @@ class FaultyStore(Store):
 
     def find_key(self, signal: str, key: str) -> str:
         return self._alive.find_key(signal, key)
+
+    def outbox(self) -> list[Outgoing]:
+        return self._alive.outbox()
+
+    def settle(self, number: int, refused: str | None) -> None:
+        self._write("settle", number, refused)
+
+    def undelivered(self, execution: str) -> list[Outgoing]:
+        return self._alive.undelivered(execution)
 
     def inbox(self, execution: str) -> list[Message]:
         return self._alive.inbox(execution)

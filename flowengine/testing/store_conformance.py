@@ -27,6 +27,7 @@ from flowengine.journal.store import (
     ExecutionFilter,
     Head,
     NewExecution,
+    Outgoing,
     Owner,
     Sent,
     Start,
@@ -543,6 +544,31 @@ def send_other(store: Store, new: NewExecution) -> None:
     """Begin an execution under an id that is taken."""
     begin = Beginning("e4", new, [("placed", "8")], b"")
     store.send_keyed("placed", "8", b"", 70, "m5", begin)
+
+
+@_checks
+def check_what_is_sent_to_others_stays_until_it_is_settled(store: Store) -> None:
+    """It is in the outbox with the commit; what nobody could take stays with its sender."""
+    _new(store, "e1")
+    sent = [Outgoing(0, "", to, 40, event) for to, event in (("e2", b"a"), ("all", b"b"))]
+    _append(store, "e1", 1, sent=sent)
+    (first, second) = store.outbox()
+    _same((first.sender, first.to, first.at, first.event), ("e1", "e2", 40, b"a"), "the first")
+    _same((second.to, second.event, second.why), ("all", b"b", None), "the second")
+    refused = store.commit([Append("e1", 9, 2, [(1, b"late")], sent=sent)])
+    _same([type(one) for one in refused], [LeaseLost], "a late writer")
+    _same(store.outbox(), [first, second], "after a commit that was refused")
+
+    store.settle(first.number, "nobody has it")
+    store.settle(second.number, None)
+    _same(store.outbox(), [], "all settled")
+    _same(store.undelivered("e1"), [first._replace(why="nobody has it")], "what is left")
+    _same(store.undelivered("e2"), [], "of another")
+
+    _append(store, "e1", 2, sent=sent[:1], head=Head("succeeded", 60))
+    store.prune(60)
+    _same([one.sender for one in store.outbox()], ["e1"], "what was on its way outlives its sender")
+    _same(store.undelivered("e1"), [], "of one that was removed")
 
 
 @_checks

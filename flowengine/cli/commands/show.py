@@ -19,7 +19,7 @@ from flowengine.cli.output import (
     when,
 )
 from flowengine.cli.session import Session
-from flowengine.cli.waiting import describe
+from flowengine.cli.waiting import describe, undelivered
 from flowengine.cli.yaml_text import entry, inline
 
 if TYPE_CHECKING:
@@ -73,6 +73,9 @@ def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
         yield "waits"
         for wait in found["waits"]:
             yield from describe(session, wait)
+    if found["undelivered"]:
+        yield "undelivered"
+        yield from (f"  {undelivered(sent)}" for sent in found["undelivered"])
     if found["outputs"]:
         yield "outputs"
         yield from (f"  {_value(name, value)}" for name, value in found["outputs"].items())

@@ -254,6 +254,9 @@ class Actions:
         typed = self.expressions.value(given.data, (*given.loc, "data"), view)
         if given.has("data"):
             spec["data"] = typed.value
+        if given.to != "execution":
+            spec["to"] = self._of(given.to, (*given.loc, "to"), view, TEXT)
+            self._check_all(given)
         if differs(typed.schema, schema):
             message = (
                 f"the data of {given.signal!r} is {words(schema)}, this is {words(typed.schema)}"
@@ -261,6 +264,14 @@ class Actions:
             loc = (*given.loc, "data") if given.has("data") else given.loc
             self.report.at("E103", message, loc)
         return spec
+
+    def _check_all(self, given: Emit) -> None:
+        """Refuse to send a signal by its key that has none."""
+        declared = self.model.signals.get(given.signal)
+        if given.to == "all" and given.key is None and declared is not None and not declared.key:
+            message = f"the signal {given.signal!r} has no key, by which it could be sent to all"
+            hint = "give it one here: 'key: ...', or where it is declared"
+            self.report.at("E103", message, (*given.loc, "to"), hint)
 
     # approval
 

@@ -49,7 +49,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Step", "environments"): NotYet("declared environments"),
     ("Compensation", "agent"): AGENTS,
     ("Compensation", "in"): ENVIRONMENTS,
-    ("Emit", "to"): NotYet("signals to other executions", _is_of_others, {"const": "execution"}),
     ("Lock", "scope"): NotYet("locks across executions", _is_of_others, {"const": "execution"}),
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
