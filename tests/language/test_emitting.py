@@ -179,7 +179,7 @@ outputs: {pages: "${{ steps.crawl.output }}"}
         ("{signal: s, data: text}", "E103"),
         ("s", "E103"),
         ('{signal: s, data: "${{ outputs }}"}', "E301"),
-        ("{signal: s, data: 1, to: all}", "E502"),
+        ("{signal: s, data: 1, to: all}", "E103"),
     ],
 )
 def test_what_is_wrong_is_refused_before_it_runs(stage: Stage, emit: str, code: str) -> None:
