@@ -1,0 +1,114 @@
+"""The pages for people who come from elsewhere: every row of their tables is run as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from flowengine import check
+from flowengine.cli import main
+
+PAGES = sorted((Path(__file__).parents[1] / "docs" / "from").glob("*.md"))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODES = {"(failed)": 1, "(waiting)": 4, "(cancelled)": 6, "": 0}
+"""What a transcript says of how a command ended."""
+
+
+class Section(NamedTuple):
+    """One row: what is shown of it."""
+
+    page: str
+    title: str
+    text: str
+
+
+def sections() -> Iterator[Section]:
+    for page in PAGES:
+        for part in page.read_text(encoding="utf-8").split("\n### ")[1:]:
+            title, _, text = part.partition("\n")
+            yield Section(page.stem, title, text.partition("\n## ")[0])
+
+
+SECTIONS = list(sections())
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=[f"{s.page}: {s.title}" for s in SECTIONS])
+def test_what_a_row_shows_happens(
+    section: Section,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLOWENGINE_USER", "user:ana")
+    transcripts = []
+    for language, text in BLOCK.findall(section.text):
+        if language == "console":
+            transcripts.append(text)
+        else:
+            name = re.match(r"# ([\w.]+)\n", text)
+            assert name, f"the first line of a block names its file: {text[:40]}"
+            (tmp_path / name[1]).write_text(text)
+    for file in tmp_path.glob("*.yaml"):
+        assert [str(one) for one in check(file)] == []
+    assert transcripts
+    for text in transcripts:
+        assert play(text, capsys) == text
+
+
+def play(transcript: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Type the commands of a transcript, and return it with what they say."""
+    told = []
+    for command in re.findall(r"^\$ (.*)$", transcript, re.MULTILINE):
+        out, code = run(shlex.split(command), capsys)
+        ended = next(word for word, number in CODES.items() if number == code)
+        told.append(f"$ {command}\n{out}" + (f"{ended}\n" if ended else ""))
+    return "\n".join(told)
+
+
+def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, int]:
+    """Run a command, and return what it wrote to standard output, and its exit code."""
+    env = {}
+    while "=" in words[0]:
+        name, _, env[name] = words.pop(0).partition("=")
+    if words[0] == "python":
+        done = subprocess.run(
+            [sys.executable, *words[1:]], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout, 0
+    capsys.readouterr()
+    os.environ.update(env)
+    code = main(words[1:])
+    out, err = capsys.readouterr()
+    for name in env:
+        del os.environ[name]
+    assert code in CODES.values(), err
+    return out, code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_every_row_of_a_table_leads_to_its_section_or_says_that_it_is_not_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    anchors = {anchor(s.title) for s in SECTIONS if s.page == page.stem}
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    named = set()
+    for theirs, ours in rows:
+        links = re.findall(r"\]\(#([\w-]+)\)", theirs)
+        assert links or "not yet" in ours or theirs in {"there", "---"}, theirs
+        named |= set(links)
+
+    assert named == anchors
+
+
+def anchor(title: str) -> str:
+    """Return the anchor that a heading gets."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
