@@ -15,7 +15,7 @@ from flowengine.flow.long_form import Expander
 from flowengine.flow.models import Loc
 from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
 from flowengine.flow.models.types import shown
-from flowengine.flow.source import Source, read
+from flowengine.flow.source import Source, read, read_text
 from flowengine.flow.validate import Validator, locate
 from flowengine.kernel.graph import CompiledFlow
 
@@ -65,6 +65,23 @@ def load_cases(path: str) -> Cases:
     if diagnostics.errors:
         _refuse(diagnostics, source)
     return Cases(path, source, model, compiled, flow_path)
+
+
+def parse_cases(text: str) -> CaseFile:
+    """Return the model of a file of test cases from its text; names are not looked up.
+
+    Args:
+        text: What is in the file; if it is wrong, that is a `FlowFileError`.
+
+    Returns:
+        The model.
+    """
+    source = read_text(text, "cases.test.yaml")
+    diagnostics = Diagnostics()
+    model = _model(source, Faults(source, diagnostics))
+    if model is None or diagnostics.errors:
+        _refuse(diagnostics, source)
+    return model
 
 
 def cases_beside(flow: str) -> str:

@@ -18,6 +18,7 @@ from flowengine.engines.approvals import Answer as Given
 from flowengine.engines.approvals import decide
 from flowengine.engines.beginning import begin
 from flowengine.engines.driver import Driver, failed, succeeded
+from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
 from flowengine.engines.journals import unit_at
 from flowengine.engines.results import Update
@@ -37,10 +38,10 @@ from flowengine.validation import shared
 
 if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
-    from flowengine.engines.flows import LoadedFlow
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Answer, Case, Decided, Operating
     from flowengine.kernel.events import ErrorData, Event
+    from flowengine.kernel.graph import CompiledFlow
     from flowengine.sdk import Execution as Context
 
 MOST_TURNS = 100_000
@@ -94,7 +95,8 @@ class Player(Driver):
     ):
         self.clock = Clock(parse_time(case.at))
         self.began = self.clock.time
-        settings = Settings(groups=groups)
+        own = {name: frozenset(users) for name, users in case.groups.items()}
+        settings = Settings(groups={**groups, **own})
         store = MemoryStore()
         super().__init__(
             Host(
@@ -125,6 +127,7 @@ class Player(Driver):
     def begin(self) -> None:
         """Begin the execution; inputs that do not fit are an `InputError`."""
         case = self.case
+        self.flow = LoadedFlow(_without_files(self.flow.compiled), self.flow.hash)
         program = self.host.programs.of(self.flow.compiled, self.flow.hash)
         program._runner = Unused()  # type: ignore[assignment]
         inputs = as_data(case.inputs)
@@ -383,6 +386,20 @@ class Player(Driver):
     def _told(self, update: Update) -> None:
         if update.kind == "step" and update.step is not None:
             self.observations.append(update.step)
+
+
+def _without_files(flow: CompiledFlow) -> CompiledFlow:
+    """Return a flow whose inputs may name files that are not here."""
+
+    def schema(given: Any) -> Any:
+        if isinstance(given, list):
+            return [schema(one) for one in given]
+        if not isinstance(given, dict):
+            return given
+        path = given.get("format") == "path"
+        return {key: schema(one) for key, one in given.items() if not (path and key == "format")}
+
+    return {**flow, "inputs": schema(flow.get("inputs", {}))}
 
 
 def _error_of(answer: Answer) -> ErrorData | None:

@@ -258,7 +258,7 @@ cases:
         "error[E103]: expected a duration such as 30s, got '2 days'",
         "error[E401]: the flow has no signal 'pad'",
         "error[E502]: not supported yet: agents",
-        "error[E103]: expected 'succeeded', 'failed', 'cancelled', 'waiting' or 'stalled', "
+        "error[E103]: expected 'running', 'succeeded', 'failed', 'cancelled', 'waiting' or 'stalled', "
         "got 'done'",
         "error[E401]: the flow has no step 'lte'",
         "error[E401]: the flow has no output 'lat'",
@@ -377,3 +377,63 @@ def test_folders_are_searched(flowengine: CommandLine, tmp_path: Path) -> None:
 
     assert done.out == "2 passed\n"
     assert "there is no file NAME.test.yaml in empty" in empty.err
+
+
+GREET = """\
+flowengine: 1
+id: greet
+inputs: {name: {type: string}}
+steps:
+  - {id: write, call: std.write_file, with: {path: "${{ inputs.name }}.txt", text: hello}}
+  - {id: ask, approval: {title: Good?}}
+"""
+
+
+def test_an_execution_is_written_as_a_case_and_others_are_added(
+    flowengine: CommandLine, tmp_path: Path
+) -> None:
+    flowengine.write("greet.yaml", GREET)
+    flowengine("run", "greet.yaml", "-i", "name=Ada", "-q", code=4)
+    first = flowengine.newest()
+    flowengine("approve", "--all", "-q")
+    flowengine("run", "greet.yaml", "-i", "name=Bob", "-q", code=4)
+
+    done = flowengine("test", "greet.yaml", "--from", first, "--name", "approved")
+    flowengine("test", "greet.yaml", "--from", flowengine.newest(), "--name", "waits")
+    again = flowengine("test", "greet.test.yaml", "--from", first, "--name", "approved")
+    for made in tmp_path.glob("*.txt"):
+        made.unlink()
+    played = flowengine("test")
+
+    assert done.err == "written to greet.test.yaml: approved\n"
+    assert again.err == "written to greet.test.yaml: approved (2)\n"
+    assert played.out.startswith(
+        "ok     greet.test.yaml: approved\n"
+        "ok     greet.test.yaml: waits\n"
+        "ok     greet.test.yaml: approved (2)\n"
+    )
+    assert not list(tmp_path.glob("*.txt"))
+    flowengine.write("greet.yaml", GREET.replace("text: hello", "text: hi"))
+    changed = flowengine("test", "--case", "waits", code=1)
+    assert 'text: expected "hello", found "hi"' in changed.out
+
+
+def test_a_case_is_printed_where_no_file_is_named_and_refused_for_another_flow(
+    flowengine: CommandLine,
+) -> None:
+    flowengine.write("greet.yaml", GREET)
+    flowengine.write("other.yaml", GREET.replace("id: greet", "id: other"))
+    flowengine("run", "greet.yaml", "-i", "name=Ada", "-q", code=4)
+    id = flowengine.newest()
+
+    printed = flowengine("test", "--from", id)
+    data = flowengine("--json", "test", "--from", id).json()
+    other = flowengine("test", "other.yaml", "--from", id, code=2)
+    flowengine.write("greet.test.yaml", "cases: [{name: flow style}]\n")
+    refused = flowengine("test", "greet.yaml", "--from", id, code=2)
+
+    assert printed.out.startswith("- name: recorded from ")
+    assert data["differences"] == []
+    assert data["case"]["expect"]["waits"] == ["ask"]
+    assert "is one of the flow 'greet'; other.yaml is 'other'" in other.err
+    assert "greet.test.yaml cannot take another case at its end" in refused.err

@@ -16,7 +16,8 @@ HELP = "play the test cases of flows: scripted answers, virtual time, nothing ou
 EXAMPLE = """\
 flowengine test
 flowengine test expense.yaml
-flowengine test expense.yaml --case 'nobody answers'"""
+flowengine test expense.yaml --case 'nobody answers'
+flowengine test expense.yaml --from 01jc3v"""
 FAILED = 1
 INVALID = 3
 
@@ -30,6 +31,14 @@ def configure(parser: ArgumentParser) -> None:
         help="flows (NAME.test.yaml beside NAME.yaml is meant), test files or folders; "
         "default: all test files below the current folder",
     )
+    parser.add_argument(
+        "--from",
+        dest="execution",
+        metavar="ID",
+        help="write a case of what an execution did into the test file of FILE; "
+        "without FILE onto standard output",
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the case that --from writes")
     parser.add_argument("--case", metavar="NAME", help="only cases whose name has this text in it")
 
 
@@ -41,6 +50,22 @@ def run(arguments: Namespace) -> int:
 
     Returns:
         0 if all have passed, 1 if one has failed, 3 if a file is not valid.
+    """
+    if arguments.execution is not None:
+        from flowengine.cli.recording import record_case
+
+        return record_case(arguments)
+    return _play(arguments)
+
+
+def _play(arguments: Namespace) -> int:
+    """Play the cases and return the exit code.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        As `run`.
 
     Raises:
         UsageError: No case has the name that is wanted.

@@ -45,7 +45,7 @@ Words = Annotated[str, PlainValidator(_text), AsSchema({"type": "string", "minLe
 Time = Annotated[str, PlainValidator(_time), AsSchema({"type": "string", "minLength": 1})]
 User = Annotated[str, PlainValidator(_user), AsSchema({"type": "string", "minLength": 1})]
 Yes = Annotated[bool, PlainValidator(_true), AsSchema({"const": True})]
-Status = Literal["succeeded", "failed", "cancelled", "waiting", "stalled"]
+Status = Literal["running", "succeeded", "failed", "cancelled", "waiting", "stalled"]
 
 
 class Raised(Part):
@@ -271,6 +271,11 @@ class Case(Part):
     NAMED = "name"
 
     name: Words = Field(description="What it shows.", examples=["edited and approved"])
+    groups: dict[str, list[User]] = Field(
+        default_factory=dict,
+        description="Who is in which group, beside what the file says.",
+        examples=[{"managers": ["user:ben"]}],
+    )
     inputs: dict[str, Value] = Field(
         default_factory=dict, description="Inputs of the flow.", examples=[{"name": "Ada"}]
     )

@@ -1,0 +1,127 @@
+"""Writes a case made of an execution: into the test file of its flow, or onto standard output."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.output import clean, err, out, out_json
+from flowengine.cli.session import Session
+from flowengine.errors import UsageError
+from flowengine.flow.cases import SUFFIX, cases_beside, parse_cases
+from flowengine.flow.source import read, read_text
+from flowengine.testing.recording import Recorded, record, text_of
+
+if TYPE_CHECKING:
+    from flowengine.flow.source import Source
+
+FAILED = 1
+
+
+def record_case(arguments: Namespace) -> int:
+    """Make a case of an execution and write it.
+
+    Args:
+        arguments: Of `flowengine test`.
+
+    Returns:
+        The exit code: 1 if playing the case does not give the recorded history.
+
+    Raises:
+        UsageError: Several files are named, or the file cannot take another case.
+    """
+    if len(arguments.files) > 1:
+        raise UsageError("--from writes into one file; name one")
+    with Session(arguments) as session:
+        id = session.engine.find(arguments.execution)
+        short = session.short(id)
+        if arguments.files:
+            _check_flow(arguments.files[0], session.flow_of(id).id, short)
+        recorded = record(session.engine, id, arguments.name or f"recorded from {short}")
+    if arguments.files:
+        path = arguments.files[0]
+        path = path if path.endswith(SUFFIX) else cases_beside(path)
+        case = _write(path, recorded.case)
+        told = f"written to {path}: {case['name']}"
+    else:
+        path, told = None, ""
+        if not arguments.json:
+            out(text_of(recorded.case, 0).rstrip("\n"))
+    if arguments.json:
+        out_json({"file": path, "case": recorded.case, "differences": recorded.differences})
+    elif told and not arguments.quiet:
+        err(told)
+    return _tell(recorded)
+
+
+def _check_flow(path: str, flow: str, execution: str) -> None:
+    """Check that a file is that of the flow of an execution, as far as it says its id.
+
+    Raises:
+        UsageError: It is of another flow.
+    """
+    if path.endswith(SUFFIX) or not os.path.isfile(path):
+        return
+    data = read(path).data
+    found = data.get("id") if isinstance(data, dict) else None
+    if found != flow:
+        raise UsageError(f"execution {execution} is one of the flow '{flow}'; {path} is '{found}'")
+
+
+def _tell(recorded: Recorded) -> int:
+    if not recorded.differences:
+        return 0
+    err("played again it does not give the recorded history:")
+    for line in "\n".join(recorded.differences).split("\n"):
+        err(f"  {clean(line)}")
+    return FAILED
+
+
+def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
+    """Add a case to a file, which is made if it is not there; return it with the name it got."""
+    if not os.path.exists(path):
+        _save(path, f"cases:\n{text_of(case)}")
+        return case
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    source = read_text(text, path)
+    cases = source.data.get("cases") if isinstance(source.data, dict) else None
+    if not isinstance(cases, list) or not cases or source.problems:
+        raise UsageError(
+            f"{path} is no file of test cases", hint=f"see what is wrong: flowengine test {path}"
+        )
+    names = {one.get("name") for one in cases if isinstance(one, dict)}
+    name, number = case["name"], 1
+    while name in names:
+        number += 1
+        name = f"{case['name']} ({number})"
+    named = {**case, "name": name}
+    indent = _indent(source)
+    blank = "\n" if text.endswith("\n") else "\n\n"
+    longer = f"{text}{blank}{text_of(named, indent or 0)}"
+    expected = {**source.data, "cases": [*cases, named]}
+    if indent is None or read_text(longer, path).data != expected:
+        raise UsageError(
+            f"{path} cannot take another case at its end",
+            hint="write 'cases:' as the last key, each case with a dash; or leave FILE out and"
+            " paste what is printed",
+        )
+    _save(path, longer)
+    return named
+
+
+def _indent(source: Source) -> int | None:
+    """Return how far the dashes of the cases stand from the left, or None if there are none."""
+    line = source.line_text(source.position(("cases", 0)).line)
+    dash = line.lstrip(" ")[:2]
+    return len(line) - len(line.lstrip(" ")) if dash == "- " else None
+
+
+def _save(path: str, text: str) -> None:
+    parse_cases(text)
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None

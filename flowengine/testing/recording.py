@@ -1,0 +1,407 @@
+"""Makes a test case of what an execution did: every answer, decision and signal, at its time.
+
+The case is played at once on the flow that was recorded. It is kept as simple as it can be: without
+the durations of calls, if it gives the same history without them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.flows import LoadedFlow
+from flowengine.engines.history import steps_of
+from flowengine.engines.journals import line, read
+from flowengine.engines.secrets import Secrets
+from flowengine.errors import Conflict, InputError
+from flowengine.flow.cases import parse_cases
+from flowengine.flow.expanded import to_yaml
+from flowengine.kernel import ENDED, Graph, advance, new_state
+from flowengine.kernel.commands import Observation, Run, SetTimer
+from flowengine.kernel.times import format_duration, format_time
+from flowengine.testing.differences import differences
+from flowengine.testing.expectations import path_of, problems
+from flowengine.testing.player import Player
+from flowengine.testing.scripts import given_to
+
+if TYPE_CHECKING:
+    from flowengine.engines.engine import Engine
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.state import State
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+OPERATORS = frozenset({"retry", "state"})
+PAPERWORK = frozenset({"claimed", "released"})
+"""Events that change nothing of what follows."""
+
+
+class Recorded(NamedTuple):
+    """A case made of an execution."""
+
+    case: dict[str, Any]
+    """As it stands in a file."""
+    differences: list[str]
+    """Where playing it parts from what happened; empty if it gives the same history."""
+
+
+def record(engine: Engine, execution: str, name: str) -> Recorded:
+    """Make a case of what an execution has done so far.
+
+    Args:
+        engine: Has the execution; it is only read.
+        execution: Its full id.
+        name: Of the case.
+
+    Returns:
+        The case, in its simplest form that gives the same history.
+
+    Raises:
+        Conflict: The execution has not begun.
+    """
+    kept = engine.store.execution(execution)
+    program = engine._host.programs.by_hash(kept.hash)
+    flow = LoadedFlow(program.compiled, kept.hash)
+    journal = read(engine.store, execution)
+    if not journal:
+        raise Conflict(
+            f"execution {execution} has not begun", hint=f"begin it: flowengine resume {execution}"
+        )
+    events = line(journal, len(journal) - 1)
+    mask = Secrets(program.compiled.get("secrets", {})).mask
+    found: list[Recorded] = []
+    for timed, apart in ((False, 0), (False, 1), (True, 0), (True, 1)):
+        tape = _Tape(program.graph, events, execution, apart)
+        case = mask(tape.case(name, timed=timed))
+        found.append(Recorded(case, tape.lost or _apart(flow, program.graph, events, case)))
+        if not found[-1].differences:
+            break
+    return found[-1]
+
+
+class _Call(NamedTuple):
+    """One attempt that was started."""
+
+    run: Run
+    event: int
+    """Number of the event from which it followed."""
+
+
+class _Ended(NamedTuple):
+    """How an attempt ended."""
+
+    event: int
+    what: dict[str, Any]
+    """As an answer says it."""
+
+
+class _Tape:
+    """A journal, read as what the outside did and when.
+
+    Virtual time is the time of the journal without what nobody was there for: a timer fires when it
+    is due.
+
+    Args:
+        graph: The flow.
+        events: The journal, without what was gone back over.
+        execution: Full id.
+        apart: Milliseconds that lie between two things that came from outside, at least. One keeps
+            the order of those that came in the same millisecond.
+    """
+
+    def __init__(self, graph: Graph, events: Sequence[Any], execution: str, apart: int) -> None:
+        self.apart = apart
+        self.graph = graph
+        self.events = events
+        self.execution = execution
+        self.lost: list[str] = []
+        """What a case cannot say."""
+        self.observations: list[Observation] = []
+        self.state: State = new_state()
+        self.times: list[int] = []
+        self._timers: dict[int, int] = {}
+        self._late = 0
+        """Time that has passed since the last event beyond what virtual time says."""
+        self._calls: dict[tuple[int, int], _Call] = {}
+        self._ends: dict[tuple[int, int], _Ended] = {}
+        self._waits: dict[int, tuple[dict[str, Any], int]] = {}
+        self._decisions: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._groups: dict[str, list[str]] = {}
+        self._signals: list[dict[str, Any]] = []
+        self._cancel: dict[str, Any] | None = None
+        self._operator: list[dict[str, Any]] = []
+        for number, event in enumerate(events):
+            self._take(number, event)
+
+    # Reading
+
+    def _take(self, number: int, event: Any) -> None:
+        self.times.append(self._time(event))
+        self._outside(number, event)
+        commands = advance(self.graph, self.state, event, self.observations)
+        for command in commands:
+            if isinstance(command, Run):
+                self._calls[command.unit, command.attempt] = _Call(command, number)
+            elif isinstance(command, SetTimer):
+                self._timers[command.timer] = self.times[-1] + command.due - self.state["now"]
+        for wait, opened in self.state["waits"].items():
+            record = opened["record"]
+            self._waits[wait] = (record, self._waits.get(wait, (record, self.times[-1]))[1])
+
+    def _time(self, event: Any) -> int:
+        """Return the virtual time of an event (ms)."""
+        if not self.times:
+            return int(event["at"])
+        passed = max(0, event["at"] - self.events[len(self.times) - 1]["at"]) + self._late
+        self._late = 0
+        if event["type"] == "timer" and event["timer"] in self._timers:
+            due = max(self.times[-1], self._timers[event["timer"]])
+            timer = self.state["timers"].get(event["timer"])
+            if timer is None or timer["why"] in ("remind", "escalate"):  # nobody waited for it
+                self._late = max(0, passed - (due - self.times[-1]))
+            return due
+        return int(self.times[-1] + max(passed, self.apart))
+
+    def _outside(self, number: int, event: Any) -> None:
+        """Note what an event says of the outside."""
+        kind = event["type"]
+        if kind in ("succeeded", "failed", "cut"):
+            key = (event["unit"], event["attempt"])
+            if key in self._calls and key not in self._ends:
+                self._ends[key] = _Ended(number, self._ending(number, event))
+        elif kind == "decided":
+            self._decided(event)
+        elif kind == "message":
+            sent = {"name": event["signal"], "at": self._since_start(), "data": event["data"]}
+            self._signals.append({**sent, "key": event["key"], "by": event["by"]})
+        elif kind == "cancel":
+            self._cancel = {"at": self._since_start(), "reason": event["reason"],
+                            "by": event["by"], "now": event["now"]}  # fmt: skip
+        elif kind in OPERATORS:
+            self._operated(event)
+        elif kind not in PAPERWORK and kind not in ("started", "timer"):
+            self.lost.append(f"the case cannot say that something was {kind}")
+
+    def _ending(self, number: int, event: Any) -> dict[str, Any]:
+        if event["type"] == "succeeded":
+            return {"return": in_file(event["value"])}
+        if event["type"] == "failed":
+            return {"raise": _raised(event["error"])}
+        again = number and self.events[number - 1]["type"] == "cut"
+        return {"never": True} if again else {"crash": True}
+
+    def _decided(self, event: Any) -> None:
+        if event["wait"] not in self.state["waits"]:
+            return  # it came too late and changed nothing
+        record, opened = self._waits[event["wait"]]
+        made: dict[str, Any] = {"after": self.times[-1] - opened, "by": event["by"]}
+        made["choice"] = event["choice"]
+        for key, told in (("edits", "edit"), ("form", "form"), ("comment", "comment")):
+            if event.get(key) is not None:
+                made[told] = in_file(event[key])
+        if record["kind"] == "question" and event["choice"] == "result":
+            made["value"] = in_file(event.get("value"))
+        if event.get("attachments"):
+            self.lost.append(f"the files that came with the decision on '{record['address']}'")
+        self._decisions.append((record, made))
+        named = record.get("assignees") or []
+        groups = [name[6:] for name in named if name.startswith("group:")]
+        if event["by"] not in named and groups:
+            self._groups.setdefault(groups[0], [])
+            if event["by"] not in self._groups[groups[0]]:
+                self._groups[groups[0]].append(event["by"])
+
+    def _operated(self, event: Any) -> None:
+        if event["type"] == "state":
+            values = in_file(event["values"])
+            self._operator.append({"at": self._since_start(), "set": values, "by": event["by"]})
+            return
+        if event["unit"] is None:
+            return
+        if self.events[len(self.times) - 2]["type"] != "state":
+            self._operator.append({"at": self._since_start(), "by": event["by"]})
+        self._operator[-1]["retry"] = self._address(event["unit"])
+
+    def _address(self, unit: int) -> str:
+        from flowengine.kernel.machine import Machine
+
+        return Machine(self.graph, self.state, None).address(self.state["units"][unit])
+
+    def _since_start(self) -> int:
+        return self.times[-1] - self.times[0]
+
+    # Writing
+
+    def case(self, name: str, *, timed: bool) -> dict[str, Any]:
+        """Return the case as data.
+
+        Args:
+            name: Of the case.
+            timed: Say how long each call lasted.
+        """
+        started = self.events[0]
+        execution = started["execution"]
+        case: dict[str, Any] = {
+            "name": name,
+            "id": self.execution,
+            "at": format_time(started["at"]),
+            "by": execution["started_by"],
+            "labels": execution["labels"],
+            "groups": self._groups,
+            "inputs": in_file(started["inputs"]),
+            "tools": self._tools(timed),
+            "approvals": self._approvals(timed),
+            "signals": [_timely(one, "at", timed) for one in self._signals],
+            "cancel": None if self._cancel is None else _timely(self._cancel, "at", timed),
+            "operator": [_timely(one, "at", True) for one in self._operator],
+        }
+        if self.state["status"] not in ENDED:
+            case["until"] = format_duration(self._since_start() + 1)
+        return {**{key: one for key, one in case.items() if one}, "expect": self._expected()}
+
+    def _tools(self, timed: bool) -> dict[str, Any]:
+        calls: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+        for key, call in self._calls.items():
+            answer = {"with": in_file(given_to(call.run)), **self._answer(key, call, timed)}
+            step = self.graph.flow["steps"][call.run.step]
+            short = f"{step['id']}/compensate" if step["body"] < 0 else step["id"]
+            calls.setdefault(short, []).append((call.run.address, answer))
+        tools: dict[str, Any] = {}
+        for short, made in calls.items():
+            one_place = len({_place(address) for address, _ in made}) == 1
+            for address, answer in made:
+                tools.setdefault(short if one_place else address, []).append(answer)
+        return tools
+
+    def _answer(self, key: tuple[int, int], call: _Call, timed: bool) -> dict[str, Any]:
+        ended = self._ends.get(key)
+        if ended is None:
+            return {"never": True}
+        lasted = self.times[ended.event] - self.times[call.event]
+        crashed = "crash" in ended.what
+        if not timed and not crashed:
+            return ended.what
+        return {**ended.what, "after": format_duration(lasted)}
+
+    def _approvals(self, timed: bool) -> dict[str, Any]:
+        places: dict[str, set[str]] = {}
+        for record, _ in self._decisions:
+            places.setdefault(record["step"], set()).add(_place(record["address"]))
+        approvals: dict[str, Any] = {}
+        for record, made in self._decisions:
+            name = record["step"] if len(places[record["step"]]) == 1 else record["address"]
+            approvals.setdefault(name, []).append(_timely(made, "after", timed))
+        return approvals
+
+    def _expected(self) -> dict[str, Any]:
+        state = self.state
+        path = path_of(self.observations)
+        expect: dict[str, Any] = {"status": state["status"]}
+        if path:
+            expect["path"] = path
+        if state["outputs"]:
+            expect["outputs"] = in_file(state["outputs"])
+        error = state["error"]
+        if error is not None:
+            expect["error"] = {"type": error["type"], "message": error["message"]}
+            if error.get("step"):
+                expect["error"]["step"] = error["step"]
+        values = {key: in_file(one[0]) for key, one in state["vars"].items() if "/" not in key}
+        if values:
+            expect["state"] = values
+        waits = [wait["record"]["address"] for wait in state["waits"].values()]
+        if waits and state["status"] not in ENDED:
+            expect["waits"] = waits
+        return expect
+
+
+def text_of(case: Mapping[str, Any], indent: int = 2) -> str:
+    """Return a case as an entry of the list in a file.
+
+    Args:
+        case: As `Recorded` has it.
+        indent: Blanks before its dash.
+
+    Returns:
+        Lines with a line end each.
+    """
+    lines = to_yaml([dict(case)]).splitlines()
+    return "".join(f"{'':{indent}}{line}\n" if line else "\n" for line in lines)
+
+
+def in_file(value: Any) -> Any:
+    """Return plain data as a case file has it: bytes as `{$base64: TEXT}`."""
+    if isinstance(value, bytes):
+        from base64 import b64encode
+
+        return {"$base64": b64encode(value).decode()}
+    if isinstance(value, dict):
+        return {key: in_file(one) for key, one in value.items()}
+    return [in_file(one) for one in value] if isinstance(value, list) else value
+
+
+def _place(address: str) -> str:
+    """Return an address without the numbers of what may come again: rounds and arrivals."""
+    return "/".join(part.split("#")[0].split("@")[0] for part in address.split("/"))
+
+
+def _timely(entry: Mapping[str, Any], key: str, exact: bool) -> dict[str, Any]:
+    """Return an entry with its time in words, without what says nothing."""
+    ms = entry[key] if exact else entry[key] // 1000 * 1000
+    told = {**entry, key: format_duration(ms)}
+    return {name: one for name, one in told.items() if one not in (None, "", False, "0s", {})}
+
+
+def _raised(error: Mapping[str, Any]) -> dict[str, Any]:
+    raised = {"type": error["type"], "message": error["message"]}
+    for key in ("data", "cause"):
+        if error.get(key) is not None:
+            raised[key] = in_file(error[key])
+    if "retryable" in error:
+        raised["retryable"] = error["retryable"]
+    if "retry_after" in error:
+        raised["retry_after"] = format_duration(error["retry_after"])
+    return raised
+
+
+def _apart(
+    flow: LoadedFlow, graph: Graph, events: Sequence[Event], case: dict[str, Any]
+) -> list[str]:
+    """Return where playing a case parts from a journal; nothing if it gives the same history."""
+    [parsed] = parse_cases(f"cases:\n{text_of(case)}").cases
+    player = Player(flow, parsed, {}, ".")
+    try:
+        player.begin()
+        player.play()
+    except InputError as error:
+        return [f"the inputs are refused: {error.message}"]
+    found = [one.message for one in problems(parsed, player)]
+    played = read(player.host.store, player.execution.id)
+    whole = [_history(graph, one) for one in (events, line(played, len(played) - 1))]
+    return found or list(_first_apart(*whole))
+
+
+def _history(graph: Graph, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return what each activation did, without the times."""
+    keys = ("address", "status", "outcome", "attempts", "output", "error")
+    steps: list[Any] = list(steps_of(graph, list(events)))
+    return [{key: _timeless(step[key]) for key in keys} for step in steps]
+
+
+def _timeless(value: Any) -> Any:
+    """Return a value without the times in it, and without through what a decision came."""
+    if isinstance(value, dict):
+        return {key: _timeless(one) for key, one in value.items() if key != "via"}
+    if isinstance(value, list):
+        return [_timeless(one) for one in value]
+    return TIME.sub("TIME", value) if isinstance(value, str) else value
+
+
+def _first_apart(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Iterator[str]:
+    for one, other in zip(before, now, strict=False):
+        if one != other:
+            yield from [f"'{one['address']}': {each}" for each in differences(one, other)]
+            return
+    if len(before) != len(now):
+        longer = max(before, now, key=len)
+        yield f"'{longer[min(len(before), len(now))]['address']}' begins in one of them only"

@@ -1,0 +1,262 @@
+"""Any execution becomes a case that gives the same history, offline (F72)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from flowengine.engines.flows import load
+from flowengine.errors import Conflict, NotFound
+from flowengine.testing.faulty_store import FaultyStore, ProcessDied
+from flowengine.testing.recording import Recorded, record, text_of
+from flowengine.testing.simulator import Fails
+from flowengine.testing.suite import run_file
+from tests.engines import flows, world
+from tests.language.stage import Call, Stage
+from tests.language.test_any_order import SCRIPT, Author, accepted
+
+TOOLS = 'tools:\n  act: {python: "tools:act", effect: idempotent}\n'
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    stage = Stage(tmp_path)
+    yield stage
+    stage.close()
+
+
+def same(engine: Engine, execution: str) -> Recorded:
+    """Record an execution; playing the case gives its history."""
+    recorded = record(engine, execution, "recorded")
+    assert recorded.differences == [], text_of(recorded.case)
+    return recorded
+
+
+@pytest.mark.parametrize("name", flows.ALL)
+def test_flows_that_were_killed_at_any_write_become_cases(name: str, tmp_path: Path) -> None:
+    calm = FaultyStore()
+    file = world.make(tmp_path / "calm", flows.ALL[name])
+    with Engine(calm) as engine:
+        world.finish(engine, file, "it", flow=load(file))
+        same(engine, "it")
+        writes = calm.writes
+    for write in range(0, writes, max(1, writes // 8)):
+        file = world.make(tmp_path / f"at{write}", flows.ALL[name])
+        store, flow = FaultyStore(faults={write: "die after"}), load(file)
+        with pytest.raises(ProcessDied), Engine(store) as engine:
+            world.finish(engine, file, "it", flow=flow)
+        store.restart(power_cut=False)
+        store.faults.clear()
+        with Engine(store) as engine:
+            with suppress(NotFound, Conflict):
+                same(engine, "it")  # as the killed process has left it
+            world.finish(engine, file, "it", flow=flow)
+            same(engine, "it")
+
+
+@pytest.mark.parametrize("wild", [False, True])
+def test_random_flows_become_cases(stage: Stage, wild: bool) -> None:
+    stage.world.script = SCRIPT
+    recorded = 0
+    for seed in range(40 if wild else 20):
+        if accepted(stage, seed, wild=wild) is None:
+            continue
+        flow = Author(seed, wild=wild).flow()
+        result = stage.run(flow, {name: bool(seed & 1) for name in "pqr"}, id=f"e{seed}")
+        same(stage.engine, result.execution)
+        recorded += 1
+    assert recorded >= 8
+
+
+WAITING = (
+    TOOLS
+    + """
+steps:
+  - {id: go, next: {all: [ask, late]}}
+  - {id: ask, approval: {title: Sure?, remind: {every: 1h}, expires: 3d}, next: end}
+  - {id: late, wait: 20m}
+"""
+)
+
+
+def test_an_execution_that_waits_becomes_a_case_that_waits(stage: Stage) -> None:
+    result = stage.run(WAITING, id="it")
+    first = same(stage.engine, "it").case
+    stage.later(result.execution, 20 * 60)
+    stage.later(result.execution, 5 * 3600)
+    second = same(stage.engine, "it").case
+    stage.decide("ask", "approve", comment="yes")
+    third = same(stage.engine, "it").case
+
+    assert first["expect"]["waits"] == ["ask", "late"]
+    assert (second["expect"]["waits"], second["until"]) == (["ask"], "1h1ms")
+    assert third["approvals"]["ask"][0] == {
+        "after": "5h20m",
+        "by": "user:ben",
+        "choice": "approve",
+        "comment": "yes",
+    }
+
+
+def test_retries_items_and_failures_are_answers_in_order(stage: Stage) -> None:
+    tries = 0
+
+    def flaky(call: Call) -> str:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise Fails("Flaky", "not yet", retryable=True)
+        return "done"
+
+    text = (
+        TOOLS
+        + """
+steps:
+  - {id: a, call: act, with: {value: 1}, retry: {attempts: 3, delay: 1m}}
+  - {id: b, map: {over: "${{ ['x', 'y'] }}", as: it, key: "${{ it }}"}, call: act, with: {value: "${{ it }}"}}
+  - {id: c, call: act, with: {value: 3}}
+"""  # noqa: E501
+    )
+    broken = Fails("Broken", "for good", retryable=False, data={"n": 1})
+    result = stage.run_script(text, {"a": flaky, "c": broken})
+
+    case = same(stage.engine, result.execution).case
+
+    failure = {"type": "Flaky", "message": "not yet", "retryable": True}
+    assert case["tools"]["a"] == [
+        {"with": {"value": 1}, "raise": failure},
+        {"with": {"value": 1}, "raise": failure},
+        {"with": {"value": 1}, "return": "done"},
+    ]
+    assert case["tools"]["b[x]"] == [{"with": {"value": "x"}, "return": "x"}]
+    assert case["tools"]["b[y]"] == [{"with": {"value": "y"}, "return": "y"}]
+    assert case["expect"]["error"]["type"] == "Broken"
+    assert case["expect"]["path"] == ["a", "b", "b[x]", "b[y]", "c"]
+
+
+def test_what_an_operator_did_is_part_of_the_case(stage: Stage) -> None:
+    text = (
+        TOOLS
+        + """
+state: {n: {type: integer, default: 0}}
+steps:
+  - {id: a, call: act, with: {value: 1}, set: {n: 1}}
+  - {id: b, call: act, with: {value: "${{ state.n }}"}}
+outputs: {b: "${{ steps.b.output }}"}
+"""
+    )
+    stage.world.script = {"b": Fails("Broken", retryable=False)}
+    stage.run(text, id="it")
+    stage.world.script = {}
+    forked = stage.do(stage.engine.fork_async("it", at="b", set={"n": 7}, id="fork"))
+    retried = stage.do(stage.engine.retry_async("it"))
+
+    assert (forked.outputs, retried.outputs) == ({"b": 7}, {"b": 1})
+    fork = same(stage.engine, "fork").case
+    again = same(stage.engine, "it").case
+    assert [(one["retry"], one["set"]) for one in fork["operator"]] == [("b", {"n": 7})]
+    assert [one["retry"] for one in again["operator"]] == ["b"]
+    assert fork["expect"]["outputs"] == {"b": 7}
+
+
+def test_signals_quorum_groups_and_cancelling(stage: Stage, tmp_path: Path) -> None:
+    text = """
+signals: {paid: {key: "${{ inputs.order }}", data: {type: integer}}}
+inputs: {order: {type: string}}
+steps:
+  - id: ask
+    approval: {title: Sure?, assignees: ["group:bosses"], need: 2}
+  - {id: wait, wait: {signal: paid}}
+  - {id: long, wait: 300d}
+"""
+    folder = tmp_path / "config" / "flowengine"
+    folder.mkdir(parents=True)
+    (folder / "settings.yaml").write_text("groups: {bosses: [ann, cleo]}\n")
+    with Engine(None, clock=stage.clock, user="user:ann", ttl=1e6) as engine:
+        flow = stage.flow(text)
+        stage.do(engine.run_async(flow, {"order": "o1"}, id="it"))
+        wait = engine.waits().items[0]["id"]
+        stage.do(engine.decide_async(wait, "approve"))
+        stage.clock.seconds += 3600
+        stage.do(engine.decide_async(wait, "approve", by="user:cleo"))
+        stage.do(engine.signal_async("paid", 3, key="o1"))
+        stage.do(engine.cancel_async("it", reason="enough"))
+        case = same(engine, "it").case
+
+    assert case["groups"] == {"bosses": ["user:ann", "user:cleo"]}
+    assert [one["by"] for one in case["approvals"]["ask"]] == ["user:ann", "user:cleo"]
+    assert case["signals"][0]["name"] == "paid"
+    assert case["cancel"]["reason"] == "enough"
+    assert case["expect"]["status"] == "cancelled"
+
+
+def test_no_secret_gets_into_a_case(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", "hunter2hunter2")
+    text = """
+secrets: {KEY: {env: THE_KEY}}
+tools:
+  act: {python: "tools:act", effect: idempotent}
+  get: {python: "tools:act", bind: {value: "Bearer ${{ secrets.KEY }}"}}
+steps:
+  - {id: a, call: act, with: {value: "${{ inputs.told }}"}}
+  - {id: b, call: get}
+inputs: {told: {type: string}}
+outputs: {a: "${{ steps.a.output }}"}
+"""
+    stage.world.script = {"a": lambda call: f"got {call.value}", "b": lambda call: call.value}
+    result = stage.run(text, {"told": "my key is hunter2hunter2"})
+    shown = text_of(same(stage.engine, result.execution).case)
+
+    assert "hunter2" not in shown
+    assert "Bearer ***" in shown
+
+
+def test_bytes_and_odd_texts_come_back(stage: Stage) -> None:
+    odd = {
+        "b": b"\x00\xff",
+        "yes": "no",
+        "t": " a: b\n\n#c\n",
+        "n": None,
+        "e": "${{ x }}",
+        "": "é\x7f",
+    }
+    text = (
+        TOOLS
+        + "steps: [{id: a, call: act, with: {value: 1}}]\noutputs: {a: '${{ steps.a.output }}'}"
+    )
+    result = stage.run_script(text, {"a": odd})
+
+    assert result.outputs == {"a": odd}
+    same(stage.engine, result.execution)
+
+
+def test_a_changed_tool_or_flow_fails_the_case_at_the_first_difference(
+    stage: Stage, tmp_path: Path
+) -> None:
+    text = (
+        TOOLS
+        + "steps:\n  - {id: a, call: act, with: {value: 1}}\n"
+        + "  - {id: b, call: act, with: {value: hello}}\n"
+    )
+    result = stage.run(text)
+    case = same(stage.engine, result.execution).case
+    (tmp_path / "flow.test.yaml").write_text("cases:\n" + text_of(case))
+
+    def failures(old: str, new: str) -> list[str]:
+        (tmp_path / "flow.yaml").write_text(f"flowengine: 1\nid: flow\n{text}".replace(old, new))
+        [outcome] = run_file(str(tmp_path / "flow.test.yaml")).outcomes
+        return [problem.message for problem in outcome.problems]
+
+    assert failures("nothing", "nothing") == []
+    assert failures("value: hello", "value: hallo") == [
+        "'b' is called with something else than the case says:\n"
+        'value: expected "hello", found "hallo"'
+    ]
+    [path, *_] = failures("id: a, call: act, with: {value: 1}", "id: a, output: 1")
+    assert path == "path\n  a\n  b" or "tools.a" in path
