@@ -258,8 +258,8 @@ cases:
         "error[E103]: expected a duration such as 30s, got '2 days'",
         "error[E401]: the flow has no signal 'pad'",
         "error[E502]: not supported yet: agents",
-        "error[E103]: expected 'running', 'succeeded', 'failed', 'cancelled', 'waiting' or 'stalled', "
-        "got 'done'",
+        "error[E103]: expected 'running', 'succeeded', 'failed', 'cancelled', 'waiting' "
+        "or 'stalled', got 'done'",
         "error[E401]: the flow has no step 'lte'",
         "error[E401]: the flow has no output 'lat'",
         "error[E401]: the flow has no state 'sen'",
