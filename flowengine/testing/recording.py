@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.history import steps_of
 from flowengine.engines.journals import line, read
-from flowengine.engines.secrets import Secrets
 from flowengine.errors import Conflict, InputError
 from flowengine.flow.cases import parse_cases
 from flowengine.flow.expanded import to_yaml
 from flowengine.kernel import ENDED, Graph, advance, new_state
 from flowengine.kernel.commands import Observation, Run, SetTimer
 from flowengine.kernel.times import format_duration, format_time
+from flowengine.secrets import Secrets
 from flowengine.testing.differences import differences
 from flowengine.testing.expectations import path_of, problems
 from flowengine.testing.player import Player
