@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel import Graph
 from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Happening, Outside, Simulator, graph_of
+from flowengine.testing.simulator import Outside, Simulator, graph_of
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
@@ -100,7 +100,7 @@ def explore(
     """
     graph = flow if isinstance(flow, Graph) else graph_of(flow)
 
-    def play(choose: Callable[[Sequence[Happening]], int]) -> Simulator:
+    def play(choose: Callable[[int], int]) -> Simulator:
         order = "first" if patient else "random"
         played = Simulator(graph, script, order=order, outside=outside)
         _play(played, dict(inputs or {}), choose, holds)
@@ -108,18 +108,15 @@ def explore(
 
     chance = random.Random(seed)
 
-    def draw(can: Sequence[Happening]) -> int:
-        return chance.randrange(len(can))
-
     runs: list[Simulator] = []
     for chooser in _choosers():
         if len(runs) == limit:
-            return Explored([play(draw) for _ in range(limit)], complete=False)
-        runs.append(play(chooser))
+            return Explored([play(chance.randrange) for _ in range(limit)], complete=False)
+        runs.append(play(chooser.choose))
     return Explored(runs, complete=True)
 
 
-class _Chooser:
+class Chooser:
     """Chooses along a prefix, and then always the first; notes how many there were to choose of.
 
     Args:
@@ -130,9 +127,10 @@ class _Chooser:
         self.taken = prefix
         self.of: list[int] = []
 
-    def __call__(self, can: Sequence[Happening]) -> int:
+    def choose(self, ways: int) -> int:
+        """Return which of a number of ways to go now."""
         turn = len(self.of)
-        self.of.append(len(can))
+        self.of.append(ways)
         if turn == len(self.taken):
             self.taken.append(0)
         return self.taken[turn]
@@ -145,11 +143,11 @@ class _Chooser:
         return None
 
 
-def _choosers() -> Iterator[_Chooser]:
+def _choosers() -> Iterator[Chooser]:
     """Yield what leads through each schedule; each must be played before the next is asked for."""
     prefix: list[int] | None = []
     while prefix is not None:
-        chooser = _Chooser(prefix)
+        chooser = Chooser(prefix)
         yield chooser
         prefix = chooser.next_prefix()
 
@@ -157,7 +155,7 @@ def _choosers() -> Iterator[_Chooser]:
 def _play(
     played: Simulator,
     inputs: dict[str, Any],
-    choose: Callable[[Sequence[Happening]], int],
+    choose: Callable[[int], int],
     holds: Callable[[Simulator], None] | None,
 ) -> None:
     try:
@@ -169,7 +167,7 @@ def _play(
             if not can:
                 check_over(played)
                 return
-            played.let(can[choose(can)])
+            played.let(can[choose(len(can))])
         raise AssertionError(f"still not at rest after {LONGEST} happenings")
     except AssertionError as error:
         raise ScheduleFailed(played.schedule, str(error)) from error

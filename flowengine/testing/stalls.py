@@ -1,0 +1,207 @@
+"""Looks for runs of a flow that come to a stand: nothing can ever move again.
+
+All that the flow does not decide by itself is open: every condition may hold or not whenever it is
+asked, every task may end well or fail with any type of error that some handler names, and things
+happen in any order. That is how the checker looks at a flow when it says that a join can wait for
+ever (`E207`); here the kernel plays it, so what is found is a run that can be played again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from flowengine.kernel import Graph
+from flowengine.kernel.graph import CompiledFlow, EvaluationError, Names, Plain
+from flowengine.testing.explorer import Chooser
+from flowengine.testing.simulator import Fails, OneOf, Simulator
+
+CONDITIONS = frozenset({"when", "until", "before", "match"})
+"""Keys whose number is that of a condition."""
+TRIES = 400
+"""Runs that are played unless a caller says otherwise."""
+LONGEST = 300
+"""Happenings of one run."""
+
+Choose = Callable[[int], int]
+"""Takes a number of ways and returns the one that is gone."""
+
+
+class Stall(NamedTuple):
+    """What was found."""
+
+    run: Simulator | None
+    """A run that came to a stand; None: none was found."""
+    conditions: list[bool]
+    """What the conditions gave in it, in the order in which they were asked."""
+    complete: bool
+    """Whether every run there is was played."""
+
+    def told(self) -> str:
+        """Return what happened in the run, as a person reads it."""
+        if self.run is None:
+            return "no run that stalls" + ("" if self.complete else " was found")
+        asked = " ".join("yes" if holds else "no" for holds in self.conditions)
+        happened = "; ".join(self.run.schedule) or "nothing"
+        return f"stalled after: {happened}" + (f"\nconditions: {asked}" if asked else "")
+
+
+class Open:
+    """An evaluator whose conditions may hold or not.
+
+    Args:
+        inner: Evaluates all else.
+        conditions: Numbers of the expressions that are conditions.
+        choose: Says what a condition gives.
+
+    Attributes:
+        given: What the conditions have given.
+    """
+
+    version = "open"
+
+    def __init__(self, inner: Any, conditions: frozenset[int], choose: Choose) -> None:
+        self._inner = inner
+        self._conditions = conditions
+        self._choose = choose
+        self.given: list[bool] = []
+
+    def evaluate(self, expression: int, names: Names) -> Plain:
+        """Return the value of an expression; null where it has none."""
+        if expression in self._conditions:
+            self.given.append(not self._choose(2))
+            return self.given[-1]
+        try:
+            return self._inner.evaluate(expression, names)
+        except EvaluationError:
+            return None
+
+    def text(self, value: Plain, expression: int) -> str:
+        """Return a value as text."""
+        return str(value)
+
+
+def find_stall(flow: CompiledFlow, *, limit: int = TRIES, seed: int = 0) -> Stall:
+    """Look for a run that stalls: in all runs if they are few, else in as many as `limit`.
+
+    Half of them are those that come first when the choices are counted up, half are drawn.
+
+    Args:
+        flow: A flow; one that the checker refuses is welcome.
+        limit: Runs that are played at most.
+        seed: For drawing.
+
+    Returns:
+        The first run found, and whether all runs were played.
+    """
+    play = _player(flow)
+    for number, chooser in enumerate(_counted()):
+        if number == limit // 2:
+            break
+        found = play(chooser.choose)
+        if found is not None:
+            return Stall(*found, complete=False)
+    else:
+        return Stall(None, [], complete=True)
+    for number in range(limit - limit // 2):
+        found = play(random.Random(f"{seed}/{number}").randrange)
+        if found is not None:
+            return Stall(*found, complete=False)
+    return Stall(None, [], complete=False)
+
+
+def play_stall(flow: CompiledFlow, stall: Stall) -> Simulator:
+    """Play the run of a stall again.
+
+    Args:
+        flow: The flow.
+        stall: What `find_stall` gave.
+
+    Returns:
+        The simulator, at the end of the run.
+    """
+    assert stall.run is not None
+    answers = iter(stall.conditions)
+    simulator, _ = _simulator(flow, lambda _: 0 if next(answers, True) else 1)
+    return simulator.start().follow(stall.run.schedule)
+
+
+def _player(flow: CompiledFlow) -> Callable[[Choose], tuple[Simulator, list[bool]] | None]:
+    def play(choose: Choose) -> tuple[Simulator, list[bool]] | None:
+        simulator, evaluator = _simulator(flow, choose)
+        simulator.start()
+        for _ in range(LONGEST):
+            can = simulator.possible()
+            if not can:
+                break
+            simulator.let(can[choose(len(can))])
+        return (simulator, evaluator.given) if simulator.status == "stalled" else None
+
+    return play
+
+
+def _simulator(flow: CompiledFlow, choose: Choose) -> tuple[Simulator, Open]:
+    from flowengine.flow.expressions import CelEvaluator
+
+    evaluator = Open(
+        CelEvaluator(flow["expressions"], flow["id"]), frozenset(_conditions(flow)), choose
+    )
+    ways = [None, *(Fails(type, retryable=False) for type in _types(flow))]
+    script = {step["id"]: OneOf(ways) for step in flow["steps"]}
+    return Simulator(Graph(flow, evaluator), script), evaluator
+
+
+def _counted() -> Iterator[Chooser]:
+    """Yield what leads through each run; each must be played before the next is asked for."""
+    prefix: list[int] | None = []
+    while prefix is not None:
+        chooser = Chooser(prefix)
+        yield chooser
+        prefix = chooser.next_prefix()
+
+
+def _conditions(node: Any) -> Iterator[int]:
+    """Yield the numbers of the expressions that are conditions."""
+    if isinstance(node, dict):
+        for key, one in node.items():
+            if key in CONDITIONS and isinstance(one, int) and not isinstance(one, bool):
+                yield one
+            elif key not in ("expressions", "task"):
+                yield from _conditions(one)
+    elif isinstance(node, list):
+        for one in node:
+            yield from _conditions(one)
+
+
+def _types(flow: CompiledFlow) -> list[str]:
+    """Return the types of errors with which a task may fail: those of handlers, and another one."""
+    found = {"Odd"}
+    for step in flow["steps"]:
+        for handler in step.get("on_error", ()):
+            found.update(type for type in handler.get("types", ()) if "*" not in type)
+    engine = {"TooFew", "MapFailed", "Cancelled", "Deadline", "NoBranch", "LoopLimit"}
+    return sorted(found - engine)
+
+
+def refused(text: str) -> tuple[CompiledFlow | None, Sequence[str]]:
+    """Compile a flow although the checker refuses it.
+
+    Args:
+        text: The flow file.
+
+    Returns:
+        The compiled flow, None if there is nothing to compile; and the codes of what is wrong.
+    """
+    from flowengine.flow.compile.program import Program
+    from flowengine.flow.diagnostics import Diagnostics
+    from flowengine.flow.files import Files
+    from flowengine.flow.source import read_text
+
+    files = Files(Diagnostics())
+    first = files.first(read_text(text), ".", None)
+    if first is None:
+        return None, [one.code for one in files.diagnostics.errors]
+    program = Program(files, first)
+    program.check()
+    return program.link(), [one.code for one in files.diagnostics.errors]
