@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import itertools
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -197,6 +198,14 @@ class Heard:
             for event in self.events
             if id is None or event.id == id
         ]
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until something is so; the time only bounds a hang."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.001)
 
 
 SPEC: dict[str, Any] = {"kind": "toy", "scope": "session", "owner_id": "s"}
