@@ -108,7 +108,9 @@ def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> St
 
 def check(program: Program, name: str, data: Any) -> None:
     """Check a signal by its declaration; an `InputError` says what is wrong."""
-    declared = program.compiled.get("signals", {})
+    declared: dict[str, Any] = {}
+    for flow in (program.compiled, *program.compiled.get("flows", ())):
+        declared = {**flow.get("signals", {}), **declared}
     if name not in declared:
         known = ", ".join(declared) or "none"
         raise InputError(f"there is no signal '{name}'", field=name, hint=f"signals: {known}")

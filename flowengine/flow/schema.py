@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -28,6 +28,7 @@ from flowengine.flow.json_schemas import (
 )
 from flowengine.flow.models import (
     Compensation,
+    FlowBody,
     FlowModel,
     Output,
     ParallelStep,
@@ -80,19 +81,28 @@ def case_schema() -> Schema:
     return {**head, **top, "$defs": dict(sorted(definitions.items()))}
 
 
-def schema_for(model: FlowModel) -> Schema:
+def schema_for(model: FlowModel, imported: Mapping[str, FlowModel] | None = None) -> Schema:
     """Return the JSON Schema for one file: with its own step ids, tools and signals as enums.
 
     Args:
         model: The file; it may have errors.
+        imported: The files that it imports, by alias.
 
     Returns:
         The schema of `flow_schema`, where fewer words are left.
     """
     schema = flow_schema()
     definitions = schema["$defs"]
-    ids = sorted(_ids([*model.steps, *model.finally_]))
+    others = (imported or {}).items()
+    bodies: list[FlowModel | FlowBody] = [model, *model.flows.values()]
+    ids = sorted({name for body in bodies for name in _ids([*body.steps, *body.finally_])})
+    flows = [*model.flows, *([model.id] if model.steps else [])]
+    flows += [f"{alias}.{name}" for alias, one in others for name in one.flows]
+    flows += [f"{alias}.{one.id}" for alias, one in others if one.steps]
+    path = {"$ref": "#/$defs/FlowPath"}
+    definitions["FlowName"] = {"anyOf": [{"enum": sorted(flows)}, path]}
     tools = sorted([*model.tools, *brought_tools()])
+    tools += [f"{alias}.{name}" for alias, one in others for name in one.tools]
     definitions["Target"] = {"enum": [*ids, *sorted(TARGETS)]}
     definitions["StepName"] = {"enum": ids}
     definitions["SignalName"] = {"enum": sorted(model.signals)}
@@ -105,7 +115,8 @@ def schema_for(model: FlowModel) -> Schema:
         for name, tool in sorted(model.tools.items())
         if tool.args
     ]
-    states = {"propertyNames": {"anyOf": [{"pattern": "^x-"}, {"enum": sorted(model.state)}]}}
+    keys = sorted({key for body in bodies for key in body.state})
+    states = {"propertyNames": {"anyOf": [{"pattern": "^x-"}, {"enum": keys}]}}
     for name in ("Step", "ParallelStep"):
         definitions[name]["allOf"] = definitions[name].get("allOf", []) + arguments
         definitions[name]["properties"]["set"] |= states

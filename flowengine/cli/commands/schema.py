@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -75,11 +76,13 @@ def _schema_for(path: str) -> dict[str, Any]:
         UsageError: It cannot be read as a flow at all.
     """
     from flowengine.flow.diagnostics import Diagnostics
-    from flowengine.flow.load import load_source
+    from flowengine.flow.files import Files
     from flowengine.flow.schema import schema_for
     from flowengine.flow.source import read
 
-    model = load_source(read(path), Diagnostics())
-    if model is None:
+    folder = os.path.dirname(os.path.abspath(path))
+    file = Files(Diagnostics()).first(read(path), folder, path)
+    if file is None:
         raise UsageError(f"{path} is no flow file", hint=f"flowengine check {path}")
-    return schema_for(model)
+    others = {alias: one.model for alias, one in file.imports.items() if one is not None}
+    return schema_for(file.model, others)

@@ -74,6 +74,12 @@ class _Drawer:
         self.steps = flow["steps"]
         self.expressions = flow["expressions"]
         self.statuses = None if statuses is None else {k: Counter(v) for k, v in statuses.items()}
+        self.flows = [{"body": 0, "id": flow["id"]}, *flow.get("flows", [])]
+        self.drawn: set[int] = set()
+        """Subflows that are in the picture; each is drawn where it is run first."""
+        named = Counter(step["id"] for step in self.steps if step["body"] >= 0)
+        self.alone = {name for name, count in named.items() if count == 1}
+        """Ids that no step of another flow has."""
 
     def frame(self, number: int) -> Frame:
         body = self.flow["bodies"][number]
@@ -81,7 +87,8 @@ class _Drawer:
         boxes = [self.box(step) for step in inside]
         arrows = [arrow for step in inside for arrow in self.arrows(step, number)]
         boxes += [self.undo(step) for step in inside if "compensate" in step]
-        handlers = self.flow.get("on_error", []) if number == 0 else []
+        own: Any = next((one for one in self.flows if one["body"] == number), {})
+        handlers = self.flow.get("on_error", []) if number == 0 else own.get("on_error", [])
         further = list(self.error_arrows("error", handlers, number))
         if further:
             boxes.append(Box("error", "error", ["error"], None, None))
@@ -97,13 +104,30 @@ class _Drawer:
         return Frame([Box(start, "start", [], None, None), *boxes, *ends], begins + arrows)
 
     def id(self, step: StepSpec) -> str:
-        return f"step_{step['id']}"
+        return f"{self.mark(step)}_{step['id']}"
+
+    def undo_id(self, step: StepSpec) -> str:
+        return self.id(step).replace("step", "undo", 1)
+
+    def mark(self, step: StepSpec) -> str:
+        """Return what tells the steps of one flow from those of another that are called alike."""
+        flow = self.flow["bodies"][step["body"]].get("flow", 0)
+        return f"step{flow}" if flow else "step"
+
+    def inside(self, step: StepSpec) -> Frame | None:
+        """Return what is drawn in a step: a group, or a flow that is not in the picture yet."""
+        child = step.get("child", -1)
+        if child < 0 or child in self.drawn:
+            return None
+        if step["action"] == "flow":
+            self.drawn.add(child)
+        return self.frame(child)
 
     def box(self, step: StepSpec) -> Box:
-        frame = self.frame(step["child"]) if "child" in step else None
+        frame = self.inside(step)
         lines = [step["id"], *self.notes(step)]
         status = None
-        if self.statuses is not None:
+        if self.statuses is not None and (step["id"] in self.alone or self.mark(step) == "step"):
             status, told = _standing(self.statuses.get(step["id"], Counter()))
             lines += [told] if told else []
         return Box(self.id(step), _shape(step), lines, status, frame)
@@ -112,6 +136,8 @@ class _Drawer:
         """Yield what a step does, and what is around its action."""
         if step["action"] in ("task", "wait", "approval", "fail", "cancel"):
             yield _action(step)
+        if step["action"] == "flow":
+            yield f"flow {self.called(step)}"
         yield from (note for note in (self.join(step), self.when(step)) if note)
         if "map" in step:
             names = step["map"].get("names") or ["item"]
@@ -129,6 +155,10 @@ class _Drawer:
             names = [self.steps[target]["id"] for target in targets]
             yield f"cancels {', '.join(names) or 'the execution'}"
 
+    def called(self, step: StepSpec) -> str:
+        """Return the name of the flow that a step runs."""
+        return next(str(one["id"]) for one in self.flows if one["body"] == step["child"])
+
     def join(self, step: StepSpec) -> str:
         join = step.get("join")
         if join is None:
@@ -143,8 +173,8 @@ class _Drawer:
 
     def undo(self, step: StepSpec) -> Box:
         how = self.steps[step["compensate"]]
-        lines = [f"undo {step['id']}", _action(how)]
-        return Box(f"undo_{step['id']}", "undo", lines, None, None)
+        does = f"flow {self.called(how)}" if how["action"] == "flow" else _action(how)
+        return Box(self.undo_id(step), "undo", [f"undo {step['id']}", does], None, None)
 
     def arrows(self, step: StepSpec, body: int) -> Iterator[Arrow]:
         source = self.id(step)
@@ -162,7 +192,7 @@ class _Drawer:
             yield Arrow(source, self.target(entry["to"], body), label, "next")
         yield from self.error_arrows(source, step.get("on_error", []), body)
         if "compensate" in step:
-            yield Arrow(source, f"undo_{step['id']}", "", "undo")
+            yield Arrow(source, self.undo_id(step), "", "undo")
 
     def outcome_arrows(self, source: str, split: Any, body: int) -> Iterator[Arrow]:
         """Yield one arrow for each target, with all outcomes that lead there."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from flowengine.flow.check import net as nets
-from flowengine.flow.check.net import EdgeId, Move, Net, Place
+from flowengine.flow.check.net import EdgeId, Move, Net, Place, Step
 from flowengine.kernel import reaching
 from flowengine.kernel.graph import END_ALL
 
@@ -20,15 +22,7 @@ def endless(net: Net) -> list[list[Place]]:
     Returns:
         One cycle for each part of the scope that cannot end; each begins with its first step.
     """
-    graph = nets.successors(net)
-    can = [False] * len(net.nodes)
-    for component in reaching.components(graph):
-        changed = True
-        while changed:
-            changed = False
-            for place in component:
-                if not can[place] and _can_end(net, place, can):
-                    can[place] = changed = True
+    can = places_that_end(net)
     explained: set[Place] = set()
     cycles = []
     for place in range(len(net.nodes)):
@@ -39,6 +33,28 @@ def endless(net: Net) -> list[list[Place]]:
             if cycle:
                 cycles.append(cycle)
     return cycles
+
+
+def places_that_end(net: Net, blocked: Collection[Step] = ()) -> list[bool]:
+    """Return for each place whether a token there can come to an end of the scope.
+
+    Args:
+        net: The net of a scope.
+        blocked: Steps that no token leaves.
+
+    Returns:
+        By place.
+    """
+    can = [False] * len(net.nodes)
+    for component in reaching.components(nets.successors(net)):
+        changed = True
+        while changed:
+            changed = False
+            for place in component:
+                stuck = can[place] or net.nodes[place].step in blocked
+                if not stuck and _can_end(net, place, can):
+                    can[place] = changed = True
+    return can
 
 
 def _can_end(net: Net, place: Place, can: list[bool]) -> bool:

@@ -74,15 +74,42 @@ def _permits(flow: CompiledFlow) -> Iterator[Finding]:
 
 def _orders(flow: CompiledFlow) -> Orders:
     orders: Orders = {}
+    entered = _held_at_entry(flow)
     for number, spec in enumerate(flow["steps"]):
         key = _key(spec)
-        around = [(_key(flow["steps"][one]), one) for one in nets.enclosing(flow, number)]
-        if key is None or key in {outer for outer, _ in around}:
+        held = _held(flow, number, entered)
+        if key is None or key in held:
             continue  # a lock that is held around is taken again inside; nobody waits for it
-        for outer, holder in around:
-            if outer is not None:
-                orders.setdefault(outer, {}).setdefault(key, (holder, number))
+        for outer, holder in held.items():
+            orders.setdefault(outer, {}).setdefault(key, (holder, number))
     return orders
+
+
+def _held(flow: CompiledFlow, step: Step, entered: list[dict[str, Step]]) -> dict[str, Step]:
+    """Return the keys that are held around a step, each with who holds it."""
+    around = [(_key(flow["steps"][one]), one) for one in nets.enclosing(flow, step)]
+    held = {key: one for key, one in around if key is not None}
+    body = flow["steps"][step].get("body", -1)
+    of = flow["bodies"][body].get("flow", 0) if body >= 0 else 0
+    return {**entered[of], **held}
+
+
+def _held_at_entry(flow: CompiledFlow) -> list[dict[str, Step]]:
+    """Return, by flow, the keys that may be held around the steps that run it."""
+    entered: list[dict[str, Step]] = [{} for _ in range(len(flow.get("flows", [])) + 1)]
+    calls = [n for n, spec in enumerate(flow["steps"]) if spec.get("action") == "flow"]
+    changed = True
+    while changed:
+        changed = False
+        for step in calls:
+            spec = flow["steps"][step]
+            inside = entered[flow["bodies"][spec["child"]].get("flow", 0)]
+            own = _key(spec)
+            held = {**_held(flow, step, entered), **({} if own is None else {own: step})}
+            for key in held.keys() - inside.keys():
+                inside[key] = held[key]
+                changed = True
+    return entered
 
 
 def _circle(flow: CompiledFlow, orders: Orders, keys: list[str]) -> Finding:

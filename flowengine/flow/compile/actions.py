@@ -88,9 +88,11 @@ class Actions:
             result = self._control(info, view)
         else:
             result = self.calls.write(spec, of_step(info.model), view)
-            info.effect = spec["effect"]
             if spec["action"] == "flow":
                 info.flow = self.calls.flows[-1][1]
+                info.effect = info.model.effect or self.calls.tools.program.effect(info.flow)
+            else:
+                info.effect = spec["effect"]
             return result
         self._step_modifiers(info, view)
         return result

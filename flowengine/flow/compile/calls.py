@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from flowengine.flow.compile.expressions import Expressions, Typed
@@ -77,6 +78,8 @@ class Calls:
         self.report = report
         self.flows: list[tuple[StepSpec, Definition]] = []
         """The steps that run a flow, with the flow."""
+        self._tried_again: list[tuple[Request, Callee]] = []
+        """Those with a retry."""
 
     def write(self, spec: StepSpec, request: Request, view: View) -> Schema:
         """Write a task, or a subflow.
@@ -125,13 +128,37 @@ class Calls:
         assert callee.flow is not None
         spec["action"] = spec["kind"] = "flow"
         spec["args"] = together({**given, **(callee.bind or {})}).value
-        spec["effect"] = request.effect or callee.effect or "pure"  # type: ignore[typeddict-item]
-        self._said_retry(spec, request, callee, view)
+        del spec["effect"]  # it is that of its steps
+        self._check_triggers(callee.flow, request)
+        effect = request.effect or callee.effect
+        if self._said_retry(spec, request, callee, view) and effect is None:
+            self._tried_again.append((request, callee))
         timeout = request.timeout or callee.timeout
         if timeout is not None:
             self._timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
         self.flows.append((spec, callee.flow))
         return callee.returns
+
+    def _check_triggers(self, flow: Definition, request: Request) -> None:
+        """Refuse to run a flow with triggers, which wait at the top of an execution."""
+        triggered = next((one for one in flow.steps if one.trigger is not None), None)
+        if triggered is not None:
+            message = f"{flow.id!r} cannot run as a step: {triggered.id!r} in it has a 'trigger'"
+            hint = "triggers work at the top of an execution; wait for the signal instead"
+            self.report.at("E208", message, (*request.loc, request.action), hint)
+
+    def check_retries(self, effect: Callable[[Definition], str]) -> None:
+        """Refuse to run flows again that must not be repeated, once all flows are compiled."""
+        for request, callee in self._tried_again:
+            said = request.retry or callee.retry
+            assert said is not None
+            assert callee.flow is not None
+            if said.attempts > 1 and effect(callee.flow) == "once":
+                message = f"{request.name} is tried again, but {callee.flow.id!r} must not be: "
+                message += "the effect of a step in it is once"
+                hint = "say 'effect: idempotent' there, or here, if it may be repeated"
+                loc = said.loc if request.retry is not None else request.loc
+                self.report.at("E404", message, loc, hint, key=True)
 
     def arguments(self, request: Request, view: View) -> dict[str, Typed]:
         """Return the compiled arguments of a call."""

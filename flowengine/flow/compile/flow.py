@@ -9,7 +9,6 @@ from flowengine.flow.check.bounds import too_long
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.graph import check_graph
 from flowengine.flow.check.handlers import Plans, check_handlers
-from flowengine.flow.check.locks import check_locks
 from flowengine.flow.check.loops import check_loops
 from flowengine.flow.check.triggers import check_triggers
 from flowengine.flow.check.writes import check_items
@@ -71,12 +70,12 @@ class Compiler:
     def compile(self) -> None:
         """Write the compiled form; if anything was reported, it is not to be used."""
         self._declarations()
+        self.plan.flow["expressions"] = self.expressions.records
         if not self.model.steps:
             return  # a library, or its steps were left out as wrong
         self.steps.write()
         self._outputs()
         self._keep_what_is_named()
-        self.plan.flow["expressions"] = self.expressions.records
         self._check()
 
     # Declarations
@@ -233,7 +232,6 @@ class Compiler:
         self._findings(check_graph(self.plan.flow))
         self._findings(check_items(self.plan.flow))
         self._findings(check_loops(self.plan))
-        self._findings(check_locks(self.plan.flow))
         self._findings(check_triggers(self.plan.flow))
         if self.model.limits.has("idle") and "triggered" not in self.plan.flow:
             message = "'idle' has no meaning in a flow without a 'trigger'"

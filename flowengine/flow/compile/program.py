@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Any
 
+from flowengine.flow.check.locks import check_locks
+from flowengine.flow.check.recursion import check_recursion
 from flowengine.flow.compile.flow import Compiler
 from flowengine.flow.compile.link import link
+from flowengine.flow.compile.plan import Info
 from flowengine.flow.compile.types import UNKNOWN, Schema, closed
-from flowengine.flow.diagnostics import did_you_mean
+from flowengine.flow.diagnostics import Position, did_you_mean
 from flowengine.flow.files import Definition, File, Files, known_names
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import Effect
@@ -36,19 +40,22 @@ class Program:
 
     def link(self) -> CompiledFlow:
         """Return the compiled form of a file that has been checked and has no errors."""
-        main = self.part(self.first.flow)
         order = [self.first.flow]
-        calls: list[list[tuple[int, int]]] = []
         for definition in order:  # grows while it is walked
+            called = dict.fromkeys(one for _, one in self._parts[definition].calls.flows)
+            order += [one for one in called if one not in order]
+        flow = self._linked(order)
+        flow["secrets"] = {**flow["secrets"], **self.secrets}
+        return flow
+
+    def _linked(self, order: list[Definition]) -> CompiledFlow:
+        calls = []
+        for definition in order:
             part = self._parts[definition]
             numbers = {id(spec): number for number, spec in enumerate(part.plan.flow["steps"])}
-            called = [(numbers[id(spec)], one) for spec, one in part.calls.flows]
-            order += [one for one in dict.fromkeys(one for _, one in called) if one not in order]
-            calls.append([(step, order.index(one)) for step, one in called])
-        flows = [(one.id, self._parts[one].plan.flow) for one in order]
-        flow = link(flows, calls)
-        flow["secrets"] = {**main.plan.flow["secrets"], **self.secrets}
-        return flow
+            called = part.calls.flows
+            calls.append([(numbers[id(spec)], order.index(one)) for spec, one in called])
+        return link([(one.id, self._parts[one].plan.flow) for one in order], calls)
 
     def check(self) -> None:
         """Check all that the first file declares, and what it runs."""
@@ -56,7 +63,44 @@ class Program:
             self.part(definition)
         for part in list(self._parts.values()):
             part.check_handlers(lambda flow: self.part(flow).plan)
+            part.calls.check_retries(self.effect)
+        if not self.files.diagnostics.errors:
+            self._check_together()
         self._unused()
+
+    def _check_together(self) -> None:
+        """Check what concerns several flows: locks, and flows that run themselves."""
+        flow = self._linked(list(self._parts))
+        starts = [0, *(spec["steps"][0] for spec in flow.get("flows", []))]
+        parts = list(self._parts.values())
+
+        def info(step: int) -> Info:
+            number = bisect_right(starts, step) - 1
+            return parts[number].plan.steps[step - starts[number]]
+
+        def place(step: int, where: tuple[str | int, ...]) -> Position:
+            number = bisect_right(starts, step) - 1
+            is_key = where[-1] != "id"
+            source = parts[number].report.source
+            return source.position((*info(step).loc, *where), key=is_key)
+
+        self._check_signals(parts)
+        for one in (*check_locks(flow), *check_recursion(flow)):
+            related = [(place(step, ("id",)), text) for step, text in one.related]
+            self.files.diagnostics.error(
+                one.code, one.message, place(one.step, one.where), hint=one.hint, related=related
+            )
+
+    def _check_signals(self, parts: list[Compiler]) -> None:
+        """Check that a signal is the same in all flows: its messages come to all of them."""
+        first: dict[str, tuple[Any, File]] = {}
+        for part in parts:
+            for name, spec in part.plan.flow.get("signals", {}).items():
+                data, file = first.setdefault(name, (spec.get("data"), part.model.file))
+                if spec.get("data") != data:
+                    message = f"the data of {name!r} is declared otherwise in {file.name}"
+                    hint = "a message comes to all flows of an execution: use another name"
+                    part.report.at("E103", message, ("signals", name), hint, key=True)
 
     def _unused(self) -> None:
         """Warn of what the first file declares and nothing uses.
@@ -65,10 +109,8 @@ class Program:
         """
         if self.files.diagnostics.errors or self.first.is_library:
             return
-        file, parts = (
-            self.first,
-            [one for one in self._parts.values() if one.model.file is self.first],
-        )
+        file = self.first
+        parts = [one for one in self._parts.values() if one.model.file is file]
         own = {
             section: {name for part in parts for name in part.used(section)}
             for section in ("tools", "flows", "signals", "secrets")
@@ -100,10 +142,17 @@ class Program:
 
     def effect(self, definition: Definition) -> Effect:
         """Return what a crash in a flow may repeat: `once` if one of its steps must not be."""
-        if definition in self._at_work:
-            return "pure"  # what calls it is part of it, and says it there
-        steps = self.part(definition).plan.steps
-        return "once" if any(one.effect == "once" for one in steps) else "idempotent"
+        seen = [definition]
+        for one in seen:  # grows while it is walked
+            if one in self._at_work:
+                continue  # what runs it is part of it, and is asked about it when it is whole
+            steps = self.part(one).plan.steps
+            own = [info for info in steps if info.flow is None and not info.children]
+            if any(info.effect == "once" for info in own):
+                return "once"
+            called = dict.fromkeys(info.flow for info in steps if info.flow is not None)
+            seen += [flow for flow in called if flow not in seen]
+        return "idempotent"
 
     def find(self, file: File, name: str, loc: Loc) -> Definition | None:
         """Return the flow that a name means; None if that was reported.

@@ -143,7 +143,6 @@ class Tools:
         if flow is None:
             return None
         found = Callee("flow", {}, self.program.outputs(flow), arguments_of(flow), flow=flow)
-        found.effect = self.program.effect(flow)
         return found
 
     def _refuse_inputs(self, file: File, name: str, inner: str, loc: Loc) -> None:
@@ -208,9 +207,7 @@ class Tools:
                 message = f"a tool that is a flow has no {key!r}"
                 hint = "what it takes and gives are the inputs and outputs of the flow"
                 self.report.at("E103", message, (*model.loc, key), hint, key=True)
-        effect = found.effect
         self._describe(found, model)
-        found.effect = found.effect or effect
         for argument, typed in (found.bind or {}).items():
             loc = (*model.loc, "bind", argument)
             if typed.value[0] == "secret":
