@@ -38,7 +38,7 @@ FLOWS = [
     for place, text in blocks("yaml")
     if re.match(r"(#.*\n)?flowengine: 1\n", text)
     and PLUGIN not in text
-    and not place.startswith("docs/from/")  # run with their modules by test_from_elsewhere.py
+    and not place.startswith("docs/from/")  # run with their modules by test_transcripts.py
 ]
 
 

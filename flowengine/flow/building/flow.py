@@ -86,6 +86,13 @@ class Flow(Declarations):
 
     # Steps
 
+    def __getitem__(self, id: str) -> Step:
+        """Return a step by its id: `flow["fetch"].output`."""
+        for step in self.every():
+            if step.id == id:
+                return step
+        raise KeyError(f"flow {self.id!r} has no step {id!r}")
+
     @overload
     def step(
         self, what: str | Callable[..., Any], /, *, id: str | None = None, **words: Unpack[Words]

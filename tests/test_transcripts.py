@@ -1,4 +1,4 @@
-"""The pages for people who come from elsewhere: every row of their tables is run as it stands."""
+"""What the pages for people from elsewhere, and that on building flows, show is run as it is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 from flowengine import check
 from flowengine.cli import main
 
-PAGES = sorted((Path(__file__).parents[1] / "docs" / "from").glob("*.md"))
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted((DOCS / "from").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODES = {"(failed)": 1, "(waiting)": 4, "(cancelled)": 6, "": 0}
 """What a transcript says of how a command ended."""
@@ -35,6 +36,11 @@ def sections() -> Iterator[Section]:
         for part in page.read_text(encoding="utf-8").split("\n### ")[1:]:
             title, _, text = part.partition("\n")
             yield Section(page.stem, title, text.partition("\n## ")[0])
+    building = DOCS / "building.md"
+    for part in building.read_text(encoding="utf-8").split("\n## ")[1:]:
+        title, _, text = part.partition("\n")
+        if "```console" in text:
+            yield Section(building.stem, title, text)
 
 
 SECTIONS = list(sections())
@@ -53,7 +59,7 @@ def test_what_a_row_shows_happens(
     for language, text in BLOCK.findall(section.text):
         if language == "console":
             transcripts.append(text)
-        else:
+        elif language != "text":
             name = re.match(r"# ([\w.]+)\n", text)
             assert name, f"the first line of a block names its file: {text[:40]}"
             (tmp_path / name[1]).write_text(text)
