@@ -1,0 +1,288 @@
+"""Random flow files, for tests of the language, the checker and the kernel together.
+
+All that is random comes from a `random.Random`: one with a seed, or one that Hypothesis controls
+and shrinks (`flowengine.testing.strategies`).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+Step = dict[str, Any]
+SIGN = {"title": "Sure?", "expires": "2s"}
+JOINS: list[Any] = [
+    *[None] * 5,
+    "each",
+    "all",
+    "all",
+    "active",
+    1,
+    2,
+    {"need": 1, "late": "cancel"},
+    {"need": 2, "late": "queue"},
+    {"need": 1, "late": "queue"},
+]
+HANDLERS = ["continue", "next", "output"]
+
+
+class Author:
+    """Writes random flows whose outcome must not depend on the order of things.
+
+    Nothing in them races: no counting joins, no shared state, no time, no cancelling; what fails is
+    handled where it fails.
+
+    Args:
+        draw: Decides the flow.
+        wild: Races too: counting joins, time-outs, cancelling, errors that nobody handles.
+    """
+
+    def __init__(self, draw: random.Random, *, wild: bool = False) -> None:
+        self.draw = draw
+        self.wild = wild
+        self.count = 0
+        self.before: list[str] = []
+
+    def flow(self) -> dict[str, Any]:
+        """Return a flow whose outputs are those of all its steps."""
+        steps = self.scope(self.draw.randint(3, 8), 0)
+        outputs = {step["id"]: f"${{{{ steps.{step['id']}.output }}}}" for step in steps}
+        flow: dict[str, Any] = {
+            "inputs": {name: {"type": "boolean"} for name in "pqr"},
+            "defaults": {"effect": "idempotent"},
+            "limits": {"activations": 20, "steps": 400},
+            "tools": {"undo": {"python": "tools:act"}},
+            "steps": steps,
+            "outputs": outputs,
+        }
+        if self.wild and self.draw.random() < 0.3:
+            flow["on_error"] = "compensate"
+        return flow
+
+    def scope(self, length: int, depth: int) -> list[Step]:
+        """Return the steps of a scope, each reached from one before, some from later ones too."""
+        names = []
+        for _ in range(length):
+            self.count += 1
+            names.append(f"s{self.count}")
+        steps = []
+        outside, self.before = self.before, list(self.before)
+        for number, name in enumerate(names):
+            step: Step = {"id": name}
+            self.action(step, depth)
+            self.way(step, names[number + 1 :], names[:number])
+            if number:
+                self.join(step)
+            if self.wild:
+                self.race(step, names)
+            steps.append(step)
+            self.before.append(name)
+        self.before = outside
+        return steps
+
+    def action(self, step: Step, depth: int) -> None:
+        """Give a step something to do, perhaps many times."""
+        kind = self.draw.random()
+        if kind < 0.15 and depth < 2:
+            step["group"] = self.scope(self.draw.randint(1, 4), depth + 1)
+        elif kind < 0.25 and depth < 2:
+            arms = [self.scope(1, 2)[0] for _ in range(self.draw.randint(1, 3))]
+            step["parallel"] = [self.arm(arm) for arm in arms]
+        elif kind < 0.9:
+            step["python"] = "tools:act"
+            step["with"] = {"value": self.value()}
+            if self.draw.random() < 0.2:
+                step["compensate"] = {"call": "undo", "with": {"value": "${{ output }}"}}
+        else:
+            step["output"] = self.value()
+        self.repeat(step)
+        self.handle(step)
+
+    def arm(self, step: Step) -> Step:
+        """Return a step as a branch of a parallel one."""
+        return {key: value for key, value in step.items() if key not in {"next", "join"}}
+
+    def value(self) -> Any:
+        """Return something about steps before, in the same scope or around it."""
+        if not self.before:
+            return self.draw.randint(0, 9)
+        name = self.draw.choice(self.before)
+        return [f"${{{{ default(steps.{name}.output, 0) }}}}", f"${{{{ steps.{name}.status }}}}"]
+
+    def repeat(self, step: Step) -> None:
+        """Let a step run for items, in rounds, or not at all."""
+        kind = self.draw.random()
+        if kind < 0.12:
+            step["map"] = {"over": self.draw.randint(0, 3), "concurrency": self.draw.randint(1, 3)}
+            if not self.wild:  # which items are done when the first fails is a race
+                step["map"]["on_item_error"] = "continue"
+        elif kind < 0.2:
+            step["loop"] = {"until": "${{ round.number == 2 }}", "max": 3}
+        elif kind < 0.3:
+            step["when"] = f"${{{{ inputs.{self.draw.choice('pqr')} }}}}"
+
+    def handle(self, step: Step) -> None:
+        """Let an error of a step be handled by itself."""
+        if "python" in step and "map" not in step:
+            step["on_error"] = self.draw.choice(["continue", [{"output": "none"}]])
+
+    def way(self, step: Step, ahead: list[str], back: list[str]) -> None:
+        """Say where a step leads: mostly on, to one or several, now and then back."""
+        if not ahead:
+            step["next"] = "end"
+            return
+        kind = self.draw.random()
+        on = ahead[0]
+        other = self.draw.choice(ahead[1:4] or [on])
+        condition = f"${{{{ inputs.{self.draw.choice('pqr')} }}}}"
+        if kind < 0.4 or other == on:
+            step["next"] = on
+        elif kind < 0.6:
+            step["next"] = {"all": [on, other]}
+        elif kind < 0.75:
+            step["next"] = {"first": [{"when": condition, "to": other}, {"else": on}]}
+        elif kind < 0.9 or not back:
+            step["next"] = {"all": [{"when": condition, "to": other}, on]}
+        else:
+            again = self.draw.choice(back)
+            turn = f"${{{{ default(steps.{again}.activations, 0) < 2 }}}}"
+            step["next"] = {"first": [{"when": turn, "to": again}, {"else": on}]}
+
+    def join(self, step: Step) -> None:
+        """Say how tokens meet at a step."""
+        joins: list[Any] = [None, "all", "active", "active", "active"]
+        if self.wild:
+            joins += [1, 2, "each", {"need": 1, "late": "cancel"}, {"need": 1, "late": "queue"}]
+        join = self.draw.choice(joins)
+        if join is not None:
+            step["join"] = join
+
+    def race(self, step: Step, names: list[str]) -> None:
+        """Let a step race against time, others or its own errors."""
+        kind = self.draw.random()
+        if kind < 0.1:
+            step["deadline"] = "2s"
+        elif kind < 0.2 and "python" in step:
+            step["timeout"] = "1s"
+            step["retry"] = {"attempts": 3, "delay": "500ms"}
+        elif kind < 0.3:
+            step.pop("on_error", None)
+        elif kind < 0.4 and "map" not in step:
+            step["on_error"] = [{"compensate": True, "next": self.draw.choice([*names, "end"])}]
+        elif kind < 0.5:
+            for key in ("python", "with", "group", "parallel", "output", "on_error", "compensate",
+                        "loop", "map"):  # fmt: skip
+                step.pop(key, None)
+            how = self.draw.choice(["cancelled", "succeeded", "failed"])
+            step["cancel"] = {"targets": [self.draw.choice(names)], "as": how}
+        elif kind < 0.58 and not isinstance(step["next"], dict):
+            step["next"] = "end_all"
+        elif kind < 0.68 and "with" in step:
+            for key in ("python", "with", "compensate"):
+                step.pop(key, None)
+            step.update(self.draw.choice([{"wait": "1s"}, {"approval": SIGN}]))
+        elif kind < 0.75 and "cancel" not in step:
+            step["lock"] = self.draw.choice(["l1", "l2"])
+        elif kind < 0.85 and "group" in step:
+            self.count += 1
+            cleanup = {"id": f"s{self.count}", "python": "tools:act", "with": {"value": 0}}
+            step["finally"] = [cleanup]
+
+
+def tangled_flow(draw: random.Random, most: int = 8) -> dict[str, Any]:
+    """Return a flow with any splits, joins, handlers, cancels, groups, maps and loops.
+
+    Most of them are refused by the checker. The input `flag` is a boolean.
+
+    Args:
+        draw: Decides the flow.
+        most: Steps of the flow itself, at most; 3 to 8.
+
+    Returns:
+        The flow as data.
+    """
+    names = list("abcdefgh"[: draw.randint(3, most)])
+    return {
+        "flowengine": 1,
+        "id": "random",
+        "inputs": {"flag": {"type": "boolean"}},
+        "limits": {"activations": 12, "steps": 200},
+        "steps": _scope(draw, names, 0),
+    }
+
+
+def _scope(draw: random.Random, names: list[str], depth: int) -> list[dict[str, Any]]:
+    """Return the steps of a scope: splits, joins, handlers, cancels, groups, maps and loops."""
+    steps = []
+    for number, name in enumerate(names):
+        step: dict[str, Any] = {"id": name, "next": _next(draw, names, number)}
+        join = draw.choice(JOINS) if number else None
+        if join is not None:
+            step["join"] = join
+        _action(draw, step, names, depth)
+        if draw.random() < 0.15:
+            handler: dict[str, Any] = {"type": draw.choice(["Odd", "TooFew"])}
+            how = draw.choice(HANDLERS)
+            if how == "next":
+                handler["next"] = _target(draw, names, number)
+            else:
+                handler["output"] = None
+            step["on_error"] = "continue" if how == "continue" else [handler]
+        steps.append(step)
+    return steps
+
+
+def _action(draw: random.Random, step: dict[str, Any], names: list[str], depth: int) -> None:
+    kind = draw.random()
+    name = step["id"]
+    if kind < 0.07 and depth < 2:
+        inner = [f"{name}_{number}" for number in range(draw.randint(1, 4))]
+        step["group"] = _scope(draw, inner, depth + 1)
+    elif kind < 0.1 and depth < 2:
+        step["parallel"] = [{"id": f"{name}_l", "wait": "1s"}, _task(f"{name}_r")]
+    elif kind < 0.15:
+        step["cancel"] = {
+            "targets": [draw.choice(names)],
+            "as": draw.choice(["cancelled", "succeeded"]),
+        }
+    elif kind < 0.2:
+        step["fail"] = {"type": "Odd"}
+        step["when"] = "${{ inputs.flag }}"
+    elif kind < 0.3:
+        step["wait"] = "1s"
+    else:
+        step.update(_task(name))
+        if draw.random() < 0.2:
+            step["map"] = draw.choice([2, {"over": draw.randint(0, 2), "join": "none"}])
+        elif draw.random() < 0.1:
+            step["when"] = "${{ inputs.flag }}"
+
+
+def _task(name: str) -> dict[str, Any]:
+    return {"id": name, "http": {"url": "https://example.com"}}
+
+
+def _target(draw: random.Random, names: list[str], number: int) -> str:
+    """Return a target, more often one further on."""
+    ahead = names[number + 1 :]
+    if ahead and draw.random() < 0.8:
+        return draw.choice(ahead[:3])
+    return draw.choice([*names, "end", "end"] + (["end_all"] if draw.random() < 0.1 else []))
+
+
+def _next(draw: random.Random, names: list[str], number: int) -> Any:
+    kind = draw.choice(["one", "one", "all", "first", "or", "mixed"])
+    follows = [*names, "end"][number + 1]
+    if kind == "one":
+        return follows if draw.random() < 0.8 else _target(draw, names, number)
+    others = [_target(draw, names, number) for _ in range(draw.randint(1, 2))]
+    targets = list(dict.fromkeys([follows, *others]))
+    chance = [
+        {"when": f"${{{{ digest(execution.id, now, {index}) < '8' }}}}", "to": target}
+        for index, target in enumerate(targets)
+    ]
+    if kind == "all" or len(targets) == 1:
+        return {"all": targets}
+    if kind == "mixed":
+        return {"all": [targets[0], *chance[1:]]}
+    return {"first" if kind == "first" else "all": [*chance[:-1], {"else": targets[-1]}]}

@@ -1,0 +1,184 @@
+"""Random compiled flows, for tests of the kernel: every construct, also what no file can say.
+
+All that is random comes from a `random.Random`: one with a seed, or one that Hypothesis controls
+and shrinks (`flowengine.testing.strategies`).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from flowengine.kernel import Graph
+from flowengine.testing.graphs import Described, graph, step, v, x
+
+NAMES = ["item", "index", "key"]
+
+
+def random_graph(draw: random.Random) -> Graph:
+    """Return a random graph with the signal `s` and the state keys `k` and `open`.
+
+    Args:
+        draw: Decides it. What an expression gives follows from the state.
+
+    Returns:
+        The graph, linked; nothing says that it is sound.
+    """
+    return _Draws(draw).flow()
+
+
+class _Draws:
+    def __init__(self, draw: random.Random) -> None:
+        self.random = draw
+        self.count = 0
+
+    def flow(self) -> Graph:
+        steps = self.body(depth=2)
+        on_error: list[Described] = []
+        if self.random.random() < 0.3:
+            on_error = [{"compensate": True, "do": "raise"}]
+        final = self.body(depth=1) if self.random.random() < 0.3 else None
+        return graph(
+            *steps,
+            on_error=on_error,
+            finally_=final,
+            state={"k": {"default": 0, "reducer": "add"}, "open": {"default": False}},
+            signals={"s": {}},
+            limits={"activations": 8, "steps": 150},
+        )
+
+    def name(self) -> str:
+        self.count += 1
+        return f"s{self.count}"
+
+    def body(self, depth: int) -> list[Described]:
+        names = [self.name() for _ in range(self.random.randint(1, 5))]
+        steps = [self.step(name, names, depth) for name in names]
+        return steps
+
+    def condition(self) -> Any:
+        number = self.random.randrange(1000)
+        return lambda names: (names["state"]["k"] + number) % 3 != 0
+
+    def step(self, name: str, names: list[str], depth: int) -> Described:
+        keys: Described = {"join": self.join(), "next": self.next(names)}
+        self.action(keys, depth, names)
+        draw = self.random.random
+        keys["emit"] = [{"signal": "s", "data": v(1)}] * self.random.choice([0, 0, 0, 0, 0, 1, 2])
+        if draw() < 0.1:
+            keys["when"] = x(self.condition())
+        if draw() < 0.15:
+            keys["map"] = self.map()
+        elif draw() < 0.1:
+            test = self.random.choice(["until", "before"])
+            keys["loop"] = {test: x(self.condition()), "max": v(self.random.randint(1, 3))}
+            if draw() < 0.5:
+                keys["loop"]["keep"] = True
+        if draw() < 0.15:
+            keys["retry"] = {"attempts": 2}
+        if draw() < 0.2:
+            keys["lock"] = self.lock()
+        if draw() < 0.1:
+            keys["timeout"] = v("10s")
+        if draw() < 0.1:
+            keys["deadline"] = v("5m")
+        if draw() < 0.2 and "map" not in keys:
+            keys["set"] = [["k", v(1)]]
+        if draw() < 0.3:
+            keys["on_error"] = [self.handler(names)]
+        if draw() < 0.25 and keys.get("action") in (None, "task"):
+            keys["undo"] = f"undo_{name}"
+        return step(name, **keys)
+
+    def lock(self) -> Described:
+        computed = x(lambda names: "k" if names["state"]["k"] % 2 else "other")
+        key = self.random.choice(["k", "other", computed])
+        return {"key": v(key), "permits": 1, "hold": self.random.random() < 0.5}
+
+    def join(self) -> Any:
+        kinds: list[Any] = ["each", "each", "each", "all", "active", "active", 1, 2]
+        kinds += [{"need": self.random.randint(1, 3), "late": late} for late in ("cancel", "queue")]
+        return self.random.choice(kinds)
+
+    def next(self, names: list[str]) -> Any:
+        targets = [*names, "end", "end", "end"]
+        if self.random.random() < 0.05:
+            targets.append("end_all")
+        pick = self.random.choice
+        kind = self.random.random()
+        if kind < 0.5:
+            return pick(targets)
+        several = list(dict.fromkeys(pick(targets) for _ in range(self.random.randint(1, 3))))
+        if kind < 0.75:
+            return {"all": several}
+        ways = [(self.condition(), name) for name in several]
+        return {"first": [*ways, ("else", pick(targets))]}
+
+    def map(self) -> Described:
+        spec: Described = {"over": v(self.random.randint(0, 4)), "names": NAMES}
+        spec["concurrency"] = v(self.random.randint(1, 3))
+        spec["on_item_error"] = self.random.choice(["stop", "wait", "continue"])
+        if self.random.random() < 0.3:
+            spec["each"] = True
+        elif self.random.random() < 0.4:
+            spec["need"] = v(self.random.randint(1, 3))
+            spec["late"] = self.random.choice(["ignore", "cancel"])
+            if self.random.random() < 0.4:
+                spec["need"] = v(x(lambda names: names["state"]["k"] % 3 + 1))
+                spec["watches"] = ["k"]
+        if self.random.random() < 0.3:
+            spec["more"] = "s"
+        return spec
+
+    def action(self, keys: Described, depth: int, names: list[str]) -> None:
+        kind = self.random.random()
+        if kind < 0.35:
+            keys["effect"] = self.random.choice(["pure", "idempotent", "once"])
+        elif kind < 0.45:
+            keys["action"] = "none"
+        elif kind < 0.65 and depth:
+            word = self.random.choice(["group", "parallel"])
+            keys[word] = self.body(depth - 1)
+            if self.random.random() < 0.4:
+                keys["finally_"] = self.body(depth - 1)
+            if word == "parallel":
+                for one in keys[word]:
+                    one["next"] = self.random.choice(["end", "end", "end_all"])
+                    one["join"] = "each"
+        elif kind < 0.75:
+            alternatives: list[Described] = [
+                {"id": "a", "signal": "s"},
+                {"id": "b", "after": v("1m")},
+                {"id": "c", "when": x(self.condition())},
+            ]
+            alternatives = self.random.sample(alternatives, self.random.randint(1, 3))
+            wait = {"mode": self.random.choice(["first", "all"]), "alternatives": alternatives}
+            keys.update(action="wait", wait=wait)
+        elif kind < 0.83:
+            asked = {"title": "t", "choices": [{"id": "yes", "counts_as": "approve"}],
+                     "expires": "1h"}  # fmt: skip
+            keys.update(action="approval", input=v(asked), raises={"expired": "Expired"})
+        elif kind < 0.88:
+            failure = {"type": "Drawn", "message": "drawn", "retryable": True}
+            keys.update(action="fail", input=v(failure))
+        elif kind < 0.93:
+            how = self.random.choice(["cancelled", "succeeded", "failed"])
+            cancel = {"targets": [self.random.choice(names)], "outcome": how}
+            keys.update(action="cancel", cancel=cancel)
+
+    def handler(self, names: list[str]) -> Described:
+        do = self.random.choice(["next", "output", "continue", "raise", "fail"])
+        made: Described = {"do": do}
+        if do == "next":
+            made["to"] = self.random.choice(names)
+        elif do == "output":
+            made["output"] = v(0)
+        elif do == "fail":
+            made["fail"] = v({"type": "Again", "message": "again"})
+        if self.random.random() < 0.2:
+            made["emit"] = [{"signal": "s"}]
+        if self.random.random() < 0.3:
+            made["compensate"] = True
+        if self.random.random() < 0.2:
+            made["types"] = ["Cancelled", "Drawn"]
+        return made

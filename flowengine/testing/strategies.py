@@ -1,0 +1,50 @@
+"""Strategies for Hypothesis: random flows and schedules that shrink to small ones.
+
+Hypothesis is not installed with flowengine; import this module only in tests that have it.
+
+    @given(flows(), schedules())
+    def test_mine(flow, schedule):
+        ...
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from flowengine.kernel import Graph
+from flowengine.testing.random_flows import Author, tangled_flow
+from flowengine.testing.random_graphs import random_graph
+
+
+def graphs() -> st.SearchStrategy[Graph]:
+    """Return random graphs for the kernel, also such as no file can say."""
+    return _randoms().map(random_graph)
+
+
+def flows(*, wild: bool = False) -> st.SearchStrategy[dict[str, Any]]:
+    """Return random flow files, as data; the checker accepts many of them.
+
+    Args:
+        wild: With races: counting joins, time-outs, cancelling, errors that nobody handles.
+    """
+    return _randoms().map(lambda draw: {**_HEAD, **Author(draw, wild=wild).flow()})
+
+
+def tangled_flows() -> st.SearchStrategy[dict[str, Any]]:
+    """Return random flow files with any splits and joins; the checker refuses most of them."""
+    return _randoms().map(tangled_flow)
+
+
+def schedules() -> st.SearchStrategy[random.Random]:
+    """Return sources of chance for the order of things."""
+    return _randoms()
+
+
+_HEAD = {"flowengine": 1, "id": "flow"}
+
+
+def _randoms() -> st.SearchStrategy[random.Random]:
+    return st.randoms(use_true_random=False)

@@ -1,0 +1,224 @@
+"""Properties over random flows, drawn by Hypothesis and shrunk when they fail (F24).
+
+A flow for which one fails is written to `kept/`; what is there is played again in every run of the
+tests, under many schedules and with crashes.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, find, given, settings
+from hypothesis import strategies as st
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.check import game
+from flowengine.flow.check import net as nets
+from flowengine.flow.compile import compile_text
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.kernel import ENDED, Graph
+from flowengine.kernel.commands import Run
+from flowengine.kernel.graph import CompiledFlow
+from flowengine.testing.invariants import check_over, it_does_not_stall
+from flowengine.testing.random_flows import tangled_flow
+from flowengine.testing.random_graphs import random_graph
+from flowengine.testing.simulator import Fails, Simulator, deciding
+from flowengine.testing.stalls import find_stall, play_stall, refused
+from flowengine.testing.strategies import flows, graphs, schedules, tangled_flows
+
+KEPT = Path(__file__).parent / "kept"
+FILES = sorted(KEPT.glob("*.yaml"))
+BROKEN = Path(__file__).parents[1] / "flow" / "broken"
+STUCK = sorted(BROKEN.glob("e207_*.yaml"))
+QUICK = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+REPLY = {"status": 200, "headers": {}, "body": None}
+
+
+def keep(flow: dict[str, Any], holds: Callable[[], None]) -> None:
+    """Keep a flow for which something does not hold."""
+    try:
+        holds()
+    except AssertionError:
+        text = json.dumps(flow, indent=1)
+        (KEPT / f"{sha256(text.encode()).hexdigest()[:8]}.yaml").write_text(f"{text}\n")
+        raise
+
+
+def compiled(flow: dict[str, Any] | str) -> CompiledFlow | None:
+    text = flow if isinstance(flow, str) else json.dumps(flow)
+    text = text.replace('"python": "tools:act"', '"http": {"url": "https://example.com"}')
+    try:
+        return compile_text(text).flow
+    except FlowFileError:
+        return None
+
+
+def play(flow: CompiledFlow, chance: random.Random) -> Simulator:
+    """Play a flow to its end; tasks fail now and then, and now and then the process dies."""
+
+    def task(_run: Run) -> Any:
+        if chance.random() < 0.15:
+            raise Fails("Odd", retryable=chance.random() < 0.5)
+        return REPLY
+
+    script = {step["id"]: task for step in flow["steps"]}
+    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+    outside = [
+        deciding(step["id"], "approve", "reject")
+        for step in flow["steps"]
+        if step.get("action") == "approval"
+    ]
+    played = Simulator(graph, script, outside=outside)
+    played.start({name: chance.random() < 0.5 for name in flow.get("inputs", {})})
+    for _ in range(2000):
+        can = played.possible()
+        if not can:
+            break
+        if played.running and chance.random() < 0.05:
+            played.crash()
+        else:
+            played.let(can[chance.randrange(len(can))])
+    else:
+        raise AssertionError("it does not come to rest")
+    return played
+
+
+def check(flow: CompiledFlow, chance: random.Random) -> None:
+    played = play(flow, chance)
+    check_over(played)
+    it_does_not_stall(played)
+    assert played.status in ENDED
+
+
+@QUICK
+@given(st.booleans().flatmap(lambda wild: flows(wild=wild)), schedules())
+def test_accepted_flows_end_and_keep_all_properties(
+    flow: dict[str, Any], chance: random.Random
+) -> None:
+    accepted = compiled(flow)
+    if accepted is not None:
+        keep(flow, lambda: check(accepted, chance))
+
+
+@QUICK
+@given(tangled_flows(), schedules())
+def test_what_the_checker_accepts_of_tangled_flows_never_stalls(
+    flow: dict[str, Any], chance: random.Random
+) -> None:
+    accepted = compiled(flow)
+    if accepted is not None:
+        keep(flow, lambda: check(accepted, chance))
+
+
+@QUICK
+@given(graphs(), schedules())
+def test_the_kernel_keeps_its_properties_on_any_graph(graph: Graph, chance: random.Random) -> None:
+    def task(_run: Run) -> Any:
+        if chance.random() < 0.15:
+            raise Fails("Drawn", retryable=chance.random() < 0.5)
+        return chance.randrange(10)
+
+    script = {step["id"]: task for step in graph.flow["steps"]}
+    played = Simulator(graph, script).start()
+    for number in range(300):
+        can = played.possible()
+        draw = chance.random()
+        if played.status in ENDED:
+            break
+        if draw < 0.1:
+            played.crash()
+        elif draw < 0.2 or not can:
+            played.send("s", chance.randrange(9), id=str(number))
+        else:
+            played.let(can[chance.randrange(len(can))])
+    check_over(played)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_flows_that_once_failed_keep_all_properties(path: Path) -> None:
+    flow = compiled(path.read_text())
+    if flow is None:
+        return  # it is refused now
+    for seed in range(30):
+        check(flow, random.Random(seed))
+
+
+def test_failing_flows_shrink_to_small_ones() -> None:
+    found = find(
+        flows(wild=True),
+        lambda flow: any("group" in step for step in flow["steps"]),
+        settings=settings(max_examples=150, deadline=None, derandomize=True),
+    )
+
+    assert len(found["steps"]) <= 3
+    assert sum(len(step.get("group", ())) for step in found["steps"]) <= 3
+
+
+@pytest.mark.parametrize("broken", ["locks.leave", "pasts.drop", "tokens.forget"])
+def test_a_bug_in_the_kernel_breaks_a_property(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setattr(f"flowengine.kernel.{broken}", lambda *_: None)
+
+    def play_all() -> None:
+        for seed in range(50):
+            graph = random_graph(random.Random(seed))
+            check_over(Simulator(graph, seed=seed).start().run(500))
+
+    with pytest.raises((AssertionError, KeyError)):
+        play_all()
+
+
+# What the checker refuses as stuck
+
+
+def is_exact(flow: CompiledFlow) -> bool:
+    """Return whether the checker's game looked at everything in all scopes."""
+    cancels = nets.cancellations(flow)
+    bodies = range(len(flow["bodies"]))
+    return all(game.play(nets.compress(nets.build(flow, b, cancels))).complete for b in bodies)
+
+
+@pytest.mark.parametrize("path", STUCK, ids=lambda path: path.stem)
+def test_the_kernel_gets_stuck_where_the_checker_says_so(path: Path) -> None:
+    flow, codes = refused(path.read_text())
+
+    assert flow is not None
+    assert set(codes) == {"E207"}
+    stall = find_stall(flow)
+    assert stall.run is not None, stall.told()
+    assert play_stall(flow, stall).status == "stalled"
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_the_stuck_run_of_refused_flows_is_found(block: int) -> None:
+    """Where the checker's answer is exact; beyond its bounds it is a cautious one."""
+    exact = 0
+    for seed in range(block, 360, 2):
+        flow, codes = refused(json.dumps(_tangled(seed)))
+        if flow is None or set(codes) != {"E207"} or not is_exact(flow):
+            continue
+        exact += 1
+        stall = find_stall(flow)
+        assert stall.run is not None, (seed, stall.told())
+        assert play_stall(flow, stall).status == "stalled"
+    assert exact >= 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_stuck_run_is_found_in_what_the_checker_accepts(seed: int) -> None:
+    flow, codes = refused(json.dumps(_tangled(seed)))
+    if flow is not None and not codes:
+        assert find_stall(flow, limit=30).run is None
+
+
+def _tangled(seed: int) -> dict[str, Any]:
+    return tangled_flow(random.Random(seed), most=5)
