@@ -33,12 +33,12 @@ class Author:
     handled where it fails.
 
     Args:
-        draw: Decides the flow.
+        draw: Decides the flow: a source of chance, or a seed.
         wild: Races too: counting joins, time-outs, cancelling, errors that nobody handles.
     """
 
-    def __init__(self, draw: random.Random, *, wild: bool = False) -> None:
-        self.draw = draw
+    def __init__(self, draw: random.Random | int, *, wild: bool = False) -> None:
+        self.draw = random.Random(draw) if isinstance(draw, int) else draw
         self.wild = wild
         self.count = 0
         self.before: list[str] = []

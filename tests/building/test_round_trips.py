@@ -17,8 +17,8 @@ from flowengine.flow.diagnostics import Diagnostics
 from flowengine.flow.expanded import expanded, to_yaml
 from flowengine.flow.load import load_source
 from flowengine.flow.source import read_text
+from flowengine.testing.random_flows import Author
 from tests.language.stage import TOOLS
-from tests.language.test_any_order import Author
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [

@@ -18,7 +18,7 @@ from tests.language.stage import Call, Stage, check_told, outcome_of
 def accepted(stage: Stage, seed: int, *, wild: bool = False) -> Compiled | None:
     """Return a random flow, if the checker accepts it."""
     try:
-        return stage.compile(Author(random.Random(seed), wild=wild).flow())
+        return stage.compile(Author(seed, wild=wild).flow())
     except FlowFileError:
         return None
 
@@ -82,5 +82,5 @@ def test_engine_and_simulator_agree(stage: Stage) -> None:
         if accepted(stage, seed) is not None:
             played += 1
             inputs = {name: bool(seed & bit) for name, bit in (("p", 1), ("q", 2), ("r", 4))}
-            stage.play(Author(random.Random(seed)).flow(), SCRIPT, inputs, seeds=1)
+            stage.play(Author(seed).flow(), SCRIPT, inputs, seeds=1)
     assert played > 20

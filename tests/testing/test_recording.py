@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -69,7 +68,7 @@ def test_random_flows_become_cases(stage: Stage, wild: bool) -> None:
     for seed in range(40 if wild else 20):
         if accepted(stage, seed, wild=wild) is None:
             continue
-        flow = Author(random.Random(seed), wild=wild).flow()
+        flow = Author(seed, wild=wild).flow()
         result = stage.run(flow, {name: bool(seed & 1) for name in "pqr"}, id=f"e{seed}")
         same(stage.engine, result.execution)
         recorded += 1
