@@ -25,6 +25,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "cancel": "cancel",
         "retry": "retry",
         "fork": "fork",
+        "upgrade": "upgrade",
     },
     "Decide": {
         "approvals list": "approvals_list",

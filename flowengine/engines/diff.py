@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from flowengine.engines.journals import line, read, walk
 from flowengine.engines.results import Difference, ForkInfo, Parting, Side, StepPair
 from flowengine.journal.format import pack, unpack
-from flowengine.journal.store import WaitFilter
 from flowengine.kernel.graph import SecretText
+from flowengine.kernel.ids import wait_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from flowengine.engines.host import Host
     from flowengine.engines.journals import Moment
     from flowengine.journal.store import Execution as Record
-    from flowengine.journal.store import Store
     from flowengine.kernel.commands import Observation
 
 ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})
 MOST = 50
 """Places that are named of two values that differ."""
+_WAIT_ID = re.compile(r"\b[0-9a-f]{16}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 
 
@@ -98,14 +98,14 @@ def _history(host: Host, id: str) -> History:
     """Return what happened in an execution, without what was gone back over."""
     store = host.store
     record = store.execution(id)
-    graph = host.programs.by_hash(record.hash).graph
     journal = read(store, id)
     straight = line(journal, len(journal) - 1)
-    own = _Own(id, _wait_ids(store, id))
+    own = _Own(id)
     facts = _Facts(own)
     seen: list[Observation] = []
-    for moment in walk(graph, straight, seen):
+    for moment in walk(host.programs, record.hash, straight, seen):
         facts.see(moment, seen)
+        own.know(moment.state["waits"])
         seen.clear()
     first: Any = straight[0] if straight else {"inputs": {}}
     outputs = None if record.outputs is None else unpack(record.outputs)
@@ -116,32 +116,30 @@ def _history(host: Host, id: str) -> History:
     )
 
 
-def _wait_ids(store: Store, execution: str) -> list[str]:
-    found: list[str] = []
-    after = None
-    while True:
-        page = store.waits(WaitFilter("all", execution=execution), after, 1000)
-        found += [wait.id for wait in page.items]
-        after = page.next
-        if after is None:
-            return found
-
-
 class _Own:
     """Makes values of two executions comparable: what is one's own only becomes a word.
 
     Args:
         id: Of the execution.
-        waits: Ids of its waits.
     """
 
-    def __init__(self, id: str, waits: list[str]) -> None:
-        self._ids = re.compile("|".join(map(re.escape, sorted([id, *waits], key=len))))
+    def __init__(self, id: str) -> None:
+        self._id = id
+        self._waits: dict[int, str] = {}
+        self._known: set[str] = set()
+
+    def know(self, waits: Iterable[int]) -> None:
+        """Take note of waits by their numbers: a fork has the past ones under ids of its own."""
+        for number in waits:
+            if number not in self._waits:
+                self._waits[number] = wait_id(self._id, number)
+                self._known.add(self._waits[number])
 
     def plain(self, value: Any) -> Any:
         """Return a value without ids and times of this execution; secrets stay masked."""
         if isinstance(value, str):
-            return _TIME.sub("(time)", self._ids.sub("(id)", value))
+            text = _TIME.sub("(time)", value.replace(self._id, "(id)"))
+            return _WAIT_ID.sub(lambda one: "(id)" if one[0] in self._known else one[0], text)
         if isinstance(value, list):
             return [self.plain(item) for item in value]
         if isinstance(value, dict):

@@ -32,6 +32,7 @@ from flowengine.engines.results import (
     Result,
     Sent,
     Update,
+    UpgradeInfo,
     WaitInfo,
     WaitPage,
 )
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.local import Local
     from flowengine.engines.seam import Clock, Ids
+    from flowengine.engines.upgrading import Upgrading
     from flowengine.flow.building import Flow
     from flowengine.journal.store import Durability, Pruned, Store
 
@@ -462,6 +464,69 @@ class Engine:
         """Do as `fork`, on the running event loop."""
         return await self._drive_async(self._forked(execution, at, set, flow, id, labels))
 
+    def upgrade(
+        self,
+        flow: LoadedFlow | str | PathLike[str],
+        *executions: str,
+        mapping: Mapping[str, Any] | None = None,
+        check: bool = False,
+        by: str | None = None,
+    ) -> list[UpgradeInfo]:
+        """Move open executions to another form of their flow, and go on with those that can.
+
+        Each is moved as a whole or not at all; one that a living process holds is left alone.
+
+        Args:
+            flow: The form to move them to, or the path of its file.
+            *executions: Ids, or any unambiguous beginnings of them. Default: all open ones of the
+                flow that do not run this form already.
+            mapping: What is called otherwise in it: `steps`, `state`, `signals`, `inputs` (old name
+                → new name) and `values` (`inputs` and `state`: new name → value).
+            check: Only say what would become of each.
+            by: Who moves them. Default: the engine's user.
+
+        Returns:
+            What became of each, oldest first.
+        """
+        upgrading = self._upgrading(flow, executions, mapping, by)
+        if check:
+            return [upgrading.look(record) for record in upgrading.records]
+        infos = []
+        for record in upgrading.records:
+            info, execution = upgrading.take(record)
+            while execution is not None:
+                with suppress(Conflict):  # taken over, or decided in the same moment
+                    self._drive(execution)
+                execution = None
+                if not upgrading.settle(info):
+                    info, execution = upgrading.take(record)
+            infos.append(info)
+        return infos
+
+    async def upgrade_async(
+        self,
+        flow: LoadedFlow | str | PathLike[str],
+        *executions: str,
+        mapping: Mapping[str, Any] | None = None,
+        check: bool = False,
+        by: str | None = None,
+    ) -> list[UpgradeInfo]:
+        """Do as `upgrade`, on the running event loop."""
+        upgrading = self._upgrading(flow, executions, mapping, by)
+        if check:
+            return [upgrading.look(record) for record in upgrading.records]
+        infos = []
+        for record in upgrading.records:
+            info, execution = upgrading.take(record)
+            while execution is not None:
+                with suppress(Conflict):
+                    await self._drive_async(execution)
+                execution = None
+                if not upgrading.settle(info):
+                    info, execution = upgrading.take(record)
+            infos.append(info)
+        return infos
+
     # Looking
 
     def find(self, beginning: str) -> str:
@@ -869,6 +934,18 @@ class Engine:
             pass  # somebody took it meanwhile; it is in the inbox
         finally:
             host.store.release([(execution, epoch)])
+
+    def _upgrading(
+        self,
+        flow: LoadedFlow | str | PathLike[str],
+        executions: Iterable[str],
+        mapping: Mapping[str, Any] | None,
+        by: str | None,
+    ) -> Upgrading:
+        from flowengine.engines.upgrading import Upgrading
+
+        ids = list(dict.fromkeys(map(self.find, executions)))
+        return Upgrading(self._host, self._flow(flow), ids, mapping or {}, self._who(by))
 
     def _choice(self, wait: str, counts_as: str) -> str:
         """Return the one choice of a wait that counts so.

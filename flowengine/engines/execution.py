@@ -26,12 +26,12 @@ from flowengine.kernel.commands import (
     SetTimer,
     Stop,
 )
-from flowengine.kernel.events import Event
+from flowengine.kernel.events import Event, Upgraded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowengine.engines.programs import Program
+    from flowengine.engines.programs import Program, Programs
     from flowengine.journal.store import Loaded
     from flowengine.kernel.state import State
     from flowengine.sdk import Execution as Context
@@ -77,14 +77,17 @@ class Execution:
         "_batch",
         "_closed",
         "_events",
+        "_forms",
         "_head",
         "_heap",
         "_ids",
         "_left",
         "_messages",
+        "_moved",
         "_new",
         "_opened",
         "_pauses",
+        "_programs",
         "_rewritten",
         "_sent",
         "_snapshot",
@@ -106,7 +109,10 @@ class Execution:
         "work",
     )  # fmt: skip
 
-    def __init__(self, id: str, program: Program, context: Context, epoch: int) -> None:
+    def __init__(
+        self, id: str, program: Program, context: Context, epoch: int, programs: Programs
+    ) -> None:
+        self._programs = programs
         self.id = id
         self.program = program
         self.context = context
@@ -137,20 +143,26 @@ class Execution:
         self._ids = 0
         self._snapshot = 0
         self._rewritten = False
+        self._moved: tuple[str, str] | None = None
+        self._forms: list[str] = []
 
     def begin(self, new: NewExecution) -> None:
         """Make it a new execution, which the next `take` creates."""
         self._new = new
 
-    def begin_with(self, new: NewExecution, past: Sequence[Event], state: State) -> None:
+    def begin_with(
+        self, new: NewExecution, past: Sequence[Event], state: State, forms: list[str]
+    ) -> None:
         """Make it a new execution that has a past.
 
         Args:
             new: What lists show of it.
             past: Its first events.
             state: The state after them.
+            forms: Hashes of the flows that the past needs besides its own.
         """
         self._new = new
+        self._forms = forms
         self._events = [(event["at"], pack(event)) for event in past]
         self.put_back(state)
 
@@ -166,20 +178,34 @@ class Execution:
             self.state = _unpacked(packed)
             self._snapshot = len(packed)
         self._ids = self.state["last"]
+        self.program = self._programs.by_hash(loaded.record.hash)
         graph = self.program.graph
         for entry in loaded.tail:
-            advance(graph, self.state, unpack(entry.payload))
+            event = unpack(entry.payload)
+            if event["type"] in ("retry", "upgraded"):  # there is a snapshot, or it is damaged
+                self._replay(loaded)
+                break
+            advance(graph, self.state, event)
             self._tail += len(entry.payload)
-            self.seq = entry.seq + 1
+        self.seq += len(loaded.tail)
         self._head = (loaded.record.status, loaded.record.due)
         self.queue.clear()
         self._events.clear()
         self._taken.clear()
         self._sent.clear()
         self._messages.clear()
+        self._moved, self._forms = None, []
         self._index()
         self._opened.clear()
         self._enter_workdir()
+
+    def _replay(self, loaded: Loaded) -> None:
+        """Make the state from the whole journal, without a snapshot."""
+        from flowengine.engines.journals import state_at
+
+        assert loaded.snapshot is None, "who goes back or moves writes a snapshot"
+        events = [unpack(entry.payload) for entry in loaded.tail]
+        _, self.state = state_at(self._programs, self.program.hash, events, len(events))
 
     def _enter_workdir(self) -> None:
         """Work in the folder in which the execution was started, whoever goes on with it."""
@@ -229,18 +255,31 @@ class Execution:
             event = _not_storable(event, error)
             packed = pack(event)
         graph = self.program.graph
-        if told is None:
-            commands = advance(graph, state, event)
-        else:
+        if told is not None:
             number = self.seq + len(self._events)
             told.entries.append((number, event, address_of(graph, state, event)))
-            commands = advance(graph, state, event, told.steps)
+        observe = None if told is None else told.steps
+        if event["type"] == "upgraded":
+            commands = self._upgrade(event, observe)
+        else:
+            commands = advance(graph, state, event, observe)
         if event["type"] == "started":
             self._enter_workdir()
         self._tail += len(packed)
         self._events.append((event["at"], packed))
         for command in commands:
             self._note(command)
+
+    def _upgrade(self, event: Upgraded, observe: list[Observation] | None) -> list[Command]:
+        """Go on under another form of the flow; the next `take` writes a snapshot."""
+        from flowengine.kernel.upgrading import upgrade
+
+        before, self.program = self.program, self._programs.by_hash(event["after"])
+        self.context = self.context._replace(version=event["version"])
+        self._moved = event["after"], event["version"]
+        self._forms.append(before.hash)
+        self._rewritten = True
+        return upgrade(before.graph, self.program.graph, self.state, event, observe)
 
     def apply_queue(self) -> None:
         """Apply the events of the queue, in order."""
@@ -281,9 +320,12 @@ class Execution:
             self._sent,
             snapshot,
             release,
+            self._moved,
+            self._forms,
         )
         self._new, self._opened, self._closed = None, {}, []
         self._taken, self._sent = [], []
+        self._moved, self._forms = None, []
         self._rewritten = False
         return append
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.beginning import execution_data, new_record
-from flowengine.engines.journals import line, read, state_at, unit_at, walk
+from flowengine.engines.journals import first_form, forms, line, read, state_at, unit_at, walk
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.validation import validate
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
-    from flowengine.engines.programs import Program
-    from flowengine.kernel import Graph
+    from flowengine.engines.programs import Program, Programs
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
 
@@ -50,12 +49,14 @@ def fork(
         The new execution, with its lease, in the store.
     """
     record = host.store.execution(old)
-    before = host.programs.by_hash(record.hash)
-    program = before if flow is None else host.programs.of(flow.compiled, flow.hash)
     journal = read(host.store, old)
-    past = _past(before.graph, journal, old, at)
+    past = _past(host.programs, record.hash, journal, old, at)
+    upgrades = [event for event in past if event["type"] == "upgraded"]
+    after = upgrades[-1]["after"] if upgrades else first_form(journal, record.hash)
+    before = host.programs.by_hash(after)
+    program = before if flow is None else host.programs.of(flow.compiled, flow.hash)
     if program is not before:
-        _check_same_past(before.graph, program.graph, past, at)
+        _check_same_past(host.programs, before, program, past, at)
     _check_state(program, values)
 
     host.keeper.renew()
@@ -63,24 +64,26 @@ def fork(
     data = execution_data(host, program.compiled, now, id, labels or record.labels, user)
     past[0] = {**past[0], "execution": data}
     execution = host.execution(data["id"], program, 1)
-    state = state_at(program.graph, past, len(past))
+    _, state = state_at(host.programs, program.hash, past, len(past))
     unit = unit_at(program.graph, state, at)
     new = new_record(program, data, now, host.keeper.owner.id, forked_from=f"{old} at {at}")
-    execution.begin_with(new, past, state)
+    execution.begin_with(new, past, state, forms(past))
     written: Any = {"type": "state", "at": now, "values": dict(values), "by": user}
     again: Any = {"type": "retry", "at": now, "back": len(past) + 1, "unit": unit, "by": user}
     execution.queue += [written, again]
     return execution
 
 
-def _past(graph: Graph, journal: Sequence[Event], execution: str, at: str) -> list[Any]:
+def _past(
+    programs: Programs, hash: str, journal: Sequence[Event], execution: str, at: str
+) -> list[Any]:
     """Return the events up to the one by which a step began.
 
     Raises:
         NotFound: No step of that address has begun and worked.
     """
-    for moment in walk(graph, journal):
-        if unit_at(graph, moment.state, at) is not None:
+    for moment in walk(programs, hash, journal):
+        if unit_at(moment.graph, moment.state, at) is not None:
             return line(journal, moment.number)
     raise NotFound(
         f"no step '{at}' was at work in execution {execution}",
@@ -88,15 +91,22 @@ def _past(graph: Graph, journal: Sequence[Event], execution: str, at: str) -> li
     )
 
 
-def _check_same_past(old: Graph, new: Graph, past: Sequence[Event], at: str) -> None:
+def _check_same_past(
+    programs: Programs, old: Program, new: Program, past: Sequence[Event], at: str
+) -> None:
     """Check that a changed flow takes the events of the past as the old one did.
 
     Raises:
         Conflict: It does not.
     """
+    if any(event["type"] == "upgraded" for event in past):
+        raise Conflict(
+            "it was moved to another form of its flow before that step",
+            hint="fork without a changed flow, then move the fork: flowengine upgrade FILE ID",
+        )
     seen: tuple[list[Observation], list[Observation]] = ([], [])
-    for graph, observed in zip((old, new), seen, strict=True):
-        for _ in walk(graph, past, observed):
+    for program, observed in zip((old, new), seen, strict=True):
+        for _ in walk(programs, program.hash, past, observed):
             pass
     ways = [[(o.address, o.status, o.outcome) for o in observed] for observed in seen]
     if ways[0] != ways[1]:

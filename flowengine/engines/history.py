@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.engines.host import Host
+    from flowengine.engines.programs import Programs
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
@@ -47,9 +48,8 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
         NotFound: The execution has no such step.
     """
     record = host.store.execution(execution)
-    graph = host.programs.by_hash(record.hash).graph
     journal = read(host.store, execution)
-    steps = steps_of(graph, journal)
+    steps = steps_of(host.programs, record.hash, journal)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]
         if not steps:
@@ -76,13 +76,19 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
     }
 
 
-def steps_of(graph: Graph, journal: list[Event]) -> list[StepInfo]:
-    """Return every activation of a journal with its attempts, in order of beginning."""
+def steps_of(programs: Programs, hash: str, journal: list[Event]) -> list[StepInfo]:
+    """Return every activation of a journal with its attempts, in order of beginning.
+
+    Args:
+        programs: The flows that it was written under.
+        hash: Of the flow that the execution runs now.
+        journal: All events.
+    """
     steps: dict[str, StepInfo] = {}
     seen: list[Observation] = []
-    for moment in walk(graph, journal, seen):
+    for moment in walk(programs, hash, journal, seen):
         for observation in seen:
-            _fold(graph, steps, observation)
+            _fold(moment.graph, steps, observation)
         seen.clear()
         if moment.event["type"] == "decided" and moment.address in steps:
             steps[moment.address]["decision"] = decision_view(dict(moment.event))
@@ -102,13 +108,13 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
         See `entry_view`.
     """
     store = host.store
-    graph = host.programs.by_hash(store.execution(execution).hash).graph
+    hash = store.execution(execution).hash
     journal = read(store, execution)
     while follow and not journal:  # it is recorded and has not begun
         time.sleep(FOLLOW_SECONDS)
         journal = read(store, execution)
     ended = False
-    for moment in walk(graph, journal):
+    for moment in walk(host.programs, hash, journal):
         if moment.number >= since:
             yield entry_view(moment.number, moment.event, moment.address)
         ended = moment.state["status"] in _OVER

@@ -71,7 +71,7 @@ class Host:
             artifacts,
             lambda address, text: self.say(id, address, text),
         )
-        return Execution(id, program, context, epoch)
+        return Execution(id, program, context, epoch, self.programs)
 
     def tell(self, update: Update) -> None:
         """Tell subscribers; one that fails does not stop the others, nor the execution."""

@@ -1,7 +1,8 @@
 """Reading a whole journal again: for history, for going back, for forks.
 
 A journal is a line, with one exception: a `retry` goes back. What follows it goes on from the state
-before the event number `back`; what lies between stays in the journal as what was tried.
+before the event number `back`; what lies between stays in the journal as what was tried. Up to an
+`upgraded` it is read with the form that the flow had before, from there on with the one after it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from flowengine.kernel.machine import Machine
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from flowengine.engines.programs import Programs
     from flowengine.journal.store import Store
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
@@ -34,6 +36,8 @@ class Moment(NamedTuple):
     """The unit whose attempt or wait it is about."""
     state: State
     """Changed by the next step of the walk."""
+    graph: Graph
+    """The form of the flow that the state is in."""
 
 
 def read(store: Store, execution: str) -> list[Event]:
@@ -41,13 +45,35 @@ def read(store: Store, execution: str) -> list[Event]:
     return [unpack(entry.payload) for entry in store.events(execution)]
 
 
+def first_form(journal: Sequence[Event], hash: str) -> str:
+    """Return the structural hash of the flow that an execution began with.
+
+    Args:
+        journal: All its events.
+        hash: Of the flow that it runs now.
+    """
+    for event in journal:
+        if event["type"] == "upgraded":
+            return event["before"]
+    return hash
+
+
+def forms(journal: Sequence[Event]) -> list[str]:
+    """Return the hashes of the flows that a journal needs besides the last one."""
+    return list(dict.fromkeys(e["before"] for e in journal if e["type"] == "upgraded"))
+
+
 def walk(
-    graph: Graph, journal: Sequence[Event], observe: list[Observation] | None = None
+    programs: Programs,
+    hash: str,
+    journal: Sequence[Event],
+    observe: list[Observation] | None = None,
 ) -> Iterator[Moment]:
     """Walk through a journal, event by event.
 
     Args:
-        graph: The flow.
+        programs: The flows that it was written under.
+        hash: Of the flow that the execution runs now.
         journal: All events from the first on; may grow while it is walked.
         observe: Gets what happened to each activation.
 
@@ -55,21 +81,50 @@ def walk(
         Each event with the state after it.
     """
     state = new_state()
+    graph = programs.by_hash(first_form(journal, hash)).graph
     for number, event in enumerate(journal):
         if event["type"] == "retry":
-            state = state_at(graph, journal, event["back"])
+            graph, state = state_at(programs, hash, journal, event["back"])
         unit = unit_of(state, event)
         address = address_of(graph, state, event)
-        advance(graph, state, event, observe)
-        yield Moment(number, event, address, unit, state)
+        graph = _apply(programs, graph, state, event, observe)
+        yield Moment(number, event, address, unit, state, graph)
 
 
-def state_at(graph: Graph, journal: Sequence[Event], count: int) -> State:
-    """Return the state after the first `count` events."""
+def state_at(
+    programs: Programs, hash: str, journal: Sequence[Event], count: int
+) -> tuple[Graph, State]:
+    """Return the flow and the state after the first `count` events.
+
+    Args:
+        programs: The flows that the journal was written under.
+        hash: Of the flow that the execution runs now.
+        journal: All events.
+        count: How many.
+    """
     state = new_state()
+    graph = programs.by_hash(first_form(journal, hash)).graph
     for event in line(journal, count - 1):
-        advance(graph, state, event)
-    return state
+        graph = _apply(programs, graph, state, event, None)
+    return graph, state
+
+
+def _apply(
+    programs: Programs,
+    graph: Graph,
+    state: State,
+    event: Event,
+    observe: list[Observation] | None,
+) -> Graph:
+    """Apply an event, and return the flow that follows it."""
+    if event["type"] != "upgraded":
+        advance(graph, state, event, observe)
+        return graph
+    from flowengine.kernel.upgrading import upgrade
+
+    after = programs.by_hash(event["after"]).graph
+    upgrade(graph, after, state, event, observe)
+    return after
 
 
 def line(journal: Sequence[Event], last: int) -> list[Any]:

@@ -212,6 +212,41 @@ class Difference(TypedDict):
     errors: list[dict[str, Any]]
 
 
+Verdict = Literal["continues", "mapping", "cannot", "held", "current", "ended"]
+"""Whether an execution can go on under another form of its flow: it can; the mapping has to say
+more; there is no way; a living process holds it; it runs that form already; it is over."""
+
+
+class ObstacleInfo(TypedDict):
+    """Something of an execution that has no counterpart in another form of its flow."""
+
+    what: str
+    """`step`, `state`, `signal`, `input`, `subflow`."""
+    name: str
+    why: str
+    write: dict[str, Any] | None
+    """What to write into the mapping, with `NEW` or `VALUE` where only its author knows; None: no
+    mapping helps."""
+    fits: list[str]
+    """What may stand in place of `NEW`."""
+
+
+class UpgradeInfo(TypedDict):
+    """What became of one execution that was to be moved."""
+
+    execution: str
+    flow: str
+    version: str
+    """The version that it ran until now."""
+    status: Status
+    verdict: Verdict
+    moved: bool
+    """It was moved just now."""
+    obstacles: list[ObstacleInfo]
+    write: dict[str, Any]
+    """All that is to be written into the mapping for it."""
+
+
 class Result(NamedTuple):
     """How an execution stands: ended, or with nothing to do until a time, a message or a person.
 

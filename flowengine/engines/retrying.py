@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.kernel import Graph
+    from flowengine.engines.programs import Programs
     from flowengine.kernel.events import Event
 
 
@@ -31,7 +31,7 @@ def retry(host: Host, execution: Execution, step: str | None, by: str) -> None:
         by: Who asks.
 
     Raises:
-        Conflict: It has not failed, or what it did was undone since.
+        Conflict: It has not failed, what it did was undone since, or it was moved since.
     """
     status = execution.state["status"]
     if status != "failed":
@@ -39,8 +39,14 @@ def retry(host: Host, execution: Execution, step: str | None, by: str) -> None:
             f"execution {execution.id} is {status}; only a failed one can be tried again",
             hint=f"flowengine show {execution.id}",
         )
-    graph, journal = execution.program.graph, read(host.store, execution.id)
-    back, unit = _point(graph, journal, execution.id, step)
+    journal = read(host.store, execution.id)
+    hash = execution.program.hash
+    back, unit = _point(host.programs, hash, journal, execution.id, step)
+    if any(later["type"] == "upgraded" for later in journal[back:]):
+        raise Conflict(
+            f"execution {execution.id} was moved to another form of its flow after that",
+            hint=f"start again from there: flowengine fork {execution.id} --at STEP",
+        )
     event: Any = {
         "type": "retry",
         "at": host.clock.now(),
@@ -49,11 +55,13 @@ def retry(host: Host, execution: Execution, step: str | None, by: str) -> None:
         "last": execution.state["last"],
         "by": by,
     }
-    execution.put_back(state_at(graph, journal, back))
+    execution.put_back(state_at(host.programs, hash, journal, back)[1])
     execution.queue.append(event)
 
 
-def _point(graph: Graph, journal: Sequence[Event], execution: str, step: str | None) -> Point:
+def _point(
+    programs: Programs, hash: str, journal: Sequence[Event], execution: str, step: str | None
+) -> Point:
     """Return the number of the event to go back before, and the unit that it ended.
 
     Raises:
@@ -63,7 +71,7 @@ def _point(graph: Graph, journal: Sequence[Event], execution: str, step: str | N
     point: Point | None = None
     ended = undone = False
     cleaning = _Cleaning()
-    for moment in walk(graph, journal):
+    for moment in walk(programs, hash, journal):
         if moment.event["type"] == "retry":
             ended = undone = False
         if ended:

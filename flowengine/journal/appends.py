@@ -167,6 +167,10 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
         connection.execute(sql.PUT_OUT, (append.execution, sent.to, sent.at, sent.event))
     if append.head is not None:
         _set_head(connection, number, append.head)
+    if append.moved is not None:
+        connection.execute(sql.SET_FLOW, (*append.moved, number))
+    for hash in append.forms:
+        connection.execute(sql.KEEP_FORM, (number, hash))
     if append.snapshot is not None:
         seq, state = append.snapshot
         connection.execute(sql.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))

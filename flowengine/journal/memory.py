@@ -67,7 +67,8 @@ _NO_WAITS_LEFT_OUT = WaitFilter()
 class _Journal:
     """An execution with all that belongs to it."""
 
-    __slots__ = ("artifacts", "entries", "epoch", "keys", "number", "owner", "record", "snapshot")
+    __slots__ = ("artifacts", "entries", "epoch", "forms", "keys", "number", "owner", "record",
+                 "snapshot")  # fmt: skip
 
     def __init__(self, number: int, record: Execution, owner: str | None) -> None:
         self.number = number
@@ -79,6 +80,7 @@ class _Journal:
         self.keys: set[tuple[str, str, int | None]] = set()
         """(signal, key, number of the wait that listens or None for the whole execution)."""
         self.artifacts: set[str] = set()
+        self.forms: set[str] = set()
 
 
 class _Wait:
@@ -269,6 +271,10 @@ class MemoryStore(Store):
             self._outbox[self._outgoing] = kept
         if append.head is not None:
             _set_head(journal, append.head)
+        if append.moved is not None:
+            hash, version = append.moved
+            journal.record = journal.record._replace(hash=hash, version=version)
+        journal.forms |= set(append.forms)
         journal.snapshot = append.snapshot or journal.snapshot
         if append.release:
             journal.owner = None
@@ -600,6 +606,7 @@ class MemoryStore(Store):
             }
             self._forget(lambda sent: sent.message.execution in ended)
             hashes = {journal.record.hash for journal in self._journals.values()}
+            hashes.update(hash for journal in self._journals.values() for hash in journal.forms)
             hashes.update(hash for hash, _, _ in self._sources.values())
             hashes.update(start.hash for start in self._starts.values())
             self._flows = {hash: flow for hash, flow in self._flows.items() if hash in hashes}

@@ -96,6 +96,9 @@ _VERSION_2 = (
         at INTEGER NOT NULL, event BLOB NOT NULL, why TEXT)""",
     "CREATE INDEX outbox_open ON outbox (number) WHERE why IS NULL",
     "CREATE INDEX outbox_undelivered ON outbox (sender) WHERE why IS NOT NULL",
+    # Flows that executions ran before they were moved to the one that they run now.
+    """CREATE TABLE forms (
+        execution INTEGER, hash TEXT, PRIMARY KEY (execution, hash)) WITHOUT ROWID""",
 )
 
 MIGRATIONS = (_VERSION_1, _VERSION_2)

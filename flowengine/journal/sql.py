@@ -67,6 +67,12 @@ WHERE number = ?"""
 SET_SNAPSHOT = "INSERT OR REPLACE INTO snapshots (execution, seq, sum, state) VALUES (?, ?, ?, ?)"
 """The newest snapshot, in the place of the one before."""
 
+SET_FLOW = "UPDATE executions SET hash = ?, version = ? WHERE number = ?"
+"""An execution was moved to another form of its flow."""
+
+KEEP_FORM = "INSERT OR IGNORE INTO forms (execution, hash) VALUES (?, ?)"
+"""A flow without which a journal cannot be read."""
+
 OPEN_WAIT = """
 INSERT INTO waits (id, execution, wait, flow, kind, batch, since, record)
 SELECT ?, number, ?, flow, ?, ?, ?, ? FROM executions WHERE number = ?
@@ -264,6 +270,7 @@ PRUNE = (
     "DELETE FROM keys WHERE execution = :number",
     "DELETE FROM labels WHERE execution = :number",
     "DELETE FROM artifacts WHERE execution = :number",
+    "DELETE FROM forms WHERE execution = :number",
     "DELETE FROM leases WHERE execution = :number",
     "DELETE FROM executions WHERE number = :number",
 )
@@ -271,5 +278,6 @@ PRUNE = (
 
 PRUNE_FLOWS = """
 DELETE FROM flows WHERE hash NOT IN (SELECT hash FROM executions)
-AND hash NOT IN (SELECT hash FROM sources) AND hash NOT IN (SELECT hash FROM starts)"""
-"""Flows that no execution runs, no file compiles to and no message begins."""
+AND hash NOT IN (SELECT hash FROM sources) AND hash NOT IN (SELECT hash FROM starts)
+AND hash NOT IN (SELECT hash FROM forms)"""
+"""Flows that no execution runs or has run, no file compiles to and no message begins."""

@@ -153,6 +153,11 @@ class Append(NamedTuple):
     """(number of events it includes, packed state); replaces the one before."""
     release: bool = False
     """Give the lease back in the same transaction."""
+    moved: tuple[str, str] | None = None
+    """(structural hash, version) of the flow that it runs from now on."""
+    forms: Sequence[str] = ()
+    """Hashes of flows that its journal needs besides the one that it runs; they are kept with
+    it."""
 
     @property
     def is_one_event(self) -> bool:
@@ -167,6 +172,8 @@ class Append(NamedTuple):
             or self.sent
             or self.snapshot
             or self.release
+            or self.moved
+            or self.forms
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.history import steps_of
-from flowengine.engines.journals import line, read
+from flowengine.engines.journals import forms, line, read
 from flowengine.errors import Conflict, InputError
 from flowengine.flow.cases import parse_cases
 from flowengine.flow.expanded import to_yaml
@@ -27,6 +27,7 @@ from flowengine.testing.scripts import given_to
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
+    from flowengine.engines.programs import Programs
     from flowengine.kernel.events import Event
     from flowengine.kernel.state import State
 
@@ -57,7 +58,7 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
         The case, in its simplest form that gives the same history.
 
     Raises:
-        Conflict: The execution has not begun.
+        Conflict: The execution has not begun, or was moved to another form of its flow.
     """
     kept = engine.store.execution(execution)
     program = engine._host.programs.by_hash(kept.hash)
@@ -68,12 +69,17 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
             f"execution {execution} has not begun", hint=f"begin it: flowengine resume {execution}"
         )
     events = line(journal, len(journal) - 1)
+    if forms(events):
+        raise Conflict(
+            f"execution {execution} was moved to another form of its flow; a case plays one form",
+            hint="record one that began under the form that you test",
+        )
     mask = Secrets(program.compiled.get("secrets", {})).mask
     found: list[Recorded] = []
     for timed, apart in ((False, 0), (False, 1), (True, 0), (True, 1)):
         tape = _Tape(program.graph, events, execution, apart)
         case = mask(tape.case(name, timed=timed))
-        found.append(Recorded(case, tape.lost or _apart(flow, program.graph, events, case)))
+        found.append(Recorded(case, tape.lost or _apart(flow, events, case)))
         if not found[-1].differences:
             break
     return found[-1]
@@ -364,9 +370,7 @@ def _raised(error: Mapping[str, Any]) -> dict[str, Any]:
     return raised
 
 
-def _apart(
-    flow: LoadedFlow, graph: Graph, events: Sequence[Event], case: dict[str, Any]
-) -> list[str]:
+def _apart(flow: LoadedFlow, events: Sequence[Event], case: dict[str, Any]) -> list[str]:
     """Return where playing a case parts from a journal; nothing if it gives the same history."""
     [parsed] = parse_cases(f"cases:\n{text_of(case)}").cases
     player = Player(flow, parsed, {}, ".")
@@ -377,14 +381,15 @@ def _apart(
         return [f"the inputs are refused: {error.message}"]
     found = [one.message for one in problems(parsed, player)]
     played = read(player.host.store, player.execution.id)
-    whole = [_history(graph, one) for one in (events, line(played, len(played) - 1))]
+    programs = player.host.programs
+    whole = [_history(programs, flow.hash, one) for one in (events, line(played, len(played) - 1))]
     return found or list(_first_apart(*whole))
 
 
-def _history(graph: Graph, events: Sequence[Event]) -> list[dict[str, Any]]:
+def _history(programs: Programs, hash: str, events: Sequence[Event]) -> list[dict[str, Any]]:
     """Return what each activation did, without the times."""
     keys = ("address", "status", "outcome", "attempts", "output", "error")
-    steps: list[Any] = list(steps_of(graph, list(events)))
+    steps: list[Any] = list(steps_of(programs, hash, list(events)))
     return [{key: _timeless(step[key]) for key in keys} for step in steps]
 
 

@@ -984,3 +984,29 @@ def check_prune_collects_what_nothing_refers_to(store: Store) -> None:
     _raises(NotFound, lambda: store.artifact(own.sha256), "the artifact of the pruned one")
     _raises(NotFound, lambda: store.get_flow("other"), "the flow of the pruned one")
     _same((store.get_flow(FLOW), store.get_flow("cached")), (b"compiled", b"compiled"), "flows")
+
+
+@_checks
+def check_executions_move_to_another_flow(store: Store) -> None:
+    """A moved execution is shown with its new flow; the one before is kept as long as it is."""
+    for hash in ("before", "after"):
+        store.put_flow(hash, b"compiled")
+    _new(store, "e1", hash="before")
+    snapshot = (2, b"state")
+    moved = Append(
+        "e1", 1, 1, [(1, b"upgraded")], snapshot=snapshot, moved=("after", "2"), forms=("before",)
+    )
+
+    _same(store.commit([moved._replace(epoch=7)])[0] is None, False, "a stale writer moves it")
+    _same(store.execution("e1").hash, "before", "hash after a refused move")
+    _same(store.commit([moved]), [None], "the move")
+
+    record = store.execution("e1")
+    _same((record.hash, record.version), ("after", "2"), "hash and version")
+    _same(store.load("e1").snapshot, snapshot, "snapshot")
+    store.prune(0)
+    _same(store.get_flow("before"), b"compiled", "the flow before, while it is needed")
+    _append(store, "e1", 2, head=Head("succeeded", 5))
+    store.prune(5)
+    _raises(NotFound, lambda: store.get_flow("before"), "the flow before, when nothing needs it")
+    _raises(NotFound, lambda: store.get_flow("after"), "the flow, when nothing needs it")

@@ -1,0 +1,148 @@
+"""`flowengine upgrade`: move open executions to a changed flow."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli import arguments as read
+from flowengine.cli.commands.run import load
+from flowengine.cli.output import clean, err, one_line, out, out_json, paint
+from flowengine.cli.session import Session
+from flowengine.cli.yaml_text import entry
+from flowengine.errors import Conflict, InputError
+
+if TYPE_CHECKING:
+    from flowengine.engines.results import UpgradeInfo
+
+HELP = "move open executions to a changed flow, or see with --check which of them can be moved"
+EXAMPLE = """\
+flowengine upgrade order.yaml --check
+flowengine upgrade order.yaml --map renamed.yaml
+flowengine upgrade order.yaml 01k8xq7m"""
+
+WORDS = {
+    "continues": "continues",
+    "mapping": "needs a mapping",
+    "cannot": "cannot",
+    "held": "is held by a process that is at it",
+    "current": "runs this form already",
+    "ended": "has ended",
+}
+COLOURS = {"continues": "green", "mapping": "yellow", "held": "yellow", "cannot": "red"}
+FINE = ("continues", "current")
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("file", metavar="FILE", help="the changed flow")
+    parser.add_argument(
+        "executions",
+        metavar="ID",
+        nargs="*",
+        help="only these; default: all open ones of the flow that run another form of it",
+    )
+    parser.add_argument("--check", action="store_true", help="only say what would become of each")
+    parser.add_argument(
+        "--map",
+        metavar="FILE",
+        help="what is called otherwise now, as YAML: steps, state, signals, inputs, values",
+    )
+    parser.add_argument(
+        "--as", dest="by", metavar="USER", type=read.user, help="act for somebody else"
+    )
+    parser.set_defaults(stay=0.0)
+
+
+def run(arguments: Namespace) -> int:
+    """Move them.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code: 0 if all can be moved, or were.
+    """
+    mapping = {} if arguments.map is None else _mapping(arguments.map)
+    with Session(arguments) as session:
+        flow = load(session, arguments.file)
+        found = session.engine.upgrade(
+            flow, *arguments.executions, mapping=mapping, check=arguments.check, by=arguments.by
+        )
+        if arguments.json:
+            out_json(found)
+        else:
+            for info in found:
+                for line in _lines(session, info, check=arguments.check):
+                    out(line)
+            _say(found, check=arguments.check)
+        left = any(info["verdict"] not in FINE for info in found)
+        return Conflict.exit_code if left else 0
+
+
+def _mapping(path: str) -> dict[str, Any]:
+    """Read a mapping.
+
+    Args:
+        path: A YAML file.
+
+    Returns:
+        What it holds; what that may be is for the engine to say.
+
+    Raises:
+        InputError: The file is no mapping.
+    """
+    import yaml
+
+    text = read.read_file(path)
+    try:
+        mapping = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{path} is not YAML: {error}") from None
+    if mapping is not None and not isinstance(mapping, dict):
+        raise InputError(f"{path} is no mapping", hint="steps: {old_name: new_name}")
+    return mapping or {}
+
+
+def _lines(session: Session, info: UpgradeInfo, *, check: bool) -> Iterator[str]:
+    """Yield what becomes of an execution, why, and what to write into the mapping."""
+    verdict = WORDS[info["verdict"]]
+    if info["verdict"] == "continues" and not check:
+        verdict = "moved" if info["moved"] else "was not moved; try again"
+    word = paint(verdict, COLOURS.get(info["verdict"]), sys.stdout)
+    yield f"{session.short(info['execution'])}  {info['status']:9}  {word}"
+    for one in info["obstacles"]:
+        name = f"{one['what']} {one['name']}" if one["name"] else one["what"]
+        yield f"  {clean(name)}: {one_line(one['why'])}"
+    if info["write"]:
+        yield "  write into a mapping for --map:"
+        yield from (f"    {line}" for line in _yaml(info["write"], _fits(info)))
+
+
+def _fits(info: UpgradeInfo) -> dict[str, list[str]]:
+    return {one["name"].rpartition(":")[2]: one["fits"] for one in info["obstacles"]}
+
+
+def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
+    """Yield nested maps as lines of YAML, with what may stand in place of a value behind it."""
+    for name, value in data.items():
+        if isinstance(value, dict):
+            yield entry(str(name), {}).removesuffix(" {}")
+            yield from (f"  {line}" for line in _yaml(value, fits))
+        else:
+            may = fits.get(name) or fits.get(name.rpartition(":")[2]) or []
+            note = f"  # {', '.join(may)}" if may else ""
+            yield clean(f"{entry(str(name), value)}{note}")
+
+
+def _say(found: list[UpgradeInfo], *, check: bool) -> None:
+    """Say how many there are of each."""
+    if not found:
+        err("no open execution of this flow runs another form of it")
+        return
+    moved = sum(info["moved"] for info in found)
+    can = sum(info["verdict"] == "continues" for info in found)
+    err(f"{can} of {len(found)} can be moved; nothing was" if check
+        else f"{moved} of {len(found)} moved")  # fmt: skip

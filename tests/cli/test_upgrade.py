@@ -1,0 +1,111 @@
+"""`flowengine upgrade`: what operators see and do when a flow has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import CommandLine
+
+FLOW = """
+flowengine: 1
+id: order
+version: "1"
+state: {notes: {type: array, default: [], reducer: append}}
+steps:
+  - id: look
+    output: 1
+    set: {notes: looked}
+  - id: sign
+    approval: {title: "Fine?"}
+    next: {outcome: {approve: done, reject: end}}
+  - id: done
+    output: ${{ state.notes }}
+outputs: {done: "${{ steps.done.output }}"}
+"""
+
+
+@pytest.fixture
+def order(flowengine: CommandLine) -> str:
+    """An open execution of the flow in `order.yaml`."""
+    flowengine("run", flowengine.write("order.yaml", FLOW), code=4)
+    return flowengine.newest()
+
+
+def change(flowengine: CommandLine, *changes: tuple[str, str]) -> Path:
+    text = FLOW
+    for old, new in (('"1"', '"2"'), *changes):
+        assert old in text
+        text = text.replace(old, new)
+    return flowengine.write("order.yaml", text)
+
+
+def test_what_can_go_on_is_moved_after_a_check(flowengine: CommandLine, order: str) -> None:
+    file = change(flowengine, ("output: 1", "output: 2"))
+    checked = flowengine("upgrade", file, "--check")
+    short, *words = checked.out.split()
+    assert order.startswith(short)
+    assert words == ["waiting", "continues"]
+    assert checked.err == "1 of 1 can be moved; nothing was\n"
+    assert flowengine("--json", "list").json()[0]["version"] == "1"
+
+    moved = flowengine("upgrade", file)
+    assert moved.out.rstrip().endswith("moved")
+    assert moved.err == "1 of 1 moved\n"
+    assert flowengine("--json", "list").json()[0]["version"] == "2"
+    again = flowengine("upgrade", file)
+    assert (again.out, again.err) == (
+        "",
+        "no open execution of this flow runs another form of it\n",
+    )
+    assert "runs this form already" in flowengine("upgrade", file, order).out
+
+
+def test_what_to_write_into_the_mapping_is_said_and_works(
+    flowengine: CommandLine, order: str
+) -> None:
+    file = change(flowengine, ("id: sign", "id: check"), ("notes", "remarks"))
+    done = flowengine("upgrade", file, code=7)
+    assert "needs a mapping" in done.out
+    assert "  step sign: it is at work, and the new flow has none such\n" in done.out
+    _, _, block = done.out.partition("--map:\n")
+    written = yaml.safe_load(block)
+    assert written == {"state": {"notes": "NEW"}, "steps": {"sign": "NEW"}}
+    assert "notes: NEW  # remarks, null" in done.out
+    assert "sign: NEW  # check" in done.out
+
+    mapping = block.replace("notes: NEW", "notes: remarks").replace("sign: NEW", "sign: check")
+    path = flowengine.write("map.yaml", mapping)
+    assert "continues" in flowengine("upgrade", file, "--map", path, "--check").out
+    flowengine("upgrade", file, "--map", path)
+    wait = flowengine("--json", "approvals", "list").json()[0]["id"]
+    assert flowengine("approve", wait).out == "done: [looked]\n"
+
+
+def test_what_cannot_be_moved_says_why_and_goes_on_as_it_was(
+    flowengine: CommandLine, order: str
+) -> None:
+    file = change(
+        flowengine,
+        ('approval: {title: "Fine?"}', "wait: 1h"),
+        ("next: {outcome: {approve: done, reject: end}}", "next: done"),
+    )
+    done = flowengine("upgrade", file, code=7)
+    assert "cannot" in done.out
+    assert "it was of the kind 'approval' and is of the kind 'wait'" in done.out
+    [info] = flowengine("--json", "upgrade", file, code=7).json()
+    assert (info["verdict"], info["moved"], info["write"]) == ("cannot", False, {})
+    wait = flowengine("--json", "approvals", "list").json()[0]["id"]
+    assert flowengine("approve", wait).out == "done: [looked]\n"
+
+
+def test_files_that_are_no_mapping_are_refused(flowengine: CommandLine, order: str) -> None:
+    file = change(flowengine, ("id: sign", "id: check"))
+    for text, code in (("[1]", 3), ("{", 3), ("steps: {sign: nowhere}", 2), ("stps: {}", 2)):
+        path = flowengine.write("map.yaml", text)
+        flowengine("upgrade", file, "--map", path, code=code)
+    flowengine("upgrade", file, "--map", "nothing.yaml", code=9)
+    flowengine("upgrade", "nothing.yaml", code=9)
+    flowengine("upgrade", file, "nothing", code=9)
