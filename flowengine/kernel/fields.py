@@ -123,7 +123,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "frames": ("table", "Frame"),
         "keys": "signals",
         "layers": "layers",
-        "listening": "signals",
+        "listening": "channels",
         "kept": "kept",
         "watching": MADE,
         **_plain("format", "status", "now", "last", "events", "inputs", "execution", "triggered",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.kernel.fields import FIELDS, FOLLOWS, MADE, PLAIN, Kind
 from flowengine.kernel.pasts import RECORDS, UP
+from flowengine.kernel.watching import SEPARATOR
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import State
@@ -185,6 +186,16 @@ class Walker:
             name = self._visitor.signal(flow, signal)
             if name is not None:
                 found[name] = _copy(one)
+        return found
+
+    def _channels(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
+        """Who listens: by signal, and by its key where they have one."""
+        found = {}
+        for channel, numbers in value.items():
+            signal, separator, key = channel.partition(SEPARATOR)
+            name = self._visitor.signal(0, signal)
+            if name is not None:
+                found[f"{name}{separator}{key}"] = _copy(numbers)
         return found
 
     def _kept(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:

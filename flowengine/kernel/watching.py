@@ -17,7 +17,7 @@ from heapq import heappop, heappush, merge
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.machine import Machine
 
-_SEPARATOR = "\n"
+SEPARATOR = "\n"
 """Between a signal and a key; no signal's name has it."""
 
 
@@ -63,7 +63,7 @@ def listeners(m: Machine, signal: str, key: str | None) -> Iterator[int]:
     """
     listening = m.state["listening"]
     if key is None:
-        channels = [name for name in listening if name.partition(_SEPARATOR)[0] == signal]
+        channels = [name for name in listening if name.partition(SEPARATOR)[0] == signal]
     else:
         channels = [name for name in (signal, _channel(signal, key)) if name in listening]
     return merge(*(listening[name] for name in channels))
@@ -71,7 +71,7 @@ def listeners(m: Machine, signal: str, key: str | None) -> Iterator[int]:
 
 def _channel(signal: str, key: Plain) -> str:
     """Return where listeners are found: by signal, and by key where they have one."""
-    return f"{signal}{_SEPARATOR}{key}" if isinstance(key, str) else signal
+    return f"{signal}{SEPARATOR}{key}" if isinstance(key, str) else signal
 
 
 def wake(m: Machine) -> None:
