@@ -76,9 +76,22 @@ def record(
     Returns:
         Its id.
     """
-    store = host.store
     program = host.programs.of(flow.compiled, flow.hash)
-    started = _started(host, program, inputs, id, labels, user)
+    return create(host, program, _started(host, program, inputs, id, labels, user))
+
+
+def create(host: Host, program: Program, started: Any) -> str:
+    """Create an execution by its first event, unless there is one of its id.
+
+    Args:
+        host: The engine's.
+        program: Its flow.
+        started: The event.
+
+    Returns:
+        Its id.
+    """
+    store = host.store
     data, at = started["execution"], started["at"]
     new = new_record(program, data, at, None)
     head, keys = Head("running", at), keys_of(program, started)

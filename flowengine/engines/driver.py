@@ -207,6 +207,9 @@ class Driver:
         until = monotonic() + QUICK_SECONDS
         for i, command in enumerate(commands):
             if isinstance(command, Run):
+                if execution.program.compiled["steps"][command.step].get("kind") == "flow":
+                    self.post(execution, self._begin(execution, command))
+                    continue
                 call = execution.program.runner.quick(command.step)
                 if call is None:
                     self.start(execution, command)
@@ -217,6 +220,12 @@ class Driver:
                         return
             else:
                 self._carry(execution, command)
+
+    def _begin(self, execution: Execution, run: Run) -> Event:
+        """Begin an execution for a step that does not wait for it."""
+        from flowengine.engines.detached import begin_detached
+
+        return begin_detached(self.host, execution, run)
 
     def _attempt(self, execution: Execution, run: Run, call: QuickCall) -> Event:
         """Run a quick step and return what came of it."""

@@ -278,8 +278,10 @@ class FlowSpec(TypedDict, total=False):
     """
 
     id: str
+    version: str
     body: int
     """Its own body."""
+    triggered: list[int]
     steps: list[int]
     """The first of its steps, and the first behind them; so for bodies and expressions."""
     bodies: list[int]

@@ -321,7 +321,7 @@ def test_a_changed_library_is_seen_by_the_next_run(folder: Path) -> None:
             "'Http' cannot come",
         ),
         ("steps: [{id: a, flow: main}]\n", 3, "E406", "every way through 'main'"),
-        ("steps: [{id: a, detach: true}]\n", 3, "E5", "detached"),
+        ("steps: [{id: a, detach: true}]\n", 3, "E103", "no meaning without 'flow'"),
         (
             "steps: [{id: a, flow: child, with: {n: '${{ item }}'}}]\n",
             3,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.compile.expressions import Expressions, Typed
 from flowengine.flow.compile.tools import Callee, Home, Tools, together
-from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, differs, words
+from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.files import Definition
 from flowengine.flow.models import Compensation, Loc, Retry, Step
@@ -29,6 +29,7 @@ class Request(NamedTuple):
     timeout: str | None
     effect: str | None = None
     on_crash: str | None = None
+    detach: bool = False
 
 
 def of_step(model: Step) -> Request:
@@ -44,6 +45,7 @@ def of_step(model: Step) -> Request:
         model.timeout,
         model.effect,
         model.on_crash,
+        model.detach,
     )
 
 
@@ -124,10 +126,17 @@ class Calls:
         given: dict[str, Typed],
         view: View,
     ) -> Schema:
-        """Write a step that runs a flow."""
+        """Write a step that runs a flow, or one that begins an execution of it."""
         assert callee.flow is not None
-        spec["action"] = spec["kind"] = "flow"
-        spec["args"] = together({**given, **(callee.bind or {})}).value
+        self.flows.append((spec, callee.flow))
+        spec["kind"] = "flow"
+        values = together({**given, **(callee.bind or {})}).value
+        if request.detach:
+            # The new execution's id follows from this one's and the address: it begins once.
+            spec["input"], spec["task"], spec["effect"] = values, {}, "idempotent"
+            self._said_retry(spec, request, callee, view)
+            return closed({"execution_id": TEXT})
+        spec["action"], spec["args"] = "flow", values
         del spec["effect"]  # it is that of its steps
         self._check_triggers(callee.flow, request)
         effect = request.effect or callee.effect
@@ -136,7 +145,6 @@ class Calls:
         timeout = request.timeout or callee.timeout
         if timeout is not None:
             self._timeout(spec, timeout, (*request.loc, "timeout"), view, self.expressions)
-        self.flows.append((spec, callee.flow))
         return callee.returns
 
     def _check_triggers(self, flow: Definition, request: Request) -> None:
@@ -144,7 +152,7 @@ class Calls:
         triggered = next((one for one in flow.steps if one.trigger is not None), None)
         if triggered is not None:
             message = f"{flow.id!r} cannot run as a step: {triggered.id!r} in it has a 'trigger'"
-            hint = "triggers work at the top of an execution; wait for the signal instead"
+            hint = "triggers work at the top of an execution: begin one with 'detach: true'"
             self.report.at("E208", message, (*request.loc, request.action), hint)
 
     def check_retries(self, effect: Callable[[Definition], str]) -> None:

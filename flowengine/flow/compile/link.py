@@ -7,13 +7,15 @@ however deep they run inside one another.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowengine.flow.hash import CONDITIONS, OPAQUE
-from flowengine.kernel.graph import CompiledFlow, FlowSpec
+from flowengine.kernel.graph import CompiledFlow
 
 OWN = ("inputs", "state", "limits")
 """Sections that hold no numbers of expressions."""
+RANGES = ("steps", "bodies", "expressions")
+"""What is written one behind the other."""
 
 
 class Block:
@@ -68,6 +70,8 @@ class Block:
         for section in ("outputs", "signals"):
             if flow.get(section):
                 spec[section] = {name: self._entry(one) for name, one in flow[section].items()}
+        if flow.get("triggered"):
+            spec["triggered"] = [self._to(one) for one in flow["triggered"]]
         if flow.get("on_error"):
             spec["on_error"] = self._handlers(flow["on_error"])
         return spec
@@ -140,31 +144,118 @@ def link(flows: list[tuple[str, CompiledFlow]], calls: list[list[tuple[int, int]
     Returns:
         The main flow, with the others in it.
     """
-    (_, main), *others = flows
-    whole: Any = dict(main)
-    steps, bodies, expressions = whole["steps"], whole["bodies"], whole["expressions"]
-    steps, bodies, expressions = list(steps), list(bodies), list(expressions)
-    first = [0]
-    first_step = [0]
-    specs: list[FlowSpec] = []
-    for number, (name, flow) in enumerate(others, 1):
-        block = Block(len(steps), len(bodies), len(expressions))
-        first.append(len(bodies))
-        first_step.append(len(steps))
-        spec: Any = {"id": name, "body": len(bodies), **block.declarations(flow)}
-        steps += [block.step(one) for one in flow["steps"]]
-        bodies += [{**block.body(one), "flow": number} for one in flow["bodies"]]
-        expressions += flow["expressions"]
-        spec["steps"] = [block.steps, len(steps)]
-        spec["bodies"] = [block.bodies, len(bodies)]
-        spec["expressions"] = [block.expressions, len(expressions)]
-        specs.append(spec)
-    for caller, called in enumerate(calls):
+    parts = []
+    for (name, flow), called in zip(flows, calls, strict=True):
+        steps = list(flow["steps"])
         for step, number in called:
-            at = first_step[caller] + step
-            steps[at] = {**steps[at], "child": first[number]}
-    if specs:
-        whole["flows"] = specs
+            steps[step] = _running(steps[step], number)
+        parts.append(_Part(name, flow, steps, flow["bodies"], flow["expressions"], Block(0, 0, 0)))
+    return _joined({**flows[0][1]}, parts)
+
+
+def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
+    """Return one of the flows of a compiled flow by itself, with those that it runs.
+
+    Args:
+        flow: The compiled flow.
+        number: Which of its flows; 0: the main one.
+
+    Returns:
+        A compiled flow.
+    """
+    specs: list[Any] = [_main_spec(flow), *flow.get("flows", [])]
+    order = [number]
+    for one in order:  # grows while it is walked
+        first, end = specs[one]["steps"]
+        called = (_called(flow, step) for step in flow["steps"][first:end])
+        order += [other for other in dict.fromkeys(called) if other >= 0 and other not in order]
+    parts = []
+    for one in order:
+        spec = specs[one]
+        (step, steps), (body, bodies), (start, end) = (
+            spec[key] for key in ("steps", "bodies", "expressions")
+        )
+        own = [
+            _running(one, order.index(_called(flow, one))) if _called(flow, one) >= 0 else one
+            for one in flow["steps"][step:steps]
+        ]
+        inside = [{k: v for k, v in b.items() if k != "flow"} for b in flow["bodies"][body:bodies]]
+        back = Block(-step, -body, -start)
+        parts.append(_Part(spec["id"], spec, own, inside, flow["expressions"][start:end], back))
+    kept = ("format", "evaluator", "secrets")
+    whole: Any = {key: flow[key] for key in kept if key in flow}  # type: ignore[literal-required]
+    whole |= {"id": specs[number]["id"], "version": specs[number].get("version", "0")}
+    whole |= parts[0].block.declarations(specs[number])
+    return _joined(whole, parts)
+
+
+def _main_spec(flow: CompiledFlow) -> dict[str, Any]:
+    """Return the main flow as its subflows are described."""
+    others = flow.get("flows", [])
+    lengths = {key: len(flow[key]) for key in RANGES}  # type: ignore[literal-required]
+    first = {key: others[0][key][0] if others else lengths[key] for key in RANGES}  # type: ignore[literal-required]
+    return {**flow, **{key: [0, first[key]] for key in RANGES}}
+
+
+def _called(flow: CompiledFlow, step: Any) -> int:
+    """Return the number of the flow that a step runs, or -1."""
+    if step.get("action") == "flow":
+        body: Any = flow["bodies"][step["child"]]
+        return int(body.get("flow", 0))
+    number: int = step["task"]["flow"] if step.get("kind") == "flow" else -1
+    return number
+
+
+def _running(step: Any, number: int) -> Any:
+    """Return a step that runs a flow, with the flow's number in place of its body."""
+    if step["action"] == "flow":
+        return {**step, "child": number}
+    return {**step, "task": {**step["task"], "flow": number}}
+
+
+class _Part(NamedTuple):
+    """One flow to be joined with others; steps that run flows have their numbers as `child`."""
+
+    name: str
+    flow: Any
+    steps: list[Any]
+    bodies: list[Any]
+    expressions: list[Any]
+    block: Block
+    """Leads its numbers back to 0."""
+
+
+def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
+    """Write flows one behind the other; the first is the main one."""
+    steps: list[Any] = []
+    bodies: list[Any] = []
+    expressions: list[Any] = []
+    specs: list[Any] = []
+    first_body: list[int] = []
+    for number, part in enumerate(parts):
+        back = part.block
+        block = Block(
+            back.steps + len(steps), back.bodies + len(bodies), back.expressions + len(expressions)
+        )
+        starts = [len(steps), len(bodies), len(expressions)]
+        first_body.append(len(bodies))
+        steps += [block.step(one) for one in part.steps]
+        mark = {"flow": number} if number else {}
+        bodies += [{**block.body(one), **mark} for one in part.bodies]
+        expressions += part.expressions
+        ends = [len(steps), len(bodies), len(expressions)]
+        spec: dict[str, Any] = {"id": part.name, "version": part.flow.get("version", "0")}
+        spec |= {"body": starts[1], **block.declarations(part.flow)}
+        specs.append(
+            spec | dict(zip(RANGES, map(list, zip(starts, ends, strict=True)), strict=True))
+        )
+    for step in steps:
+        if step.get("action") == "flow":
+            step["child"] = first_body[step["child"]]
+    if specs[1:]:
+        whole["flows"] = specs[1:]
+    if parts[0].flow.get("triggered"):
+        whole["triggered"] = specs[0]["triggered"]
     whole.update({"steps": steps, "bodies": bodies, "expressions": expressions})
     linked: CompiledFlow = whole
     return linked

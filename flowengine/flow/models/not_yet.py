@@ -44,7 +44,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Defaults", "model"): AGENTS,
     ("Defaults", "in"): ENVIRONMENTS,
     ("Step", "agent"): AGENTS,
-    ("Step", "detach"): NotYet("detached flows"),
     ("Step", "in"): ENVIRONMENTS,
     ("Step", "environments"): NotYet("declared environments"),
     ("Compensation", "agent"): AGENTS,
