@@ -221,7 +221,7 @@ class ObstacleInfo(TypedDict):
     """Something of an execution that has no counterpart in another form of its flow."""
 
     what: str
-    """`step`, `state`, `signal`, `input`, `subflow`."""
+    """`step`, `state`, `signal`, `input`, `subflow`, or `execution`: all of it."""
     name: str
     why: str
     write: dict[str, Any] | None

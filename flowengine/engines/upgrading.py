@@ -237,6 +237,9 @@ def look(
         verdict = "ended"
     elif record.hash == program.hash:
         verdict = "current"
+    elif not execution.seq:
+        why = f"it has not begun; begin it with: flowengine resume {record.id}"
+        verdict, found = "cannot", [Obstacle("execution", "", why, None, [])]
     else:
         ran = _ran(host, record)
         found = obstacles(execution.program.graph, program.graph, execution.state, mapping, ran)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -304,3 +305,82 @@ def test_a_crash_in_the_middle_leaves_it_on_one_side(
         assert result is not None
         assert result.outputs is not None
         assert result.outputs["done"].get("added") == (1 if when == "after" else None)
+
+
+RUNNING = """
+steps:
+  - id: pay
+    run: {argv: [echo, "1"]}
+    in: host
+    effect: pure
+  - {id: done, output: "${{ steps.pay.output.stdout }}"}
+outputs: {done: "${{ steps.done.output }}"}
+"""
+
+
+def cut_off(engine: Engine, tmp_path: Path) -> str:
+    """Begin an execution whose process dies while its first step runs."""
+    id = engine.start(world.make(tmp_path, RUNNING))
+    found = engine._loaded(id)
+    found.apply_queue()
+    assert engine.store.commit([found.take(release=True)]) == [None]
+    return id
+
+
+def test_an_attempt_that_was_cut_off_is_run_again_under_the_new_form(tmp_path: Path) -> None:
+    with Engine(None) as engine:
+        id = cut_off(engine, tmp_path)
+        for old, new in (("effect: pure", "effect: once"), ("effect: pure", "on_crash: retry")):
+            text = RUNNING.replace(old, new)
+            (info,) = engine.upgrade(world.make(tmp_path / "changed", text))
+            assert info["verdict"] == "cannot"
+            assert "runs or was cut off" in info["obstacles"][0]["why"]
+        text = RUNNING.replace('- {id: done, output: "', '- {id: done, output: "so ')
+        (info,) = engine.upgrade(world.make(tmp_path / "changed", text))
+        assert (info["moved"], info["status"]) == (True, "succeeded")
+        assert engine.result(id).outputs == {"done": "so 1\n"}
+        told = [one["type"] for one in engine.events(id)]
+        assert told == ["started", "upgraded", "cut", "succeeded"]
+
+
+def test_what_has_not_begun_is_not_moved(tmp_path: Path) -> None:
+    changed = edited(tmp_path, ("amount", "sum"))
+    with Engine(None) as engine:
+        id = engine.start(world.make(tmp_path, ORDER))
+        (info,) = engine.upgrade(changed)
+        assert info["verdict"] == "cannot"
+        assert f"flowengine resume {id}" in info["obstacles"][0]["why"]
+
+
+def test_retry_does_not_go_back_over_a_move(tmp_path: Path) -> None:
+    broken = 'output: {broken: "${{ [1][steps.pay.output.data] }}", looked'
+    text = ORDER.replace("output: {looked", broken)
+    with Engine(None) as engine:
+        id = waiting(engine, tmp_path, text)
+        engine.approve(engine.waits().items[0]["id"])
+        (info,) = engine.upgrade(edited(tmp_path, text=text))
+        assert info["moved"]
+        assert engine.signal("paid", 3, execution=id).result.status == "failed"  # type: ignore[union-attr]
+        with pytest.raises(Conflict, match="was moved to another form of its flow after that"):
+            engine.retry(id, step="sign")
+        assert engine.retry(id).status == "waiting"  # for the message, under the new form
+        assert engine.show(id)["version"] == "2"
+
+
+async def _moved_on_a_loop(tmp_path: Path) -> None:
+    changed = edited(tmp_path, ("output: {looked:", "output: {added: 1, looked:"))
+    async with Engine(None) as engine:
+        result = await engine.run_async(world.make(tmp_path, ORDER))
+        (info,) = await engine.upgrade_async(changed, check=True)
+        assert (info["verdict"], info["moved"]) == ("continues", False)
+        (info,) = await engine.upgrade_async(changed)
+        assert info["moved"]
+        await engine.approve_async(result.waits[0]["id"])
+        sent = await engine.signal_async("paid", 3, execution=result.execution)
+        assert sent.result is not None
+        assert sent.result.outputs is not None
+        assert sent.result.outputs["done"]["added"] == 1
+
+
+def test_executions_are_moved_on_an_event_loop(tmp_path: Path) -> None:
+    asyncio.run(_moved_on_a_loop(tmp_path))
