@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
 import re
+import subprocess
+import sys
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from flowengine.cli.drawing.layout import Laid, lay_out
+from flowengine.cli.drawing.layout import Laid, Route, lay_out
 from flowengine.cli.drawing.picture import draw
+from flowengine.cli.drawing.svg import _curve
 from flowengine.flow.compile import compile_file
 from tests.cli.conftest import CommandLine
 
@@ -23,7 +29,15 @@ flowengine: 1
 id: every
 title: Every "form"
 inputs: {n: {type: integer, default: 3}}
-state: {level: {type: integer, default: 0, reducer: add}}
+state: {level: {type: integer, default: 0, reducer: add}, open: {type: boolean, default: false}}
+signals: {paid: {}, extra: {data: {type: string}}, alarm: {}}
+limits: {idle: 1h}
+flows:
+  child:
+    inputs: {depth: {type: integer}}
+    steps:
+      - {id: draft, next: {first: [{when: "${{ inputs.depth > 0 }}", to: deeper}, {else: end}]}}
+      - {id: deeper, flow: child, with: {depth: "${{ inputs.depth - 1 }}"}}
 steps:
   - id: draft
     output: text
@@ -32,19 +46,31 @@ steps:
     approval: {title: Good?, choices: [approve, reject, {id: redo, label: Again}]}
     next: {outcome: {approve: fan, reject: stop, redo: draft}}
   - id: fan
-    next: {all: [left, {when: "${{ inputs.n > 1 && state.level == 0 }}", to: right}]}
+    title: Fan out <now>
+    next: {all: [left, listen, {when: "${{ inputs.n > 1 && state.level == 0 }}", to: right}]}
   - id: left
-    loop: {until: "${{ round.number > 2 }}", max: 5}
+    loop: {until: "${{ round.number > 2 }}", max: 5, every: 10s}
+    lock: {key: desk, permits: 2}
+    emit: alarm
     output: 1
     next: meet
+  - id: listen
+    wait:
+      first:
+        - {id: paid, signal: paid, transient: true}
+        - {id: opened, when: "${{ state.open }}"}
+        - {id: late, for: 3d}
+    next: {outcome: {else: meet}}
   - id: right
     run: exit 3
     effect: pure
     retry: 2
-    on_error: [{type: ExitCode, next: rescue}]
+    timeout: 1m
+    on_error: [{type: ExitCode, next: rescue}, {type: Timeout, next: rescue}]
     next: meet
   - id: rescue
     output: 2
+    on_error: continue
     next: meet
   - id: meet
     join: active
@@ -53,13 +79,24 @@ steps:
     set: {level: 1}
     next: {first: [{when: "${{ state.level < 3 }}", to: again}, {else: done}]}
   - id: done
-    map: "${{ inputs.n }}"
+    map: {over: "${{ inputs.n }}", concurrency: 2, more: extra, join: {need: 2, late: cancel}}
     parallel:
       - {id: a, output: 1, compensate: {call: std.print, with: {text: x}}}
       - {id: b, wait: 1s}
-    next: end
+    finally:
+      - {id: clean, call: std.print, with: {text: x}}
+    next: halt
+  - id: halt
+    cancel: {targets: [left], as: succeeded}
+    next: inner
+  - {id: inner, flow: child, with: {depth: 2}, next: end}
   - id: stop
     fail: no
+  - id: heard
+    trigger: alarm
+    when: ${{ state.open }}
+    next: end
+on_error: [{type: Failed, compensate: true, next: end}]
 """
 MERMAID = """\
 ---
@@ -69,44 +106,75 @@ flowchart TD
   start_0((" "))
   step_draft["draft"]
   step_review{{"review<br/>approval"}}
-  step_fan{"fan"}
-  step_left["left<br/>loop until round.number #62; 2, max 5"]
-  step_right["right<br/>run<br/>retry 2"]
-  step_rescue["rescue"]
+  step_fan{"Fan out #60;now#62;"}
+  step_left["left<br/>loop until round.number #62; 2, max 5, every 10s<br/>lock desk, 2 at once<br/>emits alarm"]
+  step_listen(["listen<br/>wait, first of<br/>paid: signal paid, transient<br/>opened: when state.open<br/>late: for 3d"])
+  step_right["right<br/>run<br/>retry 2<br/>timeout 1m"]
+  step_rescue["rescue<br/>on error: go on"]
   step_meet{"meet<br/>join active"}
-  step_again{"again"}
-  subgraph step_done["done<br/>map item in inputs.n"]
+  step_again{"again<br/>sets level"}
+  subgraph step_done["done<br/>map item in inputs.n, 2 at once<br/>join 2, late cancel<br/>more items by extra"]
     start_1((" "))
     step_a["a"]
-    step_b(["b<br/>wait"])
-    undo_a[["undo a<br/>std.print"]]
+    step_b(["b<br/>wait for 1s"])
+    undo_step_a[["undo a<br/>std.print"]]
+    subgraph finally_1["finally"]
+      start_2((" "))
+      step_clean["clean<br/>std.print"]
+      end_2(("end"))
+      start_2 --> step_clean
+      step_clean --> end_2
+    end
     end_1(("end"))
     start_1 --> step_a
     start_1 --> step_b
     step_a --> end_1
-    step_a -.- undo_a
+    step_a -.- undo_step_a
     step_b --> end_1
+    end_1 -.-> finally_1
   end
+  step_halt[\\"halt<br/>cancels left as succeeded"/]
+  step_inner[["inner<br/>flow child"]]
   step_stop[/"stop<br/>fail"/]
+  step_heard["heard<br/>when state.open"]
+  trigger_step_heard>"alarm"]
+  error_0(["error"])
   end_0(("end"))
   end_all_0((("end<br/>all")))
+  subgraph flow_1["flow child"]
+    start_3((" "))
+    flow_1_step_draft{"draft"}
+    flow_1_step_deeper[["deeper<br/>flow child"]]
+    end_3(("end"))
+    start_3 --> flow_1_step_draft
+    flow_1_step_draft -->|"inputs.depth #62; 0"| flow_1_step_deeper
+    flow_1_step_draft -->|"else"| end_3
+    flow_1_step_deeper --> end_3
+  end
   start_0 --> step_draft
   step_draft --> step_review
   step_review -->|"approve"| step_fan
   step_review -->|"reject"| step_stop
   step_review -->|"redo"| step_draft
   step_fan --> step_left
+  step_fan --> step_listen
   step_fan -->|"inputs.n #62; 1 #38;#38; state.level == 0"| step_right
   step_left --> step_meet
+  step_listen -->|"else"| step_meet
   step_right --> step_meet
-  step_right -.->|"ExitCode"| step_rescue
+  step_right -.->|"ExitCode#59; Timeout"| step_rescue
   step_rescue --> step_meet
   step_meet -->|"state.level #62; 100"| end_all_0
   step_meet -->|"else"| step_again
   step_again -->|"state.level #60; 3"| step_again
   step_again -->|"else"| step_done
-  step_done --> end_0
-"""
+  step_done --> step_halt
+  step_halt --> step_inner
+  step_inner --> end_0
+  step_heard --> end_0
+  trigger_step_heard --> step_heard
+  error_0 -.->|"Failed, undo"| end_0
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -124,7 +192,7 @@ def test_dot_has_the_same_boxes_and_arrows(flowengine: CommandLine, every: Path)
     text = flowengine("graph", every, "--format", "dot").out
 
     assert "subgraph cluster_step_done {" in text
-    assert text.count(" -> ") == MERMAID.count("-->") + MERMAID.count("-.")
+    assert text.count(" -> ") == sum(MERMAID.count(sign) for sign in ("-->", "-.->", "-.- "))
     assert 'label="inputs.n > 1 && state.level == 0"' in text
     assert 'label="Every \\"form\\""' in text
     assert text.count("{") == text.count("}")
@@ -137,7 +205,9 @@ def test_svg_holds_every_step_of_the_examples(flowengine: CommandLine, flow: Pat
     root = ElementTree.fromstring(text)
     groups = {group.get("id") for group in root.iter("{http://www.w3.org/2000/svg}g")}
     steps = compile_file(flow).flow["steps"]
-    assert {f"step_{step['id']}" for step in steps if step["body"] >= 0} <= groups
+    assert {f"step_{step['id']}" for step in steps if step["body"] >= 0} <= {
+        str(group).split("flow_1_")[-1] for group in groups
+    }
 
 
 @pytest.mark.parametrize("flow", ["every", *[str(path) for path in FLOWS]])
@@ -148,10 +218,11 @@ def test_boxes_and_labels_do_not_overlap_and_are_inside(every: Path, flow: str) 
 
 
 def check(laid: Laid) -> None:
+    check_ways(laid)
     boxes = list(laid.places.values())
     boxes += [
         (x - len(arrow.label) * 2.8, y - 7, len(arrow.label) * 5.6, 14)
-        for arrow, _, (x, y) in laid.routes
+        for arrow, _, (x, y), *_sides in laid.routes
         if arrow.label
     ]
     for one, other in combinations(boxes, 2):
@@ -169,6 +240,112 @@ def check(laid: Laid) -> None:
         assert y + height <= laid.height + 0.1
     for inner in laid.inside.values():
         check(inner)
+
+
+def check_ways(laid: Laid) -> None:
+    """No arrow runs through a box: it goes beside those of its frame that it does not touch."""
+    for route in laid.routes:
+        others = [
+            place for id, place in laid.places.items()
+            if id not in (route.arrow.source, route.arrow.target)
+        ]  # fmt: skip
+        for x, y in points_on(route):
+            for left, top, width, height in others:
+                inside = left + 1 < x < left + width - 1 and top + 1 < y < top + height - 1
+                assert not inside, (route.arrow, x, y)
+
+
+def points_on(route: Route) -> list[tuple[float, float]]:
+    """Return points on a drawn arrow, dense enough to meet every box that it runs through."""
+    numbers = [float(n) for n in re.findall(r"-?[\d.]+", _curve(route, 0, 0))]
+    if route.arrow.source == route.arrow.target:
+        return []
+    pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+    found = []
+    for i in range(0, len(pairs) - 3, 3):
+        curve = pairs[i : i + 4]
+        for step in range(21):
+            u = step / 20
+            parts = [(1 - u) ** 3, 3 * u * (1 - u) ** 2, 3 * u * u * (1 - u), u**3]
+            found.append((sum(k * p[0] for k, p in zip(parts, curve, strict=True)),
+                          sum(k * p[1] for k, p in zip(parts, curve, strict=True))))  # fmt: skip
+    return found
+
+
+def large(seed: int, steps: int) -> str:
+    """Return a flow of many steps with branches, ways back and long edges."""
+    draw = random.Random(seed)
+    lines = ["flowengine: 1", "id: large", "limits: {activations: 5}", "steps:"]
+    for n in range(steps):
+        near, far = (min(n + 1 + draw.randrange(k), steps) for k in (4, 30))
+        ways = [f"s{far}" if far < steps else "end", f"s{draw.randrange(n + 1)}"]
+        ways = ways[: draw.randrange(3)] if n else []
+        when = [f"{{when: \"${{{{ now != '{i}' }}}}\", to: {way}}}" for i, way in enumerate(ways)]
+        after = f"s{n + 1}" if n + 1 < steps else "end"
+        note = ", title: A step with a rather long title to look at" if near % 3 == 0 else ""
+        lines.append(
+            f"  - {{id: s{n}{note}, next: {{first: [{', '.join([*when, f'{{else: {after}}}'])}]}}}}"
+        )
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(("seed", "steps"), [(1, 30), (2, 30), (3, 60), (4, 200)])
+def test_large_flows_with_cycles_and_long_edges_read_well_too(
+    flowengine: CommandLine, seed: int, steps: int
+) -> None:
+    path = flowengine.write("large.yaml", large(seed, steps))
+
+    check(lay_out(draw(compile_file(path).flow).frame))
+
+
+HOSTILE = """</text><script>alert('x')</script> & "quoted" \\" ]; x [label=y] %% --> | {{}} `#` \u202e ∑"""  # noqa: E501
+
+
+@pytest.mark.parametrize("format", ["mermaid", "dot", "svg"])
+def test_text_of_the_file_stays_text(flowengine: CommandLine, format: str) -> None:
+    flow = {
+        "flowengine": 1, "id": "flow", "title": HOSTILE,
+        "inputs": {"x": {"type": "string"}},
+        "steps": [
+            {"id": "s", "title": HOSTILE,
+             "next": {"first": [{"when": "${{ inputs.x == '<b>\"-->' }}", "to": "t"},
+                                {"else": "end"}]}},
+            {"id": "t", "title": "line\nbreak ]] ))", "lock": "x\"];", "wait": "1s", "next": "end"},
+        ],
+    }  # fmt: skip
+    text = flowengine(
+        "graph", flowengine.write("hostile.yaml", json.dumps(flow)), "--format", format
+    ).out
+
+    assert "\u202e" not in text
+    if format == "svg":
+        assert "<script" not in text
+        texts = [one.text or "" for one in ElementTree.fromstring(text).iter() if one.text]
+        assert any(one.startswith("</text><script>alert('x')") for one in texts)
+    elif format == "dot":
+        outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
+        assert set(re.findall(r"\w+ -> \w+", outside)) == {
+            "start_0 -> step_s", "step_s -> step_t", "step_s -> end_0", "step_t -> end_0"
+        }  # fmt: skip
+        assert "label=y" not in outside
+    else:
+        assert "<script" not in text.split("---")[2]
+        boxes = [line for line in text.splitlines() if line.startswith("  step_s{")]
+        assert len(boxes) == 1
+        assert not set(boxes[0][len('  step_s{"') : -2]) & set('"<>`]{}')
+
+
+def test_the_same_flow_gives_the_same_picture_in_every_process(every: Path) -> None:
+    program = str(Path(sys.executable).with_name("flowengine"))
+    seen = {
+        subprocess.run(
+            [program, "graph", str(every), "--format", "svg"], capture_output=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+
+    assert len(seen) == 1
 
 
 def test_an_execution_is_drawn_with_the_state_of_its_steps(

@@ -10,7 +10,10 @@ SHAPES = {
     "start": "shape=circle, width=0.15, style=filled, fillcolor=black",
     "end": "shape=circle, fontsize=9",
     "end_all": "shape=doublecircle, fontsize=9",
-    "error": "shape=circle, style=dashed, fontsize=9",
+    "error": 'shape=box, style="rounded,dashed", fontsize=10',
+    "trigger": "shape=cds, fontsize=10",
+    "cancel": "shape=box, peripheries=2",
+    "flow": "shape=box3d",
     "choice": "shape=diamond",
     "person": "shape=hexagon",
     "wait": 'shape=box, style="rounded,filled"',
@@ -27,14 +30,19 @@ FILLS = {
     "cancelled": "#eeeeee",
     "skipped": "#ffffff",
 }
-LINES = {"next": "", "error": "style=dashed", "undo": "style=dotted, dir=none"}
+LINES = {
+    "next": "",
+    "error": "style=dashed",
+    "undo": "style=dotted, dir=none",
+    "after": "style=dotted",
+}
 
 
 def dot(picture: Picture) -> str:
     """Return a picture as text for `dot`."""
     lines = [
         "digraph flow {",
-        f"  label={_quoted([picture.title])}; labelloc=t; compound=true;",
+        f'  label={_quoted([picture.title])}; labelloc=t; compound=true; fontname="Helvetica";',
         '  node [fontname="Helvetica", style=filled, fillcolor=white];',
         '  edge [fontname="Helvetica", fontsize=10];',
         *_frame(picture.frame, 1),
@@ -52,7 +60,8 @@ def _frame(frame: Frame, depth: int) -> Iterator[str]:
             continue
         yield f"{indent}subgraph cluster_{box.id} {{"
         fill = FILLS.get(box.status or "", "#fafafa")
-        yield f'{indent}  label={_quoted(box.lines)}; style="rounded,filled"; fillcolor="{fill}";'
+        style = "rounded,filled,dashed" if box.shape == "finally" else "rounded,filled"
+        yield f'{indent}  label={_quoted(box.lines)}; style="{style}"; fillcolor="{fill}";'
         yield from _frame(box.frame, depth + 1)
         yield f"{indent}}}"
     for arrow in frame.arrows:
@@ -87,5 +96,7 @@ def _inside(frame: Frame, *, last: bool) -> str:
 
 
 def _quoted(lines: list[str]) -> str:
-    text = "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    from flowengine.cli.output import clean
+
+    text = "\\n".join(clean(line).replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     return f'"{text}"'

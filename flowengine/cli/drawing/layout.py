@@ -9,6 +9,7 @@ A group is laid out by itself and is then a box of that size.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,7 +22,7 @@ CHARACTER = 6.6
 LINE = 15.0
 GAP = 28.0
 """Between boxes of a layer."""
-ROW_GAP = 16.0
+ROW_GAP = 18.0
 """Above and below a row of labels."""
 PADDING = 18.0
 """Inside of a group."""
@@ -37,6 +38,9 @@ class Route(NamedTuple):
     points: list[Point]
     label: Point
     """Middle of the label."""
+    from_side: bool = False
+    """It leaves its source at a side, not at the bottom; of one that leads back."""
+    to_side: bool = False
 
 
 class Laid(NamedTuple):
@@ -70,11 +74,12 @@ def size_of(box: Box) -> tuple[float, float]:
         return 14.0, 14.0
     text = max([len(line) for line in box.lines], default=1) * CHARACTER
     width, height = text + 24, len(box.lines) * LINE + 14
-    if box.shape in ("end", "end_all", "error"):
+    if box.shape in ("end", "end_all"):
         return 44.0, 44.0
     if box.shape == "choice":
         return width * 1.3 + 20, height * 1.5 + 16
-    return (width + 24, height) if box.shape in ("person", "fail") else (width, height)
+    wide = box.shape in ("person", "fail", "trigger", "wait")
+    return (width + 24, height) if wide else (width, height)
 
 
 class _Layout:
@@ -134,7 +139,24 @@ class _Layout:
             for target in following[n]:
                 if (n, target) in self.back and layer[target] == layer[n]:
                     layer[n] += 2
+        self._pull_down(layer, following, order)
         return layer
+
+    def _pull_down(self, layer: list[int], following: list[list[int]], order: list[int]) -> None:
+        """Move what does not follow the start to what it leads to, what is alone to the end."""
+        begun = {n for n, box in enumerate(self.frame.boxes) if box.shape == "start"}
+        for n in order:
+            if n in begun:
+                begun.update(following[n])
+        lowest = max(layer, default=0)
+        for n in reversed(order):
+            ahead = [layer[t] for t in following[n] if (n, t) not in self.back]
+            if begun and n not in begun and ahead:
+                layer[n] = max(layer[n], min(ahead) - 2)
+        tied = {self.number[end] for one in self.frame.arrows for end in one[:2]}
+        for n in range(len(layer)):
+            if tied and n not in tied:
+                layer[n] = lowest + 2
 
     def _bend(self) -> None:
         """Give every edge a node in each layer that it crosses; one of them holds the label."""
@@ -163,13 +185,32 @@ class _Layout:
     def _sort(self) -> None:
         """Order each row by the mean place of its neighbours, from above and from below."""
         place = {n: float(i) for row in self.rows for i, n in enumerate(row)}
+        best, fewest = [list(row) for row in self.rows], self._crossings(place)
         for sweep in range(SWEEPS):
+            if not fewest:
+                break
             down = sweep % 2 == 0
             beside = self.above if down else self.below
             for row in self.rows if down else reversed(self.rows):
                 wanted = {n: _mean([place[m] for m in beside.get(n, ())], place[n]) for n in row}
                 row.sort(key=lambda n, wanted=wanted: wanted[n])  # type: ignore[misc]
                 place.update({n: float(i) for i, n in enumerate(row)})
+            crossings = self._crossings(place)
+            if crossings < fewest:
+                best, fewest = [list(row) for row in self.rows], crossings
+        self.rows = best
+
+    def _crossings(self, place: dict[int, float]) -> int:
+        """Return how many pairs of arrows cross between rows."""
+        found = 0
+        for row in self.rows:
+            seen: list[float] = []
+            for n in row:
+                below = sorted(place[m] for m in self.below.get(n, ()))
+                found += sum(len(seen) - bisect_right(seen, end) for end in below)
+                for end in below:
+                    insort(seen, end)
+        return found
 
     def _columns(self) -> list[float]:
         """Return the middle of each node: near its neighbours, and not over the next one."""
@@ -223,21 +264,68 @@ class _Layout:
         x: list[float],
         left: float,
         tops: list[tuple[float, float]],
-        places: dict[str, tuple[float, float, float, float]],
+        places: Places,
     ) -> Route:
         """Return the points of an arrow, from its source to its target."""
-        names = (edge.arrow.target, edge.arrow.source) if edge.turned else edge.arrow[:2]
-        start, end = places[names[0]], places[names[1]]
-        points = [(x[edge.chain[0]] - left, start[1] + start[3])]
-        bends = []
+        labelled = bool(edge.arrow.label) or self.between[frozenset(edge.arrow[:2])] > 1
+        bends: list[Point] = []
         for n in edge.chain[1:-1]:
             top, height = tops[self.layer[n]]
-            bends.append((x[n] - left, top + height / 2))
-        label = bends[-1 if edge.turned else 0]
-        if not edge.arrow.label and self.between[frozenset(edge.arrow[:2])] == 1:
-            bends = bends[1::2]  # a row of labels needs no bend for itself
-        points += [*bends, (x[edge.chain[-1]] - left, end[1])]
-        return Route(edge.arrow, points[::-1] if edge.turned else points, label)
+            if self.layer[n] % 2 == 0:  # straight down beside the boxes of the row
+                bends += [(x[n] - left, top), (x[n] - left, top + height)]
+            elif labelled:
+                bends.append((x[n] - left, top + height / 2))
+        n = edge.chain[-2 if edge.turned else 1]
+        top, height = tops[self.layer[n]]
+        label = (x[n] - left, top + height / 2)
+        if not edge.turned:
+            down = self._upright(edge.chain[0], places, tops)[2:]
+            into = self._upright(edge.chain[-1], places, tops)[:2]
+            return Route(edge.arrow, [*down, *bends, *into], label)
+        if not bends:
+            bends = [label]
+        end, to_side = self._beside(edge.chain[0], bends[0], places, tops)
+        begin, from_side = self._beside(edge.chain[-1], bends[-1], places, tops)
+        points = [*begin, *bends[::-1], *end[::-1]]
+        return Route(edge.arrow, points, label, from_side, to_side)
+
+    def _upright(
+        self, n: int, places: Places, tops: list[tuple[float, float]], x: float | None = None
+    ) -> list[Point]:
+        """Return points from the top of a box's row through the box to the bottom of the row.
+
+        Args:
+            n: The box.
+            places: Where boxes are.
+            tops: Where rows are.
+            x: Where the line runs; default: through the middle of the box.
+        """
+        left, top, width, height = places[self.frame.boxes[n].id]
+        above, high = tops[self.layer[n]]
+        at = left + width / 2 if x is None else x
+        return [(at, above), (at, top), (at, top + height), (at, above + high)]
+
+    def _beside(
+        self, n: int, bend: Point, places: Places, tops: list[tuple[float, float]]
+    ) -> tuple[list[Point], bool]:
+        """Return where an arrow that leads back touches a box, and whether that is a side of it.
+
+        From above it touches the top, from below the bottom; a side, if nothing stands between.
+        """
+        left, top, width, height = places[self.frame.boxes[n].id]
+        row = [places[self.frame.boxes[m].id] for m in self.rows[self.layer[n]]
+               if m < len(self.frame.boxes) and m != n]  # fmt: skip
+        low, high = min(bend[0], left), max(bend[0], left + width)
+        free = not any(low < other[0] + other[2] and other[0] < high for other in row)
+        if free and not left - 4 < bend[0] < left + width + 4:
+            return [(left if bend[0] < left else left + width, top + height / 2)], True
+        x = min(max(bend[0], left + width / 3), left + width * 2 / 3)
+        points = self._upright(n, places, tops, x)
+        return (points[2:] if bend[1] > top + height else points[1::-1]), False
+
+
+Places = dict[str, tuple[float, float, float, float]]
+"""Box → left, top, width, height."""
 
 
 def _walk(following: list[list[int]], back: set[tuple[int, int]]) -> list[int]:
@@ -267,7 +355,7 @@ def _loop(arrow: Arrow, place: tuple[float, float, float, float]) -> Route:
     left, top, width, height = place
     right, middle = left + width, top + height / 2
     points = [(right - 4, middle - 4), (right - 4, middle + 4)]
-    return Route(arrow, points, (right + 34 + len(arrow.label) * CHARACTER / 2, middle))
+    return Route(arrow, points, (right + 36 + len(arrow.label) * 2.8, middle))
 
 
 def _mean(values: Sequence[float], otherwise: float) -> float:

@@ -10,7 +10,10 @@ SHAPES = {
     "start": ("((", "))"),
     "end": ("((", "))"),
     "end_all": ("(((", ")))"),
-    "error": ("((", "))"),
+    "error": ("([", "])"),
+    "trigger": (">", "]"),
+    "cancel": ("[\\", "/]"),
+    "flow": ("[[", "]]"),
     "choice": ("{", "}"),
     "person": ("{{", "}}"),
     "wait": ("([", "])"),
@@ -18,7 +21,7 @@ SHAPES = {
     "undo": ("[[", "]]"),
     "step": ("[", "]"),
 }
-LINES = {"next": "-->", "error": "-.->", "undo": "-.-"}
+LINES = {"next": "-->", "error": "-.->", "undo": "-.-", "after": "-.->"}
 CLASSES = {
     "succeeded": "fill:#d9f2dd,stroke:#2b8a3e",
     "failed": "fill:#ffe0e0,stroke:#c92a2a",
@@ -68,14 +71,17 @@ def _arrow(arrow: Arrow) -> str:
 
 def _text(lines: list[str]) -> str:
     """Return text in quotes, with what Mermaid or HTML would read as more than text written out."""
+    from flowengine.cli.output import clean
+
     escaped = [
-        "".join(c if c.isalnum() or c in " _.,:!?/+*=()|-…" else f"#{ord(c)};" for c in line)
+        "".join(c if c.isalnum() or c in " _.,:!?/+*=()|-…" else f"#{ord(c)};" for c in clean(line))
         for line in lines
     ]
     return f'"{"<br/>".join(escaped)}"'
 
 
 def _title(text: str) -> str:
+    from flowengine.cli.output import clean
     from flowengine.cli.yaml_text import inline
 
-    return inline(text.replace("\n", " "))
+    return inline(clean(text).replace("\n", " "))

@@ -1,7 +1,8 @@
 """What is drawn: boxes in frames, arrows between them, read off the compiled flow.
 
-No edge of a flow leaves its scope, so a picture is a tree of frames - the flow, and one for each
-group - each with its own boxes and arrows.
+No edge of a flow leaves its scope, so a picture is a tree of frames - the flow, one for each group
+and each `finally` - each with its own boxes and arrows. A flow that others run is drawn once, as a
+frame beside the main flow's steps: it may run itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from flowengine.cli.drawing.words import condition, value
+from flowengine.cli.drawing.notes import Notes
+from flowengine.cli.drawing.words import condition, cut
 from flowengine.kernel.graph import END, CompiledFlow, HandlerSpec, StepSpec
 
 WORST_FIRST = ("failed", "uncertain", "running", "waiting", "cancelled", "succeeded", "skipped")
@@ -23,7 +25,8 @@ class Box(NamedTuple):
     id: str
     """Unique in the picture: letters, digits and underscores."""
     shape: str
-    """`start`, `end`, `end_all`, `error`, `choice`, `person`, `wait`, `fail`, `undo` or `step`."""
+    """`start`, `end`, `end_all`, `error`, `trigger`, `choice`, `person`, `wait`, `fail`, `cancel`,
+    `flow`, `undo`, `finally` or `step`."""
     lines: list[str]
     """Its name, then what it does and how tokens meet there."""
     status: str | None
@@ -38,7 +41,7 @@ class Arrow(NamedTuple):
     target: str
     label: str
     kind: str
-    """`next`, `error` or `undo`."""
+    """`next`, `error`; `undo` for what is only done if need be, `after` for what follows an end."""
 
 
 class Frame(NamedTuple):
@@ -65,7 +68,7 @@ def draw(flow: CompiledFlow, statuses: Mapping[str, Iterable[str]] | None = None
     Returns:
         Boxes and arrows.
     """
-    return Picture(flow.get("title") or flow["id"], _Drawer(flow, statuses).frame(0))
+    return Picture(flow.get("title") or flow["id"], _Drawer(flow, statuses).whole())
 
 
 class _Drawer:
@@ -73,108 +76,76 @@ class _Drawer:
         self.flow = flow
         self.steps = flow["steps"]
         self.expressions = flow["expressions"]
+        self.notes = Notes(flow)
         self.statuses = None if statuses is None else {k: Counter(v) for k, v in statuses.items()}
-        self.flows = [{"body": 0, "id": flow["id"]}, *flow.get("flows", [])]
-        self.drawn: set[int] = set()
-        """Subflows that are in the picture; each is drawn where it is run first."""
         named = Counter(step["id"] for step in self.steps if step["body"] >= 0)
         self.alone = {name for name, count in named.items() if count == 1}
         """Ids that no step of another flow has."""
 
-    def frame(self, number: int) -> Frame:
+    def whole(self) -> Frame:
+        """Return the frame of the main flow, with one for each flow that it runs."""
+        boxes, arrows = self.frame(0)
+        for number, flow in enumerate(self.flow.get("flows", ()), 1):
+            frame = self.frame(flow["body"], flow.get("on_error", []))
+            boxes.append(Box(f"flow_{number}", "step", [f"flow {flow['id']}"], None, frame))
+        return Frame(boxes, arrows)
+
+    def frame(self, number: int, handlers: list[HandlerSpec] | None = None) -> Frame:
+        """Return the frame of a body; with the handlers of the flow, if it is a flow's own."""
         body = self.flow["bodies"][number]
         inside = [self.steps[step] for step in body["steps"]]
         boxes = [self.box(step) for step in inside]
-        arrows = [arrow for step in inside for arrow in self.arrows(step, number)]
+        arrows = [Arrow(f"start_{number}", self.id(self.steps[s]), "", "next")
+                  for s in body["start"]]  # fmt: skip
+        for step in inside:
+            arrows += self.arrows(step, number)
+            if "trigger" in step:
+                source = f"trigger_{self.id(step)}"
+                boxes.append(Box(source, "trigger", [self.notes.trigger(step)], None, None))
+                arrows.append(Arrow(source, self.id(step), "", "next"))
         boxes += [self.undo(step) for step in inside if "compensate" in step]
-        own: Any = next((one for one in self.flows if one["body"] == number), {})
-        handlers = self.flow.get("on_error", []) if number == 0 else own.get("on_error", [])
-        further = list(self.error_arrows("error", handlers, number))
-        if further:
-            boxes.append(Box("error", "error", ["error"], None, None))
-        arrows += further
-        start = f"start_{number}"
+        if handlers is None:
+            handlers = self.flow.get("on_error", []) if number == 0 else []
+        if handlers:
+            said = list(self.notes.handlers(handlers, "on"))
+            boxes.append(Box(f"error_{number}", "error", ["error", *said], None, None))
+        arrows += self.error_arrows(f"error_{number}", handlers, number)
         targets = {arrow.target for arrow in arrows}
         ends = [
             Box(f"{name}_{number}", name, name.split("_"), None, None)
             for name in ("end", "end_all")
             if f"{name}_{number}" in targets
         ]
-        begins = [Arrow(start, self.id(self.steps[step]), "", "next") for step in body["start"]]
-        return Frame([Box(start, "start", [], None, None), *boxes, *ends], begins + arrows)
+        if "final" in body:
+            cleaning = self.frame(self.steps[body["final"]]["child"])
+            boxes.append(Box(f"finally_{number}", "finally", ["finally"], None, cleaning))
+            arrows += [Arrow(end.id, f"finally_{number}", "", "after") for end in ends]
+        begins = [Box(f"start_{number}", "start", [], None, None)] if body["start"] else []
+        return Frame([*begins, *boxes, *ends], arrows)
 
     def id(self, step: StepSpec) -> str:
-        return f"{self.mark(step)}_{step['id']}"
+        """Return the id of a step's box: those of other flows may be called the same."""
+        flow = self.number(step)
+        return f"flow_{flow}_step_{step['id']}" if flow else f"step_{step['id']}"
 
-    def undo_id(self, step: StepSpec) -> str:
-        return self.id(step).replace("step", "undo", 1)
-
-    def mark(self, step: StepSpec) -> str:
-        """Return what tells the steps of one flow from those of another that are called alike."""
-        flow = self.flow["bodies"][step["body"]].get("flow", 0)
-        return f"step{flow}" if flow else "step"
-
-    def inside(self, step: StepSpec) -> Frame | None:
-        """Return what is drawn in a step: a group, or a flow that is not in the picture yet."""
-        child = step.get("child", -1)
-        if child < 0 or child in self.drawn:
-            return None
-        if step["action"] == "flow":
-            self.drawn.add(child)
-        return self.frame(child)
+    def number(self, step: StepSpec) -> int:
+        """Return the number of the flow that a step belongs to; 0 for the main one."""
+        return self.flow["bodies"][step["body"]].get("flow", 0)
 
     def box(self, step: StepSpec) -> Box:
-        frame = self.inside(step)
-        lines = [step["id"], *self.notes(step)]
+        runs_flow = step["action"] == "flow"
+        frame = self.frame(step["child"]) if "child" in step and not runs_flow else None
+        lines = [cut(step.get("title", "")) or step["id"], *self.notes.of(step)]
         status = None
-        if self.statuses is not None and (step["id"] in self.alone or self.mark(step) == "step"):
+        if self.statuses is not None and (step["id"] in self.alone or not self.number(step)):
             status, told = _standing(self.statuses.get(step["id"], Counter()))
             lines += [told] if told else []
         return Box(self.id(step), _shape(step), lines, status, frame)
 
-    def notes(self, step: StepSpec) -> Iterator[str]:
-        """Yield what a step does, and what is around its action."""
-        if step["action"] in ("task", "wait", "approval", "fail", "cancel"):
-            yield _action(step)
-        if step["action"] == "flow":
-            yield f"flow {self.called(step)}"
-        yield from (note for note in (self.join(step), self.when(step)) if note)
-        if "map" in step:
-            names = step["map"].get("names") or ["item"]
-            yield f"map {names[0]} in {value(step['map']['over'], self.expressions)}"
-        if "loop" in step:
-            loop = step["loop"]
-            word = "until" if "until" in loop else "while"
-            tested = loop["until"] if "until" in loop else loop["before"]
-            most = value(loop["max"], self.expressions)
-            yield f"loop {word} {condition(tested, self.expressions)}, max {most}"
-        if "retry" in step:
-            yield f"retry {step['retry'].get('attempts', 1)}"
-        if "cancel" in step:
-            targets = step["cancel"].get("targets", [])
-            names = [self.steps[target]["id"] for target in targets]
-            yield f"cancels {', '.join(names) or 'the execution'}"
-
-    def called(self, step: StepSpec) -> str:
-        """Return the name of the flow that a step runs."""
-        return next(str(one["id"]) for one in self.flows if one["body"] == step["child"])
-
-    def join(self, step: StepSpec) -> str:
-        join = step.get("join")
-        if join is None:
-            return ""
-        if join["kind"] != "count":
-            return f"join {join['kind']}"
-        late = f", late {join['late']}" if "late" in join else ""
-        return f"join {value(join['need'], self.expressions)}{late}"
-
-    def when(self, step: StepSpec) -> str:
-        return f"when {condition(step['when'], self.expressions)}" if "when" in step else ""
-
     def undo(self, step: StepSpec) -> Box:
         how = self.steps[step["compensate"]]
-        does = f"flow {self.called(how)}" if how["action"] == "flow" else _action(how)
-        return Box(self.undo_id(step), "undo", [f"undo {step['id']}", does], None, None)
+        lines = [f"undo {step['id']}", self.notes.action(how)]
+        return Box(f"undo_{self.id(step)}", "undo", lines, None, None)
 
     def arrows(self, step: StepSpec, body: int) -> Iterator[Arrow]:
         source = self.id(step)
@@ -192,7 +163,7 @@ class _Drawer:
             yield Arrow(source, self.target(entry["to"], body), label, "next")
         yield from self.error_arrows(source, step.get("on_error", []), body)
         if "compensate" in step:
-            yield Arrow(source, self.undo_id(step), "", "undo")
+            yield Arrow(source, f"undo_{source}", "", "undo")
 
     def outcome_arrows(self, source: str, split: Any, body: int) -> Iterator[Arrow]:
         """Yield one arrow for each target, with all outcomes that lead there."""
@@ -205,12 +176,17 @@ class _Drawer:
             yield Arrow(source, self.target(target, body), ", ".join(outcomes), "next")
 
     def error_arrows(self, source: str, handlers: list[HandlerSpec], body: int) -> Iterator[Arrow]:
+        """Yield one arrow for each target, with all errors that lead there."""
+        by_target: dict[int, list[str]] = {}
         for handler in handlers:
             if handler.get("do") == "next":
                 label = ", ".join(handler.get("types", [])) or "any error"
                 if "when" in handler:
                     label += f" when {condition(handler['when'], self.expressions)}"
-                yield Arrow(source, self.target(handler["to"], body), label, "error")
+                label += ", undo" if handler.get("compensate") else ""
+                by_target.setdefault(handler["to"], []).append(label)
+        for target, labels in by_target.items():
+            yield Arrow(source, self.target(target, body), "; ".join(labels), "error")
 
     def target(self, target: int, body: int) -> str:
         if target >= 0:
@@ -218,20 +194,12 @@ class _Drawer:
         return f"end_{body}" if target == END else f"end_all_{body}"
 
 
-def _action(step: StepSpec) -> str:
-    """Return what a step calls."""
-    kind, task = step.get("kind", step["action"]), step.get("task", {})
-    if kind == "std":
-        return f"std.{task.get('tool', '')}"
-    function = task.get("function", "") if kind == "python" else ""
-    return f"{kind} {function}".strip()
-
-
 def _shape(step: StepSpec) -> str:
     action = step["action"]
     if action == "none":
         return "choice" if step.get("split", {}).get("kind", "one") != "one" else "step"
-    return {"approval": "person", "wait": "wait", "fail": "fail"}.get(action, "step")
+    shapes = {"approval": "person", "wait": "wait", "fail": "fail", "cancel": "cancel"}
+    return {**shapes, "flow": "flow"}.get(action, "step")
 
 
 def _standing(counts: Counter[str]) -> tuple[str | None, str]:

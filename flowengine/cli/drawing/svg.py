@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from html import escape
 
 from flowengine.cli.drawing.dot import FILLS
-from flowengine.cli.drawing.layout import LINE, PADDING, Laid, Point, lay_out
+from flowengine.cli.drawing.layout import LINE, PADDING, Laid, Point, Route, lay_out
 from flowengine.cli.drawing.picture import Box, Frame, Picture
 
 MARGIN = 24.0
 TITLE = 30.0
-DASHES = {"next": "", "error": ' stroke-dasharray="5 4"', "undo": ' stroke-dasharray="2 4"'}
+DASHES = {
+    "next": "",
+    "error": ' stroke-dasharray="5 4"',
+    "undo": ' stroke-dasharray="2 4"',
+    "after": ' stroke-dasharray="2 4"',
+}
 HEAD = (
     '<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
     'markerHeight="7" orient="auto"><path d="M0 0L10 5L0 10z" fill="#495057"/></marker></defs>'
@@ -40,18 +45,10 @@ def svg(picture: Picture) -> str:
 
 def _frame(frame: Frame, laid: Laid, x: float, y: float) -> Iterator[str]:
     for route in laid.routes:
-        points = [(px + x, py + y) for px, py in route.points]
         head = "" if route.arrow.kind == "undo" else ' marker-end="url(#head)"'
         dashes = DASHES[route.arrow.kind]
-        yield f'<path d="{_curve(points)}" fill="none" stroke="#495057"{dashes}{head}/>'
-        if route.arrow.label:
-            lx, ly = route.label[0] + x, route.label[1] + y
-            half = len(route.arrow.label) * 2.8 + 4
-            yield (
-                f'<rect x="{lx - half:.1f}" y="{ly - 8:.1f}" width="{2 * half:.1f}" height="16" '
-                'fill="white" opacity="0.9"/>'
-            )
-            yield _line(route.arrow.label, lx, ly + 4, ' fill="#495057" font-size="11"')
+        path = _curve(route, x, y)
+        yield f'<path d="{path}" fill="none" stroke="#495057"{dashes}{head}/>'
     for box in frame.boxes:
         left, top, width, height = laid.places[box.id]
         yield from _box(box, left + x, top + y, width, height)
@@ -60,6 +57,21 @@ def _frame(frame: Frame, laid: Laid, x: float, y: float) -> Iterator[str]:
             below = top + y + len(box.lines) * LINE + 6 + PADDING
             yield from _frame(box.frame, inner, left + x + (width - inner.width) / 2, below)
 
+    for route in laid.routes:
+        if route.arrow.label:
+            yield from _label(route, x, y)
+
+
+def _label(route: Route, x: float, y: float) -> Iterator[str]:
+    """Return what is written at an arrow, on a ground that hides arrows behind it."""
+    lx, ly = route.label[0] + x, route.label[1] + y
+    half = len(route.arrow.label) * 2.8 + 4
+    yield (
+        f'<rect x="{lx - half:.1f}" y="{ly - 8:.1f}" width="{2 * half:.1f}" height="16" '
+        'rx="3" fill="white" opacity="0.92"/>'
+    )
+    yield _line(route.arrow.label, lx, ly + 4, ' fill="#495057" font-size="11"')
+
 
 def _box(box: Box, left: float, top: float, width: float, height: float) -> Iterator[str]:
     fill = FILLS.get(box.status or "", "#f8f9fa" if box.frame is not None else "white")
@@ -67,7 +79,8 @@ def _box(box: Box, left: float, top: float, width: float, height: float) -> Iter
     middle, centre = left + width / 2, top + height / 2
     yield f'<g id="{box.id}">'
     if box.frame is not None:
-        yield _rectangle(left, top, width, height, f'{style} stroke-dasharray="6 3" rx="10"')
+        dashes = "2 3" if box.shape == "finally" else "6 3"
+        yield _rectangle(left, top, width, height, f'{style} stroke-dasharray="{dashes}" rx="10"')
         yield from _text(box.lines, middle, top + LINE + 2)
     elif box.shape == "start":
         yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="7" fill="#212529"/>'
@@ -82,7 +95,7 @@ def _outline(
 ) -> Iterator[str]:
     right, bottom = left + width, top + height
     middle, centre = left + width / 2, top + height / 2
-    if shape in ("end", "end_all", "error"):
+    if shape in ("end", "end_all"):
         yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="22" {style}/>'
         if shape == "end_all":
             yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="18" {style}/>'
@@ -93,10 +106,16 @@ def _outline(
         corners = [(left + 12, top), (right - 12, top), (right, centre),
                    (right - 12, bottom), (left + 12, bottom), (left, centre)]  # fmt: skip
         yield _polygon(corners, style)
+    elif shape == "trigger":
+        corners = [(left, top), (right - 12, top), (right, centre),
+                   (right - 12, bottom), (left, bottom)]  # fmt: skip
+        yield _polygon(corners, style)
     else:
-        rounded = height / 2 if shape == "wait" else 4
-        dashes = ' stroke-dasharray="4 3"' if shape == "undo" else ""
+        rounded = {"wait": height / 2, "error": 12}.get(shape, 4)
+        dashes = ' stroke-dasharray="4 3"' if shape in ("undo", "error") else ""
         yield _rectangle(left, top, width, height, f'{style}{dashes} rx="{rounded:.0f}"')
+        if shape in ("cancel", "flow"):  # a second line inside
+            yield _rectangle(left + 3, top + 3, width - 6, height - 6, f'{style} rx="2"')
 
 
 def _rectangle(left: float, top: float, width: float, height: float, style: str) -> str:
@@ -118,15 +137,22 @@ def _line(text: str, x: float, y: float, style: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle"{style}>{_escaped(text)}</text>'
 
 
-def _curve(points: list[Point]) -> str:
-    """Return a path that leaves and reaches every point upright."""
-    (x, y), *rest = points
-    if len(rest) == 1 and rest[0][0] == x and rest[0][1] - y < LINE:  # to itself, at its right
+def _curve(route: Route, dx: float, dy: float) -> str:
+    """Return a path that goes upright through every point, and level to and from sides."""
+    (x, y), *rest = [(px + dx, py + dy) for px, py in route.points]
+    if route.arrow.source == route.arrow.target:  # at its right
         return f"M{x:.1f} {y:.1f} c40 -24 40 32 0 8"
     parts = [f"M{x:.1f} {y:.1f}"]
-    for nx, ny in rest:
+    for number, (nx, ny) in enumerate(rest, 1):
+        if (x, y) == (nx, ny):
+            continue
         half = (y + ny) / 2
-        parts.append(f"C{x:.1f} {half:.1f} {nx:.1f} {half:.1f} {nx:.1f} {ny:.1f}")
+        one, two = (x, half), (nx, half)
+        if number == 1 and route.from_side:
+            one = two = (nx, y)
+        elif number == len(rest) and route.to_side:
+            one = two = (x, ny)
+        parts.append(f"C{one[0]:.1f} {one[1]:.1f} {two[0]:.1f} {two[1]:.1f} {nx:.1f} {ny:.1f}")
         x, y = nx, ny
     return " ".join(parts)
 

@@ -17,7 +17,7 @@ def condition(number: int, expressions: Sequence[Any]) -> str:
         number: Of its expression.
         expressions: All of the flow.
     """
-    return _cut(_node(expressions[number]["node"]))
+    return cut(_node(expressions[number]["node"]))
 
 
 def value(tree: Any, expressions: Sequence[Any]) -> str:
@@ -29,7 +29,7 @@ def value(tree: Any, expressions: Sequence[Any]) -> str:
     """
     kind = tree[0]
     if kind == "const":
-        return _cut(json.dumps(tree[1], ensure_ascii=False))
+        return cut(json.dumps(tree[1], ensure_ascii=False))
     if kind == "expr":
         return condition(tree[1], expressions)
     return "…"
@@ -109,5 +109,11 @@ _NODES: dict[str, Any] = {
 }
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Return text that fits into a box or beside an arrow.
+
+    Args:
+        text: Any, of several lines too.
+    """
+    text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -1,0 +1,190 @@
+"""What is written in a box: what a step does, how tokens meet there, what is around its action."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from flowengine.cli.drawing.words import condition, value
+from flowengine.kernel.graph import CompiledFlow, HandlerSpec, StepSpec
+
+
+class Notes:
+    """Tells of the steps of a flow in short lines.
+
+    Args:
+        flow: In plain form.
+    """
+
+    def __init__(self, flow: CompiledFlow) -> None:
+        self.flow = flow
+        self.steps = flow["steps"]
+        self.expressions = flow["expressions"]
+
+    def of(self, step: StepSpec) -> Iterator[str]:
+        """Yield the lines about a step below its name, in the order in which they matter.
+
+        Args:
+            step: The step.
+
+        Yields:
+            Lines.
+        """
+        for part in (
+            self._join, self._when, self._does, self._map, self._loop, self._lock, self._bounds,
+            self._writes,
+        ):  # fmt: skip
+            yield from part(step)
+        yield from self.handlers(step.get("on_error", []), "on")
+
+    def action(self, step: StepSpec) -> str:
+        """Return what a step calls.
+
+        Args:
+            step: The step, or what undoes one.
+        """
+        if step["action"] == "flow":
+            number = self.flow["bodies"][step["child"]].get("flow", 0)
+            return f"flow {self.flow['flows'][number - 1]['id'] if number else self.flow['id']}"
+        kind, task = step.get("kind", step["action"]), step.get("task", {})
+        if kind == "std":
+            return f"std.{task.get('tool', '')}"
+        function = task.get("function", "") if kind == "python" else ""
+        return f"{kind} {function}".strip()
+
+    def trigger(self, step: StepSpec) -> str:
+        """Return what starts a token at a step.
+
+        Args:
+            step: A step with a trigger.
+        """
+        trigger = step["trigger"]
+        if "state" in trigger:
+            return f"write to {trigger['state']}"
+        names = " and ".join(trigger["signals"])
+        match = f" if {self._condition(trigger['match'])}" if "match" in trigger else ""
+        return f"{names}{match}{', transient' if trigger.get('transient') else ''}"
+
+    def handlers(self, handlers: Iterable[HandlerSpec], word: str) -> Iterator[str]:
+        """Yield what follows errors without leading elsewhere.
+
+        Args:
+            handlers: Of a step or a flow.
+            word: How a line begins.
+
+        Yields:
+            Lines.
+        """
+        what = {"output": "go on", "fail": "raise another", "continue": "go on", "raise": "undo"}
+        for handler in handlers:
+            if handler.get("do") == "next":
+                continue
+            types = ", ".join(handler.get("types", [])) or "error"
+            then = what[handler.get("do", "raise")]
+            undo = "undo, " if handler.get("compensate") and then != "undo" else ""
+            yield f"{word} {types}: {undo}{then}"
+
+    def _condition(self, number: int) -> str:
+        return condition(number, self.expressions)
+
+    def _value(self, tree: Any) -> str:
+        text = value(tree, self.expressions)
+        return text.strip('"') if tree[0] == "const" else text
+
+    def _join(self, step: StepSpec) -> Iterator[str]:
+        join = step.get("join")
+        if join is None:
+            return
+        if join["kind"] != "count":
+            yield f"join {join['kind']}"
+            return
+        late = f", late {join['late']}" if "late" in join else ""
+        yield f"join {self._value(join['need'])}{late}"
+
+    def _when(self, step: StepSpec) -> Iterator[str]:
+        if "when" in step:
+            yield f"when {self._condition(step['when'])}"
+
+    def _does(self, step: StepSpec) -> Iterator[str]:
+        action = step["action"]
+        if action == "wait":
+            yield from self._wait(step)
+        elif action == "cancel":
+            yield self._cancel(step)
+        elif action in ("task", "approval", "fail", "flow"):
+            yield self.action(step)
+
+    def _wait(self, step: StepSpec) -> Iterator[str]:
+        alternatives = step["wait"]["alternatives"]
+        if len(alternatives) == 1:
+            yield f"wait {self._awaited(alternatives[0])}"
+            return
+        yield f"wait, {step['wait']['mode']} of"
+        for one in alternatives:
+            yield f"{one['id']}: {self._awaited(one)}"
+
+    def _awaited(self, one: Any) -> str:
+        """Return what an alternative of a wait waits for."""
+        if "after" in one:
+            return f"for {self._value(one['after'])}"
+        if "until" in one:
+            return f"until {self._value(one['until'])}"
+        if "when" in one:
+            return f"when {self._condition(one['when'])}"
+        count = f", {self._value(one['count'])} times" if "count" in one else ""
+        match = f" if {self._condition(one['match'])}" if "match" in one else ""
+        transient = ", transient" if one.get("transient") else ""
+        return f"signal {one['signal']}{match}{count}{transient}"
+
+    def _cancel(self, step: StepSpec) -> str:
+        cancel = step["cancel"]
+        names = [self.steps[target]["id"] for target in cancel.get("targets", [])]
+        outcome = cancel.get("outcome", "cancelled")
+        how = f" as {outcome}" if outcome != "cancelled" else ""
+        return f"cancels {', '.join(names) or 'the execution'}{how}"
+
+    def _map(self, step: StepSpec) -> Iterator[str]:
+        if "map" not in step:
+            return
+        spec = step["map"]
+        name = (spec.get("names") or ["item"])[0]
+        at_once = f", {self._value(spec['concurrency'])} at once" if "concurrency" in spec else ""
+        yield f"map {name} in {self._value(spec['over'])}{at_once}"
+        if spec.get("each"):
+            yield "each item goes on alone"
+        if "need" in spec:
+            late = f", late {spec['late']}" if "late" in spec else ""
+            yield f"join {self._value(spec['need'])}{late}"
+        if "more" in spec:
+            yield f"more items by {spec['more']}"
+
+    def _loop(self, step: StepSpec) -> Iterator[str]:
+        if "loop" not in step:
+            return
+        loop = step["loop"]
+        word = "until" if "until" in loop else "while"
+        tested = loop["until"] if "until" in loop else loop["before"]
+        every = f", every {self._value(loop['every'])}" if "every" in loop else ""
+        yield f"loop {word} {self._condition(tested)}, max {self._value(loop['max'])}{every}"
+
+    def _lock(self, step: StepSpec) -> Iterator[str]:
+        if "lock" in step:
+            lock = step["lock"]
+            permits = lock.get("permits", 1)
+            many = f", {permits} at once" if permits != 1 else ""
+            yield f"lock {self._value(lock['key'])}{many}"
+
+    def _bounds(self, step: StepSpec) -> Iterator[str]:
+        attempts = step.get("retry", {}).get("attempts", 1)
+        if attempts != 1:
+            yield f"retry {attempts}"
+        if "timeout" in step:
+            yield f"timeout {self._value(step['timeout'])}"
+        if "deadline" in step:
+            yield f"deadline {self._value(step['deadline'])}"
+
+    def _writes(self, step: StepSpec) -> Iterator[str]:
+        if step.get("set"):
+            yield f"sets {', '.join(key for key, _value in step['set'])}"
+        if step.get("emit"):
+            yield f"emits {', '.join(one['signal'] for one in step['emit'])}"
