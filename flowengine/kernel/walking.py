@@ -182,10 +182,11 @@ class Walker:
     def _signals(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
         flow = record.get("flow", 0)
         found = {}
-        for signal, one in value.items():
+        for channel, one in value.items():
+            signal, *key = channel.split(SEPARATOR, 1)
             name = self._visitor.signal(flow, signal)
             if name is not None:
-                found[name] = _copy(one)
+                found[SEPARATOR.join([name, *key])] = _copy(one)
         return found
 
     def _channels(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class Story:
     def __init__(self, played: Simulator, marks: Sequence[int]) -> None:
         self.status = played.status
         self.outputs = played.outputs or {}
+        self.error = played.error
         self.schedule = played.schedule
         self.open = played.waits()
         self.happenings = len(marks) - 1

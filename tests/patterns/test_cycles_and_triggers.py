@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from flowengine.testing import deciding, sending
@@ -52,6 +55,42 @@ def test_21_structured_loop(pages: int, tries: int) -> None:
         after = ('while: "${{ state.fetched < inputs.pages }}"',
                  'until: "${{ state.fetched >= inputs.pages }}"')  # fmt: skip
         play(21, after, inputs={"pages": pages, "tries": tries}).refute(holds)
+
+
+BOX: dict[str, Any] = {"name": "a", "parts": [
+    {"name": "b", "parts": [{"name": "d", "parts": []}]}, {"name": "c", "parts": []},
+]}  # fmt: skip
+DEEPEST: dict[str, Any] = {"name": "x", "parts": []}
+for _level in range(12):
+    DEEPEST = {"name": "x", "parts": [DEEPEST]}
+
+
+def test_22_recursion() -> None:
+    """A flow runs itself, each run with its own data; the outer one goes on with what it gives."""
+
+    def holds(story: Story) -> None:
+        inner = [s for s in story.spans if s.address.endswith("each_part[0]")]
+        assert len(story.runs("open")) == 4
+        for flow in inner:
+            within = [s for s in story.spans if s.address.startswith(f"{flow.address}/")]
+            assert within
+            assert flow.ended == max(span.ended for span in within)
+        assert story.outputs == {"parts": 4}
+        assert story.status == "succeeded"
+
+    plays = play(22, inputs={"box": BOX})
+    plays.always(holds)
+    assert len(plays.seen(lambda story: tuple(span.address for span in story.done("open")))) > 2
+    play(22, ("1 + sum", "sum"), inputs={"box": BOX}).refute(holds)
+
+
+def test_22_recursion_is_bounded_by_its_depth() -> None:
+    plays = play(22, inputs={"box": DEEPEST})
+
+    [story] = plays.stories
+    assert story.status == "failed"
+    assert "(limits.depth)" in json.dumps(story.error)
+    assert len(story.runs("open")) == 8
 
 
 def moment(story: Story, name: str) -> list[int]:
