@@ -303,7 +303,10 @@ class _Layout:
         left, top, width, height = places[self.frame.boxes[n].id]
         above, high = tops[self.layer[n]]
         at = left + width / 2 if x is None else x
-        return [(at, above), (at, top), (at, top + height), (at, above + high)]
+        cut = 0.0
+        if self.frame.boxes[n].shape == "choice":  # its line falls away from the middle
+            cut = height * abs(at - left - width / 2) / width
+        return [(at, above), (at, top + cut), (at, top + height - cut), (at, above + high)]
 
     def _beside(
         self, n: int, bend: Point, places: Places, tops: list[tuple[float, float]]
