@@ -9,6 +9,7 @@ ever (`E207`); here the kernel plays it, so what is found is a run that can be p
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -125,6 +126,52 @@ def play_stall(flow: CompiledFlow, stall: Stall) -> Simulator:
     answers = iter(stall.conditions)
     simulator, _ = _simulator(flow, lambda _: 0 if next(answers, True) else 1)
     return simulator.start().follow(stall.run.schedule)
+
+
+def play_example(flow: CompiledFlow, example: str, *, limit: int = 4000) -> Simulator | None:
+    """Play the example of an error about a join that waits for ever.
+
+    Args:
+        flow: The flow.
+        example: Moves, such as `a → b, c; b → end; c → d`, of one scope.
+        limit: Runs that are tried at most.
+
+    Returns:
+        A run that stalls after these moves and no others; None if there is none.
+    """
+    wanted = Counter(_edges(example))
+    steps = {edge[0] for edge in wanted}
+    for number, chooser in enumerate(_counted()):
+        if number == limit:
+            return None
+        simulator, _ = _simulator(flow, chooser.choose)
+        simulator.start()
+        while (made := _made(simulator, steps)) <= wanted:
+            can = simulator.possible()
+            if not can:
+                break
+            simulator.let(can[chooser.choose(len(can))])
+        if made == wanted and simulator.status == "stalled":
+            return simulator
+    return None
+
+
+def _edges(example: str) -> Iterator[tuple[str, str]]:
+    for move in example.split("; "):
+        step, _, targets = move.partition(" → ")
+        yield from ((step, target) for target in targets.split(", ") if target != "end")
+
+
+def _made(simulator: Simulator, steps: set[str]) -> Counter[tuple[str, str]]:
+    """Return how often tokens went along each edge that leaves one of some steps."""
+    nodes = simulator.graph.flow["steps"]
+    return Counter(
+        (nodes[seen.step]["id"], nodes[target]["id"])
+        for seen in simulator.observations
+        if nodes[seen.step]["id"] in steps
+        for target in seen.to
+        if target >= 0
+    )
 
 
 def _player(flow: CompiledFlow) -> Callable[[Choose], tuple[Simulator, list[bool]] | None]:

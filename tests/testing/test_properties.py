@@ -29,7 +29,7 @@ from flowengine.testing.invariants import check_over, it_does_not_stall
 from flowengine.testing.random_flows import tangled_flow
 from flowengine.testing.random_graphs import random_graph
 from flowengine.testing.simulator import Fails, Simulator, deciding
-from flowengine.testing.stalls import find_stall, play_stall, refused
+from flowengine.testing.stalls import find_stall, play_example, play_stall, refused
 from flowengine.testing.strategies import flows, graphs, schedules, tangled_flows
 
 KEPT = Path(__file__).parent / "kept"
@@ -196,6 +196,41 @@ def test_the_kernel_gets_stuck_where_the_checker_says_so(path: Path) -> None:
     stall = find_stall(flow)
     assert stall.run is not None, stall.told()
     assert play_stall(flow, stall).status == "stalled"
+
+
+def examples(text: str) -> list[str]:
+    """Return the example runs that the errors of a flow tell."""
+    with pytest.raises(FlowFileError) as refusal:
+        compile_text(text)
+    told = [one.message for one in refusal.value.diagnostics if one.code == "E207"]
+    return [message.split("; for example: ")[1] for message in told if "for example" in message]
+
+
+@pytest.mark.parametrize("path", STUCK, ids=lambda path: path.stem)
+def test_the_example_of_an_error_can_be_played(path: Path) -> None:
+    flow, _ = refused(path.read_text())
+
+    assert flow is not None
+    for example in examples(path.read_text()):
+        played = play_example(flow, example)
+        assert played is not None, example
+        assert played.status == "stalled"
+
+
+def test_examples_of_random_flows_can_be_played() -> None:
+    """To the checker a map has any number of items, and what is cancelled may be so at any time."""
+    played = 0
+    for seed in range(400):
+        text = json.dumps(_tangled(seed))
+        if '"map"' in text or '"cancel"' in text:
+            continue
+        flow, codes = refused(text)
+        if flow is None or set(codes) != {"E207"}:
+            continue
+        for example in examples(text):
+            assert play_example(flow, example) is not None, (seed, example)
+            played += 1
+    assert played >= 4
 
 
 @pytest.mark.parametrize("block", range(2))

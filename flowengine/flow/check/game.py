@@ -70,6 +70,14 @@ class State(NamedTuple):
         return len(self.working) + held + rounds
 
 
+class Moved(NamedTuple):
+    """One move of a play."""
+
+    place: Place
+    edges: tuple[EdgeId, ...]
+    """Where tokens went."""
+
+
 class Verdict(NamedTuple):
     """What the game has found."""
 
@@ -83,6 +91,8 @@ class Verdict(NamedTuple):
     """Counting joins that can get fewer arrivals than they need, without a handler."""
     fired: frozenset[Place]
     """Counting joins that can get what they need."""
+    examples: dict[Place, list[Moved]]
+    """Join at which tokens are held for ever → the moves of one play in which they are."""
 
 
 class _EndedError(Exception):
@@ -106,6 +116,7 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
     """
     game = _Game(net)
     seen: set[State] = set()
+    before: dict[State, tuple[State, Moved]] = {}
     complete, work = True, 0
     try:
         pending = list(_outcomes(game.begin))
@@ -116,14 +127,33 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
             seen.add(state)
             for after in _outcomes(partial(game.move, state, full)):
                 pending.append(after)
+                before.setdefault(after, (state, game.moved))
                 work += 1 + after.tokens()
                 complete = len(seen) <= limit and work <= WORK
                 if not complete:
                     break
     except _TooManyError:
         complete = False
-    found = (game.stalls, game.clashes, game.too_few, game.fired)
-    return Verdict(complete, *map(frozenset, found))
+    examples = {place: _moves_to(state, before) for place, state in game.stuck.items()}
+    return Verdict(
+        complete,
+        frozenset(game.stalls),
+        frozenset(game.clashes),
+        frozenset(game.too_few),
+        frozenset(game.fired),
+        examples,
+    )
+
+
+def _moves_to(state: State, before: dict[State, tuple[State, Moved]]) -> list[Moved]:
+    """Return the moves that lead to a position, without going round."""
+    moves: list[Moved] = []
+    met: set[State] = set()
+    while state in before and state not in met:
+        met.add(state)
+        state, moved = before[state]
+        moves.append(moved)
+    return moves[::-1]
 
 
 def _outcomes(procedure: Callable[[Choose], State | None]) -> Iterator[State]:
@@ -167,6 +197,10 @@ class _Game:
         self.clashes: set[Place] = set()
         self.too_few: set[Place] = set()
         self.fired: set[Place] = set()
+        self.stuck: dict[Place, State] = {}
+        """Join → a position in which it holds tokens for ever."""
+        self.moved = Moved(-1, ())
+        """The last move."""
 
     def begin(self, choose: Choose) -> State:
         """Return a position at the start; of each trigger none, one or two messages came."""
@@ -179,7 +213,10 @@ class _Game:
     def move(self, state: State, full: bool, choose: Choose) -> State | None:
         """Return a position that follows."""
         if not state.working:
-            self.stalls.update(p for p in self.joins if state.held[p])
+            held = [p for p in self.joins if state.held[p]]
+            self.stalls.update(held)
+            for place in held:
+                self.stuck.setdefault(place, state)
             return None
         token: Token = choose(list(dict.fromkeys(state.working))) if full else state.working[0]
         node = self.net.nodes[token.at]
@@ -190,6 +227,7 @@ class _Game:
         edges: list[EdgeId] = []
         for _ in range(choose(node.many) if node.many else 1):
             edges += _taken(choose(node.moves), choose)
+        self.moved = Moved(token.at, tuple(edges))
         return board.send(edges, token.marks)
 
 

@@ -19,6 +19,8 @@ from flowengine.kernel.graph import END, START, CompiledFlow, StepSpec
 
 CLASH_LIMIT = 5_000
 """Positions of the full game that are looked at before a meeting is taken as found."""
+LONGEST_EXAMPLE = 20
+"""Moves of a run that a message tells."""
 JOIN_HINT = "say 'join: all' to wait for both, 'active' for those that come, 'each' to run for each"
 
 
@@ -60,6 +62,7 @@ class _Body:
         self.ways = Ways(flow, self.net)
         self._full_game: game.Verdict | None = None
         self._stall_game: game.Verdict | None = None
+        self._example_game: game.Verdict | None = None
 
     def check(self) -> Iterator[Finding]:
         yield from self._unreachable()
@@ -205,6 +208,7 @@ class _Body:
             message = (
                 f"'join: all' of {name!r} can get two tokens over {self._edge(edge)} and one over "
                 f"the others: {origin} sends one by {first} and one by {second}"
+                f"{self._for_example(self.net.nodes[meeting.place].step)}"
             )
             hint = f"join the two before {name!r}"
             yield Finding("E207", self.net.nodes[meeting.place].step, message, hint, ("join",))
@@ -227,11 +231,30 @@ class _Body:
         message = (
             f"'join: all' of {name!r} can wait for ever: a token that came over "
             f"{self._edge(broken.edge)} waits for one over {missing}, which may not come"
+            f"{self._for_example(node.step)}"
         )
         hint = "say 'join: active': it waits only for tokens that can still come"
         if any(n.step in self.cancels.hit for n in self.net.nodes):
             hint += "; a step that is cancelled sends none"
         return Finding("E207", node.step, message, hint, ("join",))
+
+    def _for_example(self, step: Step) -> str:
+        """Return a run in which a join waits for ever, in words; or that none was worked out."""
+        if self._example_game is None:
+            self._example_game = game.play(self.full)
+        verdict = self._example_game
+        found = [e for p, e in verdict.examples.items() if self.full.nodes[p].step == step]
+        if not found:
+            return "; the scope is too large to play it out, so this is the cautious answer"
+        if len(found[0]) > LONGEST_EXAMPLE:
+            return ""
+        moves = [self._move(moved) for moved in found[0]]
+        return f"; for example: {'; '.join(moves)}" if moves else ""
+
+    def _move(self, moved: game.Moved) -> str:
+        targets = [self.full.edges[edge].target for edge in moved.edges if edge >= 0]
+        names = [self.full.name(self.flow, place) for place in targets] or ["end"]
+        return f"{self.full.name(self.flow, moved.place)} → {', '.join(names)}"
 
     def _edge(self, edge: EdgeId) -> str:
         source, _, target, _ = self.net.edges[edge]
