@@ -432,3 +432,77 @@ def test_what_means_nothing_is_refused() -> None:
     other.step("c", output={1, 2})
     with pytest.raises(UsageError, match="cannot stand in a flow"):
         other.compile()
+
+
+def test_flows_inside_a_flow() -> None:
+    flow = Flow("outer", inputs={"names": list[str]})
+    flow.tool(work.say, effect="pure")
+    child = flow.subflow("child", inputs={"name": str}, state={"kept": str})
+    child.step("keep", set={"kept": cel.inputs.name})
+    say = child.step("tell", call=work.say, with_={"value": cel.state.kept})
+    child.output("told", say.output)
+    each = flow.step(
+        "each", flow=child, map={"over": cel.inputs.names, "as": "name"}, with_={"name": cel.name}
+    )
+    flow.output("all", each.output)
+
+    same(
+        flow,
+        """
+inputs: {names: {type: array, items: {type: string}}}
+tools: {say: {python: "tests.building.work:say", effect: pure}}
+flows:
+  child:
+    inputs: {name: {type: string}}
+    state: {kept: {type: string}}
+    steps:
+      - {id: keep, set: {kept: "${{ inputs.name }}"}}
+      - {id: tell, call: say, with: {value: "${{ state.kept }}"}}
+    outputs: {told: "${{ steps.tell.output }}"}
+steps:
+  - id: each
+    map: {over: "${{ inputs.names }}", as: name}
+    flow: child
+    with: {name: "${{ name }}"}
+outputs: {all: "${{ steps.each.output }}"}
+""",
+    )
+    assert run(flow, {"names": ["a", "b"]}).outputs == {"all": [{"told": "a"}, {"told": "b"}]}
+    with pytest.raises(UsageError, match=r"<flow child> is a part of <flow outer>"):
+        child.compile()
+    flow.step("other", flow=Flow("stranger"))
+    with pytest.raises(UsageError, match=r"<flow stranger> is no part of <flow outer>"):
+        flow.compile()
+
+
+def test_branches_that_signals_and_writes_begin() -> None:
+    flow = Flow("news", state={"last": str})
+    page = flow.signal("page", str)
+    flow.step("begin", output=1).emit(page, "a").emit(page, "b").end()
+    seen = flow.state("seen", list[str], default=[], reducer="append")
+    store = flow.step("store", set={"seen": cel.signal.data, "last": "x"})
+    flow.when(page, match=cel.signal.data != "b").to(store)
+    note = flow.step("note", set={"seen": cel.state.last})
+    flow.when(state="last").to(note).end()
+    flow.output("seen", seen)
+
+    same(
+        flow,
+        """
+state:
+  last: {type: string}
+  seen: {type: array, items: {type: string}, default: [], reducer: append}
+signals: {page: {data: {type: string}}}
+steps:
+  - {id: begin, output: 1, emit: [{signal: page, data: a}, {signal: page, data: b}], next: end}
+  - id: store
+    trigger: {signal: page, match: "${{ signal.data != 'b' }}"}
+    set: {seen: "${{ signal.data }}", last: x}
+    next: end
+  - {id: note, trigger: {state: last}, set: {seen: "${{ state.last }}"}, next: end}
+outputs: {seen: "${{ state.seen }}"}
+""",
+    )
+    assert run(flow).outputs == {"seen": ["a", "x"]}
+    with pytest.raises(UsageError, match="'when' starts one step"):
+        flow.when(page).to("end")

@@ -109,6 +109,15 @@ flow.step("a")
     ),
     (
         """
+flow = Flow("f")
+child = flow.subflow("child", inputs={"n": int})
+child.step("a", output=cel.inputs.m)
+flow.step("b", flow=child, with_={"n": "x"})
+""",
+        r"app.py:5:24: error\[E301\](.|\n)*app.py:6:40: error\[E402\]",
+    ),
+    (
+        """
 flow = Flow("f", limits={"steps": 0}, colour="red")
 flow.input("x", {"type": "strin"})
 flow.step("a")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowFileError, UsageError
+from flowengine.flow.building.declarations import Declarations
 from flowengine.flow.building.places import InFile, Place, shown
 from flowengine.flow.building.plain import plain
 from flowengine.flow.building.steps import Chain, Step
@@ -67,7 +68,7 @@ class Built:
     def _place(self, loc: Loc) -> tuple[Place, Loc]:
         known = next(loc[:size] for size in range(len(loc), -1, -1) if loc[:size] in self.places)
         place = self.places[known]
-        named = len(known) > 1 and not isinstance(known[-1], int) and known[0] == "steps"
+        named = len(known) > 1 and isinstance(known[-1], str) and isinstance(known[-2], int)
         if isinstance(place, InFile) or named:
             return place, loc[len(known) - named :]
         return place, loc[len(known) :]
@@ -79,12 +80,20 @@ class Built:
         data: dict[str, Any] = {} if isinstance(flow.place, InFile) else {"flowengine": 1}
         for key, value in flow.head.items():
             data[key] = plain(value, self._tool, f"{key!r} of flow {flow.id!r}")
+        for name, inner in flow.subflows.items():
+            data.setdefault("flows", {})[name] = self._subflow(name, inner)
         if flow.steps:
             data["steps"] = self._block(flow.steps, ("steps",), ())
             self._order(data["steps"])
         if flow.cleanup:
             data["finally"] = self._block(flow.cleanup, ("finally",), ())
         return data
+
+    def _subflow(self, name: str, flow: Flow) -> dict[str, Any]:
+        built = Built(flow)
+        self.problems += built.problems
+        self.places |= {("flows", name, *loc): place for loc, place in built.places.items()}
+        return {key: one for key, one in built.data.items() if key not in {"flowengine", "id"}}
 
     def _block(self, steps: list[Step], loc: Loc, items: tuple[str, ...]) -> list[Any]:
         return [self._step(step, (*loc, index), items) for index, step in enumerate(steps)]
@@ -113,7 +122,9 @@ class Built:
         return data
 
     def _tool(self, value: Any) -> str | None:
-        """Return the name of a tool; a step is no value, a function that is none no tool."""
+        """Return the name of a tool or a flow; a step is no value."""
+        if isinstance(value, Declarations):
+            return self._flow_name(value)
         if isinstance(value, Chain):
             name = value.last.id
             raise UsageError(
@@ -121,6 +132,14 @@ class Built:
                 hint=f"write {name}.output for what it gives",
             )
         return self.flow.tool_name(value)
+
+    def _flow_name(self, value: Declarations) -> str:
+        if value.root is not self.flow.root:
+            raise UsageError(
+                f"{value!r} is no part of {self.flow.root!r}",
+                hint="declare it with flow.subflow(id), or import its file",
+            )
+        return str(value.head["id"])
 
     def _named(self, value: Any) -> str | None:
         if isinstance(value, Chain):

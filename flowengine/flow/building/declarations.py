@@ -15,6 +15,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 Declared = Mapping[str, Any] | type | None
 """Names with their types or JSON Schemas, or a class with annotated fields."""
 
+OWN = frozenset({"inputs", "outputs", "state"})
+"""What a subflow declares itself; everything else stands at the top of the file."""
+
 
 class Declarations:
     """The top of a flow.
@@ -29,6 +32,9 @@ class Declarations:
         self.places: dict[tuple[str | int, ...], Place] = {}
         """Where single declarations stand."""
         self._tools: dict[Any, str] = {}
+
+        self.root: Declarations = self
+        """The flow that this is declared in: of a subflow the one around it, else itself."""
 
     def changed(self) -> None:
         """Forget what was made of the flow before."""
@@ -140,7 +146,7 @@ class Declarations:
             return what
         name = what.__name__
         self.declare("tools", name, {"python": reference(what), **spec})
-        self._tools[what] = name
+        self.root._tools[what] = name
         return what
 
     def declare(self, section: str, name: str, spec: Any) -> str:
@@ -154,8 +160,9 @@ class Declarations:
         Returns:
             The name.
         """
-        self.head.setdefault(section, {})[name] = spec
-        self.places[section, name] = here()
+        owner = self if section in OWN else self.root
+        owner.head.setdefault(section, {})[name] = spec
+        owner.places[section, name] = here()
         self.changed()
         return name
 
@@ -177,7 +184,7 @@ class Declarations:
     def tool_name(self, function: Any) -> str | None:
         """Return the name of the tool that a function was declared as, or None."""
         try:
-            return self._tools.get(function)
+            return self.root._tools.get(function)
         except TypeError:  # not hashable, so no function
             return None
 

@@ -67,6 +67,8 @@ class Flow(Declarations):
         self.steps: list[Step] = []
         self.cleanup: list[Step] = []
         """The steps of its `finally`."""
+        self.subflows: dict[str, Flow] = {}
+        """The flows that are declared in it."""
         self.starts: list[Step] = []
         """Where it begins, if `to` says so."""
         self.problems: list[Diagnostic] = []
@@ -140,6 +142,32 @@ class Flow(Declarations):
         words = {"python": what, **getattr(what, "__flowengine_step__", {}), **words}
         reference(what)
         return self._add(Step(self, name, _spec(name, words), place, what))
+
+    def subflow(
+        self, id: str, *, inputs: Declared = None, state: Declared = None, **more: Any
+    ) -> Flow:
+        """Declare a flow that steps of this one run: `flow.step("check", flow=child, with_={...})`.
+
+        It has inputs, outputs, state and steps of its own; tools, signals and secrets are shared.
+
+        Args:
+            id: Its name.
+            inputs: As of a `Flow`.
+            state: As of a `Flow`.
+            **more: Other words of a flow in `flows`: `limits`, `on_error`.
+
+        Returns:
+            The flow, to declare steps in.
+        """
+        inner = Flow(id, folder=self.folder, **more)
+        inner.place, inner.root = here(), self.root
+        inner.declare_fields("inputs", inputs)
+        inner.declare_fields("state", state)
+        around = self.root
+        assert isinstance(around, Flow)
+        around.subflows[id] = inner
+        self.changed()
+        return inner
 
     def group(self, id: str, /, **words: Unpack[Modifiers]) -> Scope:
         """Declare a group; the steps declared in its `with` block belong to it.
@@ -273,6 +301,8 @@ class Flow(Declarations):
     def changed(self) -> None:
         """Forget what was compiled before."""
         self._compiled = None
+        if self.root is not self:
+            self.root.changed()
 
     def compile(self) -> Compiled:
         """Check and compile the flow; what has not changed since is compiled once.
@@ -281,11 +311,16 @@ class Flow(Declarations):
             The compiled form, its structural hash and the warnings.
 
         Raises:
+            UsageError: It is a subflow, which runs inside another flow.
             FlowFileError: It has errors; all of them are in it, at their places in Python.
         """
         from flowengine.flow.building.assemble import assemble
         from flowengine.flow.compile import compile_source
 
+        if self.root is not self:
+            raise UsageError(
+                f"{self!r} is a part of {self.root!r}", hint="a step of that flow runs it"
+            )
         if self._compiled is None:
             self._compiled = compile_source(assemble(self), self.folder)
         return self._compiled

@@ -12,6 +12,7 @@ WIDTH = 88
 SCOPES = ("group", "parallel")
 DECLARED = {"inputs": "input", "state": "state", "secrets": "secret", "tools": "tool"}
 """Sections whose entries have a method of their own."""
+LATER = frozenset({*DECLARED, "outputs", "signals", "flows"})
 WORDS = frozenset(Words.__annotations__) - {"action"}
 """Words of a step that are arguments; others are actions of packages."""
 
@@ -25,52 +26,72 @@ def program(data: dict[str, Any]) -> str:
     Returns:
         The text of a module.
     """
+    head, sections = _divided(data)
+    flows = sections.pop("flows", {})
+    lines = ["from flowengine import Flow", "", *_call("flow = Flow", [data["id"]], head, 0)]
+    lines += _declarations("flow", sections)
+    for id, body in flows.items():
+        name = _variable(id)
+        inner, declared = _divided(body)
+        lines += ["", *_call(f"{name} = flow.subflow", [id], inner, 0)]
+        lines += [*_declarations(name, declared), *_steps(name, body, declared)]
+    return "\n".join([*lines, *_steps("flow", data, sections)]) + "\n"
+
+
+def _divided(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is said when a flow is made, and the sections that are declared later."""
     head: dict[str, Any] = {}
     sections: dict[str, Any] = {}
     for key, value in data.items():
-        if key in {"flowengine", "id", "steps", "finally"}:
-            continue
-        entries = value and isinstance(value, dict) and key in {*DECLARED, "outputs", "signals"}
-        (sections if entries else head)[key] = value
-    lines = ["from flowengine import Flow", ""]
-    lines += _call("flow = Flow", [data["id"]], head, 0)
-    outputs = sections.pop("outputs", {})
+        later = value and isinstance(value, dict) and key in LATER
+        if key not in {"flowengine", "id", "steps", "finally"}:
+            (sections if later else head)[key] = value
+    return head, sections
+
+
+def _declarations(flow: str, sections: dict[str, Any]) -> list[str]:
+    lines = []
     for section, entries in sections.items():
-        lines.append("")
-        for name, spec in entries.items():
-            lines += _declaration(section, name, spec)
-    for step in data.get("steps", []):
-        lines += ["", *_step(step, 0)]
+        if section != "outputs":
+            lines.append("")
+            for name, spec in entries.items():
+                lines += _declaration(flow, section, name, spec)
+    return lines
+
+
+def _steps(flow: str, data: dict[str, Any], sections: dict[str, Any]) -> list[str]:
+    """Return the lines of the steps, and of the outputs that are told of them."""
+    lines = [line for step in data.get("steps", []) for line in ("", *_step(flow, step, 0))]
     if "finally" in data:
-        lines += ["", "with flow.finally_():", *_inside(data["finally"], 0)]
-    if outputs:
-        lines.append("")
-    for name, value in outputs.items():
-        lines += _output(name, value)
-    return "\n".join(lines) + "\n"
+        lines += ["", f"with {flow}.finally_():", *_inside(flow, data["finally"], 0)]
+    outputs = sections.get("outputs", {})
+    told = [line for name, value in outputs.items() for line in _output(flow, name, value)]
+    return [*lines, *([""] if told else []), *told]
 
 
-def _declaration(section: str, name: str, spec: Any) -> list[str]:
+def _declaration(flow: str, section: str, name: str, spec: Any) -> list[str]:
     if section in {"inputs", "state"}:
         schema = {key: one for key, one in spec.items() if key not in {"default", "reducer"}}
         more = {key: spec[key] for key in ("default", "reducer") if key in spec}
         if isinstance(more.get("reducer"), dict):
             schema["reducer"] = more.pop("reducer")
-        return _call(f"flow.{DECLARED[section]}", [name, schema], more, 0)
+        return _call(f"{flow}.{DECLARED[section]}", [name, schema], more, 0)
     if section == "signals":
         data = [spec["data"]] if "data" in spec else []
-        return _call("flow.signal", [name, *data], {k: spec[k] for k in ("key",) if k in spec}, 0)
-    return _call(f"flow.{DECLARED[section]}", [name], spec, 0)
+        more = {"key": spec["key"]} if "key" in spec else {}
+        return _call(f"{flow}.signal", [name, *data], more, 0)
+    return _call(f"{flow}.{DECLARED[section]}", [name], spec, 0)
 
 
-def _output(name: str, value: Any) -> list[str]:
+def _output(flow: str, name: str, value: Any) -> list[str]:
     if not isinstance(value, dict):
-        return _call("flow.output", [name, value], {}, 0)
+        return _call(f"{flow}.output", [name, value], {}, 0)
     schema = {key: one for key, one in value.items() if key != "value"}
-    return _call("flow.output", [name, value.get("value"), *([schema] if schema else [])], {}, 0)
+    given = [name, value.get("value"), *([schema] if schema else [])]
+    return _call(f"{flow}.output", given, {}, 0)
 
 
-def _step(step: dict[str, Any], indent: int) -> list[str]:
+def _step(flow: str, step: dict[str, Any], indent: int) -> list[str]:
     scope = next((key for key in SCOPES if isinstance(step.get(key), list)), None)
     last = step.get("finally") if scope else None
     words = {key: one for key, one in step.items() if key not in {"id", scope}}
@@ -80,19 +101,22 @@ def _step(step: dict[str, Any], indent: int) -> list[str]:
     others = {key: one for key, one in words.items() if _argument(key) not in WORDS}
     told |= {"action": others} if others else {}
     if scope is None:
-        return _call("flow.step", [step["id"]], told, indent)
-    blank = " " * indent
-    head = _call(f"with flow.{scope}", [step["id"]], told, indent)
-    name = f"{step['id']}_" if keyword.iskeyword(step["id"]) or step["id"] == "flow" else step["id"]
+        return _call(f"{flow}.step", [step["id"]], told, indent)
+    head = _call(f"with {flow}.{scope}", [step["id"]], told, indent)
+    name = _variable(step["id"])
     head[-1] += ":" if last is None else f" as {name}:"
-    lines = [*head, *_inside(step[scope], indent)]
+    lines = [*head, *_inside(flow, step[scope], indent)]
     if last is not None:
-        lines += [f"{blank}with {name}.finally_():", *_inside(last, indent)]
+        lines += [f"{'':{indent}}with {name}.finally_():", *_inside(flow, last, indent)]
     return lines
 
 
-def _inside(steps: list[dict[str, Any]], indent: int) -> list[str]:
-    return [line for step in steps for line in _step(step, indent + 4)]
+def _inside(flow: str, steps: list[dict[str, Any]], indent: int) -> list[str]:
+    return [line for step in steps for line in _step(flow, step, indent + 4)]
+
+
+def _variable(id: str) -> str:
+    return f"{id}_" if keyword.iskeyword(id) or id == "flow" else id
 
 
 def _call(function: str, given: list[Any], named: dict[str, Any], indent: int) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 from flowengine.flow.building.expressions import Expr
 
 if TYPE_CHECKING:
+    from flowengine.flow.building.flow import Flow
     from flowengine.flow.building.steps import Chain
 
 Text = str | Expr
@@ -56,7 +57,7 @@ class Words(Modifiers, total=False):
     http: str | Spec
     run: str | Spec
     agent: str | Spec
-    flow: str | Spec
+    flow: str | Flow
     detach: bool
     wait: Duration | Spec
     approval: Text | Spec
