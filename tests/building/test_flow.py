@@ -357,6 +357,40 @@ def test_types_become_schemas() -> None:
         engine.run(flow, {"customer": "a", "lines": [{"article": "x", "count": "y"}]})
 
 
+@pytest.mark.parametrize(
+    ("type", "schema"),
+    [
+        (str, {"type": "string"}),
+        (list[dict[str, int]], {"type": "array", "items": {"type": "object",
+         "additionalProperties": {"type": "integer"}}}),
+        (str | None, {"type": ["string", "null"]}),
+        (Any, {}),
+        (list, {"type": "array"}),
+        (list[work.Account], {"type": "array", "items": {"type": "object", "properties":
+         {"name": {"type": "string"}, "score": {"type": "number"}},
+         "required": ["name", "score"]}}),
+        (work.Tree, {"type": "object", "properties": {"name": {"type": "string"}}}),
+        ({"type": "string", "minLength": 3}, {"type": "string", "minLength": 3}),
+    ],
+)  # fmt: skip
+def test_a_type_as_a_schema(type: Any, schema: dict[str, Any]) -> None:
+    flow = Flow("typed", inputs={"x": type})
+    flow.step("a")
+    assert flow.compile().flow["inputs"] == {"x": schema}
+
+
+def test_shared_definitions_stand_where_they_are_looked_for() -> None:
+    flow = Flow("typed", inputs={"orders": list[work.Order]})
+    flow.step("a")
+    order = {"customer": "a", "lines": [{"article": "x", "count": 2}]}
+
+    assert run(flow, {"orders": [order]}).status == "succeeded"
+    with pytest.raises(Exception, match="count"):
+        run(flow, {"orders": [{"customer": "a", "lines": [{"article": "x", "count": "y"}]}]})
+    with pytest.raises(UsageError, match="has no JSON Schema"):
+        flow.input("y", type(lambda: 1))
+
+
 def test_a_flow_that_begins_elsewhere_and_at_several_steps() -> None:
     flow = Flow("begins")
     last = flow.step("last", output="last")

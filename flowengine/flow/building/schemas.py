@@ -8,7 +8,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import (
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from flowengine.errors import UsageError
 
@@ -40,20 +50,51 @@ def schema_of(type: Any) -> Schema:
     """
     if isinstance(type, Mapping):
         return dict(type)
+    found = _simple(type, ())
+    return _asked(type) if found is None else found
+
+
+def _simple(type: Any, around: tuple[Any, ...]) -> Schema | None:
+    """Return the schema of what needs no definitions of its own; None: pydantic knows it."""
     if type in NO_SCHEMA:
         return {}
     if type in SCALARS:
         return {"type": SCALARS[type]}
     origin, arguments = get_origin(type), get_args(type)
     if type is list or origin is list:
-        inner = schema_of(arguments[0]) if arguments else {}
-        return {"type": "array", "items": inner} if inner else {"type": "array"}
+        return _holding({"type": "array"}, "items", arguments, around)
     if type is dict or (origin is dict and arguments[0] is str):
-        inner = schema_of(arguments[1]) if arguments else {}
-        return {"type": "object", **({"additionalProperties": inner} if inner else {})}
+        return _holding({"type": "object"}, "additionalProperties", arguments, around)
     if origin in {Union, UnionType} and all(one in SCALARS for one in arguments):
         return {"type": [SCALARS[one] for one in arguments]}
-    return _asked(type)
+    if origin in {Required, NotRequired}:
+        return _simple(arguments[0], around)
+    if origin is Literal and all(isinstance(one, str) for one in arguments):
+        return {"type": "string", "enum": list(arguments)}
+    if is_typeddict(type) and type not in around:
+        return _typed_dict(type, (*around, type))
+    return None
+
+
+def _holding(
+    schema: Schema, key: str, arguments: tuple[Any, ...], around: tuple[Any, ...]
+) -> Schema | None:
+    inner = _simple(arguments[-1], around) if arguments else {}
+    return None if inner is None else {**schema, **({key: inner} if inner else {})}
+
+
+def _typed_dict(cls: Any, around: tuple[Any, ...]) -> Schema | None:
+    """Return the schema of a `TypedDict`; pydantic takes those of `typing` from Python 3.12 on."""
+    hints = get_type_hints(cls, include_extras=True)
+    properties = {name: _simple(hint, around) for name, hint in hints.items()}
+    if None in properties.values():
+        return None
+    required = [name for name in hints if name in cls.__required_keys__]
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+    }
 
 
 def fields_of(cls: Any) -> dict[str, tuple[Schema, Any]]:
@@ -68,7 +109,7 @@ def fields_of(cls: Any) -> dict[str, tuple[Schema, Any]]:
     Raises:
         UsageError: It is no such class.
     """
-    whole = _asked(cls)
+    whole = schema_of(cls)
     if whole.get("type") != "object" or "properties" not in whole:
         raise UsageError(
             f"{cls!r} has no fields", hint="give a dataclass, a TypedDict or a pydantic model"
