@@ -67,7 +67,7 @@ with flow.group("each", map={"over": mails, "as": "mail", "key": cel.mail.sender
     sort.match(sort.output.kind, {"refund": ask}, otherwise=reply)
     ask.on(approve=refund, reject=refuse, expired=refuse).end()
 
-flow.output("answers", answers)
+flow.output("answers", cel.sort(answers))
 
 if __name__ == "__main__":
     if "--yaml" in sys.argv:
