@@ -138,7 +138,7 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
 
 def _count_in_subflows(m: Machine, frame: int) -> None:
     """Count an activation in those subflows around it that say `limits.steps` themselves."""
-    while frame:
+    while frame and frame in m.state["frames"]:
         inside = m.state["frames"][frame]
         if "steps" in inside:
             inside["steps"] += 1

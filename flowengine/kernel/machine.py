@@ -34,6 +34,7 @@ class Machine:
         watchers: Heap of those that are to be looked at because of that, the oldest first.
         awake: Those that are on that heap.
         emitted: Number of messages that steps have sent since the event began.
+        entered: Number of subflows that have begun since the event began.
         places: Map activations in which an item has given back its place.
     """
 
@@ -44,6 +45,7 @@ class Machine:
         "changed",
         "commands",
         "emitted",
+        "entered",
         "graph",
         "marked",
         "moved",
@@ -65,6 +67,7 @@ class Machine:
         self.marked: set[int] = set()
         self.calm: dict[int, bool] = {}
         self.emitted = 0
+        self.entered = 0
         self.changed: set[str] = set()
         self.watchers: list[int] = []
         self.awake: set[int] = set()

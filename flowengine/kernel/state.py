@@ -351,7 +351,9 @@ class Frame(TypedDict, total=False):
     flow: int
     """Which flow of the compiled flow."""
     up: int
-    """The frame of who runs it; 0: the main flow."""
+    """The frame of who runs it, which may be gone by now; 0: the main flow."""
+    depth: int
+    """How many subflows there are inside one another down to this one."""
     inputs: dict[str, Plain]
     vars: dict[str, list[Plain]]
     """As in `State`."""

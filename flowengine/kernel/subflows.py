@@ -59,13 +59,24 @@ def enter(m: Machine, unit: Unit) -> None:
 def _new_frame(m: Machine, number: int, up: int) -> int:
     """Add a frame, which nothing refers to but its lowest layer, and return its number."""
     flow = m.graph.flows[number]
-    room = m.state["frames"][up]["room"] if up else m.graph.limits["depth"]
-    if room < 1:
-        message = (
-            f"{flow.id!r} would run inside {_depth(m, up)} other subflows, and the flow around "
-            "them allows no more (limits.depth)"
-        )
-        raise StepFailure("LimitExceeded", message, {"limit": "depth"})
+    around = m.state["frames"][up] if up else None
+    depth = around["depth"] + 1 if around is not None else 1
+    room = around["room"] if around is not None else m.graph.limits["depth"]
+    require(
+        room >= 1,
+        "LimitExceeded",
+        f"{flow.id!r} would run inside {depth - 1} other subflows, and a flow around them allows "
+        "no more (limits.depth)",
+        {"limit": "depth"},
+    )
+    m.entered += 1
+    limit = m.graph.limits["steps"]
+    require(
+        m.entered <= limit,
+        "LimitExceeded",
+        f"more than {limit} subflows begun without a wait in between (limits.steps)",
+        {"limit": "steps"},
+    )
     layer = pasts.put(m.state, 0, {})
     frame: Frame = {
         "flow": number,
@@ -73,20 +84,13 @@ def _new_frame(m: Machine, number: int, up: int) -> int:
         "inputs": {},
         "vars": variables.initial(flow),
         "keys": {},
+        "depth": depth,
         "room": min(room - 1, flow.said.get("depth", room)),
     }
     if "steps" in flow.said:
         frame["steps"] = 0
     m.state.setdefault("frames", {})[layer] = frame
     return layer
-
-
-def _depth(m: Machine, frame: int) -> int:
-    """Return how many subflows there are around and at a frame."""
-    depth = 0
-    while frame:
-        frame, depth = m.state["frames"][frame]["up"], depth + 1
-    return depth
 
 
 def _begin(m: Machine, number: int, flow: Flow, given: dict[str, Plain]) -> None:

@@ -76,6 +76,7 @@ class _Builder:
         self.steps: list[Described] = []
         self.bodies: list[Described] = []
         self.functions: list[Expression] = []
+        self.flows = 0
 
     def body(self, described: list[Described], kind: str, owner: int, parallel: bool) -> int:
         number = len(self.bodies)
@@ -100,6 +101,26 @@ class _Builder:
             last = described[-1]["id"]
             body["output"] = ["expr", self._expression(output_of(last))]
         return number
+
+    def subflow(self, name: str, described: Described) -> Described:
+        """Add a flow that steps run, and return what it declares."""
+        first, number = [len(self.steps), len(self.bodies)], self.flows + 1
+        self.flows = number
+        body = self.body(described["steps"], "flow", -1, False)
+        if described.get("finally_"):
+            self._final(body, described["finally_"], -1)
+        for one in self.bodies[first[1] :]:
+            one["flow"] = number
+        indexes = {s["id"]: i for i, s in enumerate(self.steps)}
+        spec: Described = {"id": name, "body": body, "steps": [first[0], len(self.steps)]}
+        spec |= {"bodies": [first[1], len(self.bodies)], "expressions": [0, 0]}
+        spec["on_error"] = [self._handler(h, indexes) for h in described.get("on_error", ())]
+        for key, value in described.items():
+            if key == "outputs":
+                spec[key] = {n: {"value": self._resolved(o)} for n, o in value.items()}
+            elif key not in ("steps", "on_error", "finally_"):
+                spec[key] = self._resolved(value)
+        return spec
 
     def _children(self, one: Described, index: int) -> None:
         for word in ("group", "parallel"):
@@ -225,6 +246,7 @@ def graph(
     *steps: Described,
     on_error: list[Described] | None = None,
     finally_: list[Described] | None = None,
+    flows: dict[str, Described] | None = None,
     **flow: Any,
 ) -> Graph:
     """Build a graph.
@@ -233,6 +255,8 @@ def graph(
         steps: See `step`.
         on_error: Handlers of the flow.
         finally_: Steps that clean up after the flow.
+        flows: Flows that steps run (`action="flow"`, `flow=` its name): `steps`, and perhaps
+            `on_error`, `finally_` and keys of `FlowSpec`; ids of steps are unique over all.
         flow: Further keys of `CompiledFlow`: `outputs` (name → `v(...)`), `state`, `limits`, ...
 
     Returns:
@@ -242,6 +266,10 @@ def graph(
     builder.body(list(steps), "flow", -1, False)
     if finally_:
         builder._final(0, finally_, -1)
+    subflows = [builder.subflow(name, one) for name, one in (flows or {}).items()]
+    for spec in builder.steps:
+        if "flow" in spec:
+            spec["child"] = next(one["body"] for one in subflows if one["id"] == spec["flow"])
     indexes = {s["id"]: i for i, s in enumerate(builder.steps)}
     compiled: Described = {"id": "test", "version": "0", "format": 1, "evaluator": "functions"}
     compiled["on_error"] = [builder._handler(h, indexes) for h in on_error or ()]
@@ -250,5 +278,7 @@ def graph(
             compiled[key] = {n: {"value": builder._resolved(o)} for n, o in value.items()}
         else:
             compiled[key] = builder._resolved(value)
+    if subflows:
+        compiled["flows"] = subflows
     compiled.update({"bodies": builder.bodies, "steps": builder.steps, "expressions": []})
     return Graph(cast(CompiledFlow, compiled), Functions(builder.functions))

@@ -38,6 +38,7 @@ def nothing_is_open_after_the_end(simulator: Simulator) -> None:
         assert not state[table], f"{table} open after the end: {state[table]}"
     assert "cleanups" not in state, "nothing is being cleaned up after the end"
     assert "locks" not in state, "no lock is held after the end"
+    assert "frames" not in state, "nothing of a subflow is left after the end"
     assert not state["running"]
 
 
@@ -124,6 +125,29 @@ def every_past_is_kept_while_needed(simulator: Simulator) -> None:
     assert actual == counted, f"layers {actual} are referred to {dict(counted)}"
 
 
+def subflows_have_what_is_theirs(simulator: Simulator) -> None:
+    """What is in a subflow has its frame, which is there as long as the lowest layer of a past."""
+    state = simulator.state
+    frames = state.get("frames", {})
+    for number, frame in frames.items():
+        assert state["layers"][number][0] == 0, "a frame is under all pasts of its subflow"
+        assert not frame["up"] or frame["up"] < number
+    for holder in (*state["scopes"].values(), *state["acts"].values()):
+        assert holder.get("frame", 0) in {0, *frames}
+        assert _lowest(state, holder["past"]) in {0, *frames}
+    for act in state["acts"].values():
+        inside = act.get("frame", state["scopes"][act["scope"]].get("frame", 0))
+        assert not inside or _lowest(state, act["past"]) == inside, "its past is its subflow's"
+
+
+def _lowest(state: State, layer: int) -> int:
+    """Return the lowest layer of a past that is that of a subflow, else 0."""
+    frames = state.get("frames", {})
+    while layer and state["layers"][layer][0]:
+        layer = state["layers"][layer][0]
+    return layer if layer in frames else 0
+
+
 ALWAYS: list[Callable[[Simulator], None]] = [
     nothing_is_open_after_the_end,
     it_ends_once,
@@ -133,6 +157,7 @@ ALWAYS: list[Callable[[Simulator], None]] = [
     what_is_cleaned_up_is_waited_for,
     locks_are_held_by_those_who_say_so,
     every_past_is_kept_while_needed,
+    subflows_have_what_is_theirs,
 ]
 
 

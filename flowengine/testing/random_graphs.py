@@ -31,21 +31,38 @@ class _Draws:
     def __init__(self, draw: random.Random) -> None:
         self.random = draw
         self.count = 0
+        self.flows: list[str] = []
+        """Flows that steps may run."""
 
     def flow(self) -> Graph:
-        steps = self.body(depth=2)
-        on_error: list[Described] = []
-        if self.random.random() < 0.3:
-            on_error = [{"compensate": True, "do": "raise"}]
-        final = self.body(depth=1) if self.random.random() < 0.3 else None
+        self.flows = ["f", "g"][: self.random.choice([0, 0, 1, 2])]
+        main = self.whole(depth=2)
         return graph(
-            *steps,
-            on_error=on_error,
-            finally_=final,
-            state={"k": {"default": 0, "reducer": "add"}, "open": {"default": False}},
+            *main.pop("steps"),
+            **main,
+            flows={name: {**self.whole(depth=1), **self.taken()} for name in self.flows},
             signals={"s": {}},
-            limits={"activations": 8, "steps": 150},
+            limits={"activations": 8, "steps": 150, "depth": 3},
         )
+
+    def whole(self, depth: int) -> Described:
+        """Return a flow: its steps, with what follows on an error and in the end."""
+        whole: Described = {"steps": self.body(depth)}
+        whole["on_error"] = []
+        if self.random.random() < 0.3:
+            whole["on_error"] = [{"compensate": True, "do": "raise"}]
+        whole["finally_"] = self.body(depth=1) if self.random.random() < 0.3 else None
+        whole["state"] = {"k": {"default": 0, "reducer": "add"}, "open": {"default": False}}
+        return whole
+
+    def taken(self) -> Described:
+        """Return what a subflow has besides: an input, an output, perhaps limits and a handler."""
+        more: Described = {"inputs": {"n": {}}, "signals": {"s": {}}}
+        more["outputs"] = {"n": v(x(lambda names: [names["inputs"]["n"], names["state"]["k"]]))}
+        more["limits"] = self.random.choice([{}, {"steps": 9}, {"duration": "30s"}, {"depth": 1}])
+        if self.random.random() < 0.2:
+            more["on_error"] = [{"do": "output", "output": v({"n": 0})}]
+        return more
 
     def name(self) -> str:
         self.count += 1
@@ -131,6 +148,10 @@ class _Draws:
         return spec
 
     def action(self, keys: Described, depth: int, names: list[str]) -> None:
+        if self.flows and self.random.random() < 0.3:
+            given = v(x(lambda names: {"n": names["state"]["k"]}))
+            keys.update(action="flow", flow=self.random.choice(self.flows), args=given)
+            return
         kind = self.random.random()
         if kind < 0.35:
             keys["effect"] = self.random.choice(["pure", "idempotent", "once"])

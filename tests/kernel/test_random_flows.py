@@ -78,6 +78,14 @@ def test_what_is_drawn_covers_the_ways_to_end() -> None:
     assert any("compensate" in line for p in played for line in p.story())
     assert any("/finally/" in line for p in played for line in p.story())
     assert any(_waited_for_lock(p) for p in played)
+    assert sum(_in_subflows(p) > 0 for p in played) > 50
+    assert any(line.count("/compensate") for p in played if _in_subflows(p) for line in p.story())
+
+
+def _in_subflows(played: Simulator) -> int:
+    """Return how many different flows steps have been at work in, besides the main one."""
+    bodies = {played.graph.node(seen.step).body for seen in played.observations}
+    return len({played.graph.body(body).flow for body in bodies if body >= 0} - {0})
 
 
 def _waited_for_lock(played: Simulator) -> bool:
