@@ -242,7 +242,8 @@ class Channel:
                         self._take(each)
         except (OSError, frames.Unauthentic):
             pass  # something in the sandbox wrote into the channel: nothing of it can be believed
-        self._lose()
+        finally:
+            self._lose()
 
     def _take(self, message: frames.Message) -> None:
         header = message.header

@@ -171,7 +171,7 @@ async def _check_version(node: Node, request: Request) -> None:
     if told.exit_code != 0 or found is None:
         raise EnvironmentUnavailable(
             f"{request.spec}: there is no {program} in the sandbox, wanted is {wanted} "
-            "newer: apt-get install nodejs"
+            "or newer: apt-get install nodejs"
         )
     if _numbers(found[1]) < _numbers(wanted):
         raise EnvironmentUnavailable(

@@ -77,11 +77,23 @@ function failLater(error) {
   process.exit(1);
 }
 
+function placed(error) {
+  // Of a module that cannot be parsed, only a fresh process tells where.
+  const { spawnSync } = require("node:child_process");
+  const { stderr } = spawnSync(process.execPath, ["--check", file], { encoding: "utf8" });
+  return stderr.includes(path.basename(file)) ? stderr.split("\n    at ")[0] : error.stack;
+}
+
 async function runModule() {
   fs.writeFileSync(file, given.code, { flag: "wx" });
   try {
     const loaded = await import(pathToFileURL(file).href);
     return loaded.default;
+  } catch (error) {
+    if (error instanceof SyntaxError && !String(error.stack).includes(path.basename(file))) {
+      error.stack = placed(error);
+    }
+    throw error;
   } finally {
     fs.rmSync(file, { force: true });
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -104,7 +105,16 @@ class Streams:
         if self._on_output is not None:
             text = self._decoders[name].decode(payload)
             if text:
-                self._on_output(name, text)
+                self._tell(name, text)
+
+    def _tell(self, name: str, text: str) -> None:
+        """Call the listener; one that fails is not called again, and harms nobody else."""
+        assert self._on_output is not None
+        try:
+            self._on_output(name, text)
+        except Exception:
+            self._on_output = None
+            logging.getLogger("flowengine.environments").exception("on_output failed")
 
     def text(self, name: str, told: dict[str, Any]) -> str:
         """Return a stream as text; what is no text is replaced visibly.

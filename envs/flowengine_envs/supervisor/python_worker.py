@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import importlib
 import io
 import json
 import linecache
@@ -74,7 +75,11 @@ class Worker:
         sys.argv = [""]
         sys.path.insert(0, "")
         with suppress(Exception):
-            site.addsitedir(site.getusersitepackages())
+            packages = site.getusersitepackages()
+            os.makedirs(
+                packages, exist_ok=True
+            )  # a folder that is missing now is never asked again
+            site.addsitedir(packages)
 
     def serve(self) -> None:
         """Run what comes, until nothing can come."""
@@ -83,10 +88,9 @@ class Worker:
             request, pipes = self._receive()
             if request is None:
                 return
-            for fd, target in zip(pipes, (1, 2)):  # noqa: B905 - Python 3.9
-                os.dup2(fd, target)
-                os.close(fd)
+            _take_over(pipes)
             self._forget_pipes()
+            importlib.invalidate_caches()  # an earlier call may have written modules
             sys.stdout, sys.stderr = self._streams
             answer = self._answer(request)
             if os.getpid() != self._pid:  # a fork of the code came out of it
@@ -259,6 +263,20 @@ class Worker:
         self._control.sendall(struct.pack(">I", len(data)) + data)
 
 
+def _take_over(pipes: list[int]) -> None:
+    """Make pipes the standard output and error, whatever code has done to the first descriptors."""
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in pipes]
+    for fd in pipes:
+        os.close(fd)
+    for fd, target in zip(high, (1, 2)):  # noqa: B905 - Python 3.9
+        os.dup2(fd, target)
+        os.close(fd)
+    try:
+        os.fstat(0)
+    except OSError:
+        os.open(os.devnull, os.O_RDONLY)
+
+
 class _Stream(io.RawIOBase):
     """Standard output or error: where a write goes depends on the thread that writes."""
 
@@ -357,14 +375,13 @@ def _without_own_frames(told: traceback.TracebackException) -> None:
 
 
 def _line_of(error: BaseException) -> Optional[int]:  # noqa: UP045
-    """Return the line of the submitted code in which it happened."""
+    """Return the line of the submitted code that was at work when it happened."""
     if isinstance(error, SyntaxError) and str(error.filename).startswith("<call "):
         return error.lineno
-    line = None
     for frame, number in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename.startswith("<call "):
-            line = number
-    return line
+            return number
+    return None
 
 
 _HERE = main.__code__.co_filename

@@ -274,8 +274,7 @@ class Server:
         self._watch_quota()
 
     def _restart(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:
-        self._its_worker().restart()
-        self._done(id)
+        self._its_worker().restart(partial(self._done, id))
 
     def _its_worker(self) -> PythonWorker:
         if self._worker is None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Optional
 from flowengine_envs.supervisor import bootstrap, system
 from flowengine_envs.supervisor.commands import STREAMS, Say
 from flowengine_envs.supervisor.files import Workspace
-from flowengine_envs.supervisor.loop import Loop, Outbox, Timer
+from flowengine_envs.supervisor.loop import Call, Loop, Outbox, Timer
 from flowengine_envs.supervisor.output import Capture, Limits, pipe
 from flowengine_envs.supervisor.programs import Ended, Program, kill_below
 
@@ -80,6 +80,7 @@ class PythonWorker:
         self._process: Optional[_Process] = None  # noqa: UP045
         self._calls = 0
         self._late: deque[_Call] = deque()
+        self._restarted: list[Call] = []
         self.namespace = 0
         """Number of the namespace: it grows when one was lost."""
 
@@ -123,9 +124,16 @@ class PythonWorker:
         if self._call is not None:
             self._call.stop(why)
 
-    def restart(self) -> None:
-        """Drop the namespace; the next call gets a new one."""
-        if self._process is not None:
+    def restart(self, done: Call) -> None:
+        """Drop the namespace; the next call gets a new one.
+
+        Args:
+            done: Called when the process has ended.
+        """
+        if self._process is None:
+            done()
+        else:
+            self._restarted.append(done)
             self._process.program.kill()
 
     def pause(self) -> None:
@@ -160,6 +168,9 @@ class PythonWorker:
 
     def _lost(self, ended: Ended, words: str) -> None:
         self._process = None
+        restarted, self._restarted = self._restarted, []
+        for done in restarted:
+            done()
         call = self._call
         if call is not None:
             lost = {"exit_code": ended.exit_code, "signal": ended.signal, "failed": ended.failed}

@@ -1,0 +1,70 @@
+"""The sandboxes that every kind is tried in, and resources that a file of tests shares."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.sdk.environments import Sandbox
+from flowengine_envs.bash import Bash, BashProvider
+from flowengine_envs.node import Node, NodeProvider
+from flowengine_envs.python import Python, PythonSandbox
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.namespace import Namespace
+from tests.envs.opening import opened
+
+SANDBOXES: dict[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
+LEFT_OUT: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("left_out.toml").read_text()
+)
+"""Sandbox → test → why that cannot be so there."""
+
+
+@pytest.fixture(params=SANDBOXES, scope="module")
+def sandbox(request: pytest.FixtureRequest) -> type[Sandbox]:
+    return SANDBOXES[request.param]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `left_out.toml` names: no skip, since nothing is missing on the machine."""
+    left = [item for item in items if _is_left_out(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    name = getattr(item, "originalname", None)
+    callspec = getattr(item, "callspec", None)
+    where = callspec.params.get("sandbox") if callspec else None
+    return name in LEFT_OUT.get(str(where), {})
+
+
+@pytest.fixture(scope="module")
+def python(
+    sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PythonSandbox]:
+    limits = {"time": 20, "output": "100kB"}
+    with opened(Python(), sandbox, tmp_path_factory.mktemp("python"), limits=limits) as resource:
+        yield resource
+
+
+@pytest.fixture(scope="module")
+def bash(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bash]:
+    asked: dict[str, Any] = {
+        "config": {"env": {"DECLARED": "yes"}},
+        "limits": {"time": 20, "output": "100kB"},
+    }
+    with opened(BashProvider(), sandbox, tmp_path_factory.mktemp("bash"), **asked) as resource:
+        yield resource
+
+
+@pytest.fixture(scope="module")
+def node(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    limits = {"time": 20, "output": "100kB", "memory": "512MiB"}
+    with opened(NodeProvider(), sandbox, tmp_path_factory.mktemp("node"), limits=limits) as node:
+        yield node

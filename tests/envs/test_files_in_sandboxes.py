@@ -1,0 +1,201 @@
+"""Files go in and out byte for byte, below the workspace and nowhere else."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from flowengine.sdk import NotAFile, PathEscape
+from flowengine_envs.bash import Bash
+from flowengine_envs.supervisor import files
+
+NAMES = [
+    "plain.txt",
+    "with space",
+    "quo\"te's",
+    "new\nline",
+    "$(touch pwned)",
+    "`id`",
+    "-rf",
+    "naïve-日本.txt",
+    "back\\slash",
+    "trailing ",
+    "*",
+    "~",
+    "a" * 255,
+    "\udcff\udcfe",
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_any_name_is_a_name(bash: Bash, name: str) -> None:
+    bash.put(f"names/{name}", b"content")
+
+    assert bash.get(f"names/{name}") == b"content"
+    assert [entry.path for entry in bash.list("names")] == [f"names/{name}"]
+    bash.remove(f"names/{name}")
+    assert bash.list("names") == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 256 * 1024, 256 * 1024 + 1, 20_000_000])
+def test_any_size_arrives_whole(bash: Bash, tmp_path: Path, size: int) -> None:
+    data = os.urandom(size)
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.write_bytes(data)
+
+    bash.put("sized", data)
+    assert bash.get("sized") == data
+    bash.put("from file", source)
+    bash.fetch("from file", copy)
+
+    assert copy.read_bytes() == data
+
+
+def test_every_byte_and_the_mode_are_kept(bash: Bash, tmp_path: Path) -> None:
+    data = bytes(range(256))
+
+    bash.put("run.sh", data, mode=0o755)
+    bash.fetch("run.sh", tmp_path / "copy")
+
+    assert bash.get("run.sh") == data
+    assert os.stat(tmp_path / "copy").st_mode & 0o777 == 0o755
+    assert bash.run("stat -c %a run.sh").stdout == "755\n"
+
+
+def test_both_sides_see_the_same_file(bash: Bash) -> None:
+    bash.run("mkdir -p both && echo inside > both/a.txt")
+    (bash.workspace / "both" / "b.txt").write_text("outside\n")
+
+    assert (bash.workspace / "both" / "a.txt").read_text() == "inside\n"
+    assert bash.run("cat both/b.txt").stdout == "outside\n"
+    owner = os.stat(bash.workspace / "both" / "a.txt")
+    assert (owner.st_uid, owner.st_gid) == (os.getuid(), os.getgid())
+
+
+def test_paths_are_translated_by_their_parts(bash: Bash) -> None:
+    inside = bash.sandbox.workdir
+
+    assert bash.sandbox.inside(bash.workspace / "a" / "b") == f"{inside}/a/b"
+    assert bash.sandbox.outside(f"{inside}/a") == bash.workspace / "a"
+    assert bash.sandbox.outside("a") == bash.workspace / "a"
+    for path in (f"{inside}2/x", f"/x{inside}/a", "../a"):
+        with pytest.raises(PathEscape):
+            bash.sandbox.outside(path)
+    with pytest.raises(PathEscape):
+        bash.sandbox.inside(f"{bash.workspace}2/x")
+    bash.put(f"{inside}/absolute", b"1")
+    assert bash.get("absolute") == b"1"
+
+
+ESCAPES = ["../x", "a/../../x", "/etc/hostname", "/proc/self/root/etc/hostname", "nul\0l"]
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+def test_a_path_that_leads_out_is_refused_with_its_name(bash: Bash, path: str) -> None:
+    for attempt in (
+        lambda: bash.get(path),
+        lambda: bash.put(path, b"x"),
+        lambda: bash.list(path),
+        lambda: bash.remove(path),
+    ):
+        with pytest.raises(PathEscape) as error:
+            attempt()
+        assert repr(path) in str(error.value)
+
+
+def test_a_folder_of_like_name_is_no_part_of_it(bash: Bash) -> None:
+    with pytest.raises(PathEscape):
+        bash.get(f"{bash.sandbox.workdir}2/x")
+
+
+def test_links_that_lead_out_are_refused_and_those_that_stay_work(
+    bash: Bash, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("secret")
+    bash.run("mkdir -p links && echo 1 > links/file")
+    bash.run(
+        f"cd links && ln -sfn {outside} out && ln -sfn {tmp_path} folder && ln -sfn ../../.. up"
+        " && ln -sfn file stays && ln -sfn /proc/self/root/etc/hostname magic"
+    )
+
+    for path in ("links/out", "links/folder/outside", "links/up/etc/hostname", "links/magic"):
+        with pytest.raises(PathEscape):
+            bash.get(path)
+        with pytest.raises(PathEscape):
+            bash.put(path, b"changed")
+    assert bash.get("links/stays") == b"1\n"
+    assert outside.read_text() == "secret"
+    assert {entry.kind for entry in bash.list("links")} == {"file", "link"}
+
+
+def test_what_is_no_file_is_refused_at_once(bash: Bash) -> None:
+    bash.run("mkdir -p odd/folder && mkfifo odd/pipe")
+    bash.run("python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('odd/socket')\"")
+
+    for path in ("odd/folder", "odd/pipe", "odd/socket"):
+        with pytest.raises(NotAFile, match="odd"):
+            bash.get(path)
+        with pytest.raises(NotAFile, match="odd"):
+            bash.put(path, b"x")
+    for path in ("odd/missing", "odd/pipe/below"):
+        with pytest.raises(NotAFile):
+            bash.get(path)
+
+
+def test_a_link_swapped_in_while_files_are_written_gains_nothing(
+    bash: Bash, tmp_path: Path
+) -> None:
+    """Somebody inside exchanges the folder for a link out of it, all the time."""
+    outside = tmp_path / "target"
+    outside.mkdir()
+    place, link = bash.workspace / "race", bash.workspace / "link"
+    place.mkdir()
+    link.symlink_to(outside)
+    stop = threading.Event()
+    exchange = ctypes.CDLL(None).renameat2
+
+    def swap() -> None:
+        names = os.fsencode(place), os.fsencode(link)
+        while not stop.is_set():
+            assert exchange(-100, names[0], -100, names[1], 2) == 0  # RENAME_EXCHANGE
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    refused = 0
+    try:
+        for count in range(200):
+            try:
+                bash.put(f"race/{count}", b"x")
+                bash.get(f"race/{count}")
+            except (PathEscape, NotAFile):
+                refused += 1
+    finally:
+        stop.set()
+        thread.join()
+
+    assert list(outside.iterdir()) == []
+    assert refused < 200
+
+
+def test_without_openat2_links_are_refused_altogether(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older kernel, or a container that forbids the call."""
+    monkeypatch.setattr(files, "_OPENAT2", 100_000)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_text("1")
+    (tmp_path / "link").symlink_to("a")
+    workspace = files.Workspace(str(tmp_path))
+
+    fd, found = workspace.read("a/file")
+    os.close(fd)
+    with pytest.raises(files.Refused) as error:
+        workspace.read("link/file")
+
+    assert found.st_size == 1
+    assert error.value.kind == "escape"

@@ -1,0 +1,135 @@
+"""JavaScript in every sandbox: values, modules, errors, and what ends a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowengine.sdk import EnvironmentUnavailable, ValidationError
+from flowengine.sdk.environments import Sandbox
+from flowengine_envs.node import Node, NodeProvider
+from tests.envs.opening import open_resource
+
+
+def test_what_is_returned_is_the_value(node: Node) -> None:
+    result = node.run("console.log('out'); console.error('err'); return inputs.a + 1", {"a": 1})
+
+    assert (result.value, result.text, result.error, result.exit_code) == (2, "2", None, 0)
+    assert (result.stdout, result.stderr) == ("out\n", "err\n")
+    assert node.run("1").value is None
+
+
+def test_values_come_and_go_as_data(node: Node) -> None:
+    given = {"text": "'`${x}", "bytes": b"\x00\xff", "$x": [None, 1.5, {"$bytes": 1}], "n": True}
+
+    assert node.run("return inputs", given).value == given
+    assert node.run("return {a: undefined, d: new Date(0)}").value == {
+        "d": "1970-01-01T00:00:00.000Z"
+    }
+    assert node.run("return new Map([[1, 2]])").text == "Map(1) { 1 => 2 }"
+
+
+def test_common_js_and_modules(node: Node) -> None:
+    node.put("helper.mjs", b"export const value = 5;\n")
+    node.put("helper.cjs", b"module.exports = 6;\n")
+
+    common = node.run(
+        "const os = require('node:os'); return [typeof os.EOL, require('./helper.cjs')]"
+    )
+    module = node.run(
+        'import fs from "node:fs";\nimport { value } from "./helper.mjs";\n'
+        "export default [typeof fs.readFileSync, value, await Promise.resolve(inputs.n)];",
+        {"n": 3},
+        module=True,
+    )
+    dynamic = node.run("const { value } = await import('./helper.mjs'); return value")
+
+    assert common.value == ["string", 6]
+    assert module.value == ["function", 5, 3]
+    assert dynamic.value == 5, dynamic
+    assert [entry.path for entry in node.list()] == ["helper.cjs", "helper.mjs"]
+
+
+@pytest.mark.parametrize("module", [False, True])
+@pytest.mark.parametrize(
+    ("code", "told", "line"),
+    [
+        ("\nthrow new TypeError('bad')", "TypeError: bad", 2),
+        ("const x = 1;\n\nlet y = ;", "SyntaxError: Unexpected token ';'", 3),
+        ("function f() {\n  null.x\n}\nf()", "Cannot read properties of null", 2),
+        ("setTimeout(() => {\nthrow new Error('later') }, 1)", "Error: later", 2),
+        ("Promise.reject(new RangeError('nobody'))", "RangeError: nobody", 1),
+        ("throw 'text'", "Thrown: 'text'", None),
+    ],
+)
+def test_an_error_has_its_name_message_and_line(
+    node: Node, code: str, told: str, line: int | None, module: bool
+) -> None:
+    result = node.run(code, module=module)
+
+    assert told in str(result.error)
+    assert result.error is not None
+    assert result.error.line == line
+    assert result.exit_code == 1
+    assert "node:internal" not in result.stderr
+    assert "flowengine" not in result.stderr
+
+
+def test_an_end_of_the_process_is_an_error_result(node: Node) -> None:
+    exited = node.run("console.log('a'); process.exit(3)")
+    endless = node.run("console.log('b'); while (true) {}", timeout=1)
+    killed = node.run("process.kill(process.pid, 'SIGKILL')")
+
+    assert (str(exited.error), exited.exit_code) == ("Exited: the code ended the process with 3", 3)
+    assert exited.stdout == "a\n"
+    assert str(endless.error).startswith("Timeout")
+    assert endless.stdout == "b\n"
+    assert killed.error is not None
+    assert killed.error.type == "Crashed"
+    assert node.run("return 1").value == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["const all = []; while (true) all.push(new Array(1e6).fill(1.5))", "Buffer.alloc(4e9, 1)"],
+)
+def test_too_much_memory_is_an_error_result(node: Node, code: str) -> None:
+    result = node.run(code)
+
+    assert result.error is not None
+    assert "out of memory: the limit is 512 MiB" in str(result.error) or "Array buffer" in str(
+        result.error
+    ), result
+    assert node.run("return 1").value == 1
+
+
+def test_bad_arguments_are_refused(node: Node) -> None:
+    with pytest.raises(ValidationError, match="code must be text"):
+        node.run(None)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="no plain data"):
+        node.run("return 1", {"x": object()})
+
+
+def test_what_code_writes_beside_the_result_is_no_result(node: Node) -> None:
+    result = node.run("require('fs').writeSync(3, 'garbage\\n{\"error\": 1}\\n'); return 7")
+
+    assert result.value == 7
+
+
+def test_the_environment_of_the_host_stays_outside(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "1")
+
+    assert "SECRET_TOKEN" not in node.run("return process.env").value
+
+
+def test_a_node_that_is_missing_or_too_old_is_told(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    asked = [
+        ({"min_version": "99.1"}, r"is version \d+\.\d+\.\d+, wanted is 99\.1 or newer"),
+        ({"env": {"PATH": "/nowhere"}}, "there is no node in the sandbox, wanted is 18 or newer"),
+    ]
+    for config, told in asked:
+        with pytest.raises(EnvironmentUnavailable, match=told):
+            open_resource(NodeProvider(), sandbox, tmp_path, config=config)
