@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, Flow, Result, UsageError, cel, check, load
+from flowengine.flow.building.words import Words
 from flowengine.flow.compile import compile_text
+from flowengine.flow.models import Step
 from tests.building import work
 
 
@@ -340,6 +342,14 @@ steps:
 """,
     )
     assert repr(stop) == "<step stop>"
+
+
+def test_every_word_of_a_step_is_an_argument() -> None:
+    kinds = {"python", "http", "run", "agent", "action"}
+    words = {word.rstrip("_") for word in Words.__annotations__} - kinds
+    of_the_language = {*Step.fields_by_key(), "detach", "environments"}
+
+    assert words == of_the_language - {"id", "finally"}
 
 
 def test_types_become_schemas() -> None:
