@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         NotReleased,
         Report,
         manager,
+        release_on_termination,
     )
     from flowengine.execution_environment.opening import Bounds
     from flowengine.execution_environment.providers import (
@@ -56,6 +57,7 @@ _HOMES = {
     "manager": "manager",
     "register_provider": "providers",
     "register_sandbox": "providers",
+    "release_on_termination": "manager",
     "unregister_provider": "providers",
     "unregister_sandbox": "providers",
 }
@@ -77,6 +79,7 @@ __all__ = [
     "manager",
     "register_provider",
     "register_sandbox",
+    "release_on_termination",
     "unregister_provider",
     "unregister_sandbox",
 ]

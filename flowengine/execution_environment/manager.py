@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
+from flowengine.errors import UsageError
 from flowengine.execution_environment import approving, reaper
 from flowengine.execution_environment.bookkeeping import Books, Given, check_names
 from flowengine.execution_environment.capacity import Capacity
@@ -577,6 +578,25 @@ def _report(ended: Sequence[tuple[Instance, Future[str | None]]]) -> Report:
             key = instance.record.declared.resource_key
             failed.append(NotReleased(instance.id, key, error))
     return Report(released, failed)
+
+
+def release_on_termination() -> None:
+    """Let SIGTERM end this process as an exit does, so that everything is given back.
+
+    Without it the kernel ends the process at once, and the next one has to reap. Programs with a
+    handler of their own for SIGTERM need it not: they close the manager, or exit.
+
+    Raises:
+        UsageError: There is a handler already, or this is not the main thread.
+    """
+    import signal
+    import sys
+
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError("signal handlers can be set in the main thread only")
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        raise UsageError("SIGTERM has a handler already", hint="call manager().close() in it")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 _opened: dict[str, EnvironmentManager] = {}

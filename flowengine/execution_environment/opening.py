@@ -226,7 +226,7 @@ def _prepare(
         "generation": instance.generation,
         "manager": around.manager,
         "owner": list(around.owner),
-        "mark": mark_of(instance.id, around.owner),
+        "mark": mark_of(instance.id, around.owner, around.records),
         "state": "ensuring",
         "at": around.clock.now(),
     }
@@ -249,18 +249,19 @@ def _prepare(
     instance.entry = around.records.add({**data, "workspace": str(path)})
 
 
-def mark_of(id: str, owner: Owner) -> str:
+def mark_of(id: str, owner: Owner, records: Records) -> str:
     """Return the mark of an environment's processes: it says whose they are by itself."""
-    return f"{id}@{owner.pid}.{owner.started}.{owner.boot}"
+    return f"{id}@{owner.pid}.{owner.started}.{records.name}.{owner.boot}"
 
 
-def owner_of(mark: str, host: str) -> Owner | None:
-    """Return the owner that a mark names, or None if it is no mark."""
+def owner_of(mark: str, around: Surroundings) -> Owner | None:
+    """Return the owner that a mark names, or None if it is no mark of this registry."""
     try:
-        pid, began, boot = mark.partition("@")[2].split(".", 2)
-        return Owner(int(pid), int(began), boot, host)
+        pid, began, name, boot = mark.partition("@")[2].split(".", 3)
+        owner = Owner(int(pid), int(began), boot, around.owner.host)
     except ValueError:
         return None
+    return owner if name == around.records.name else None
 
 
 def _request(

@@ -109,7 +109,7 @@ async def _reap_marked(around: Surroundings) -> list[Found]:
     def kill() -> list[Found]:
         found: list[Found] = []
         for mark in sorted(set(process_tree.marked(VARIABLE).values())):
-            owner = owner_of(mark, around.owner.host)
+            owner = owner_of(mark, around)
             if owner is not None and is_dead(owner):
                 process_tree.Family(mark, variable=VARIABLE).kill()
                 found.append({"what": "processes", "id": mark.partition("@")[0]})

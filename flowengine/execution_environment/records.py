@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -60,14 +61,22 @@ class Entry:
         )
 
     def set_state(self, state: str) -> None:
-        """Note how far it has come."""
+        """Note how far it has come, where that can be written: it is only for people."""
         self.data["state"] = state
-        self._records.write(self.data)
+        with contextlib.suppress(OSError):
+            self._records.write(self.data)
 
     def trace(self, **facts: Any) -> None:
-        """Add facts about what is about to be started; see `flowengine.sdk.environments.Tracer`."""
+        """Add facts about what is about to be started; see `flowengine.sdk.environments.Tracer`.
+
+        Raises:
+            EnvironmentUnavailable: They cannot be written down.
+        """
         self._note(facts)
-        self._records.write(self.data)
+        try:
+            self._records.write(self.data)
+        except OSError as error:
+            raise self._records.unusable(error) from None
 
     def remove(self) -> None:
         """Forget it: nothing is left."""
@@ -110,6 +119,8 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.entries = folder / "entries"
+        self.name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:12]
+        """Tells this registry from others, in the marks of processes."""
 
     def add(self, data: dict[str, Any]) -> Entry:
         """Write a new entry, so that it survives whatever follows.

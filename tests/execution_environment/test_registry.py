@@ -1,0 +1,350 @@
+"""What a dead process left is found and ended, and nothing else is (E86, E87, E110)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import (
+    EnvironmentManager,
+    register_provider,
+    unregister_provider,
+)
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import VARIABLE
+from flowengine.sdk.process_tree import marked
+from tests.execution_environment.crash import Boxes
+from tests.execution_environment.toy import SPEC, Heard, Toy, until
+
+ROOT = Path(__file__).parents[2]
+Make = Callable[..., EnvironmentManager]
+
+
+@pytest.fixture
+def boxes() -> Iterator[Boxes]:
+    provider = Boxes()
+    register_provider(provider)
+    yield provider
+    unregister_provider("box")
+
+
+@pytest.fixture
+def kill(tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Run a process that opens a box, and kill it where it stops."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run_and_kill(stop: str, scope: str = "session") -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.execution_environment.crash", str(tmp_path), stop, scope],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "now\n"
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    yield run_and_kill
+    for process in started:
+        process.kill()
+        process.communicate()
+    for pid in of_manager(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
+def of_manager(tmp_path: Path) -> list[int]:
+    """Return the processes that were started by any box of this test."""
+    entries = tmp_path / "environments" / "seen"
+    known = set(entries.read_text().split()) if entries.exists() else set()
+    for path in (tmp_path / "environments" / "entries").glob("*.json"):
+        known.add(path.stem)
+    if known:
+        entries.parent.mkdir(exist_ok=True)
+        entries.write_text("\n".join(known))
+    return [pid for pid, mark in marked(VARIABLE).items() if mark.partition("@")[0] in known]
+
+
+def left_of(tmp_path: Path) -> list[str]:
+    """Return what is left: processes, folders, entries, workspaces."""
+    place = tmp_path / "environments"
+    found = [str(pid) for pid in of_manager(tmp_path)]
+    found += [path.name for path in tmp_path.glob("box-*")]
+    found += [path.name for path in place.glob("entries/*")]
+    found += [path.name for path in place.glob("workspaces/*/*/*")]
+    return found
+
+
+@pytest.mark.parametrize("stop", ["intent", "started", "ready", "releasing"])
+def test_wherever_a_process_is_killed_nothing_is_left(
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path, stop: str
+) -> None:
+    kill(stop)
+    assert left_of(tmp_path)
+    manager = make()
+    heard = Heard(manager)
+
+    found = manager.reap()
+
+    assert left_of(tmp_path) == []
+    assert heard.names() == ["reaped"]
+    assert [each["what"] for each in found] == ["environment", "workspace"]
+    assert [leftover.kind for leftover in boxes.reaped] == ["box"]
+    assert manager.reap() == []
+
+
+def test_the_next_opening_reaps_by_itself(
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    kill("ready")
+    manager = make()
+    spec = {"kind": "box", "owner_id": "new", "config": {"folder": str(tmp_path)}}
+
+    handle = manager.ensure(spec)
+
+    until(lambda: boxes.reaped)
+    until(lambda: len(of_manager(tmp_path)) == 2)
+    assert boxes.health_check(handle.resource)
+    manager.release(handle)
+
+
+def test_a_dead_executions_workspace_is_kept_while_it_may_go_on(
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    kill("ready", "execution")
+    manager = make(wanted=lambda scope, owner_id: (scope, owner_id) == ("execution", "x"))
+
+    manager.reap()
+
+    assert of_manager(tmp_path) == []
+    spec = {"kind": "box", "owner_id": "x", "config": {"folder": str(tmp_path)}}
+    handle = manager.ensure(spec)
+    assert handle.workspace is not None
+    assert (handle.workspace / "file").read_text() == "kept"
+    assert handle.generation == 2
+    manager.release_scope("execution", "x")
+    assert not handle.workspace.exists()
+
+
+def test_what_lives_is_left_alone(boxes: Boxes, make: Make, tmp_path: Path) -> None:
+    owner, other = make(), make()
+    spec = {"kind": "box", "config": {"folder": str(tmp_path)}}
+    handle = owner.ensure(spec)
+
+    assert other.reap() == []
+
+    assert boxes.health_check(handle.resource)
+    assert boxes.reaped == []
+    assert handle.workspace is not None
+    assert handle.workspace.is_dir()
+
+
+def change_entries(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    for path in (tmp_path / "environments" / "entries").glob("*.json"):
+        data = json.loads(path.read_text())
+        change(data)
+        path.write_text(json.dumps(data))
+
+
+def on_another_host(data: dict[str, Any]) -> None:
+    data["owner"][2:] = ["another/pid:[1]", "another"]
+
+
+def of_this_process(data: dict[str, Any]) -> None:
+    from flowengine.sdk.process_identity import this_process
+
+    data["owner"] = list(this_process())
+
+
+@pytest.mark.parametrize("change", [on_another_host, of_this_process])
+def test_entries_of_others_are_left_alone(
+    kill: Callable[..., None],
+    boxes: Boxes,
+    make: Make,
+    tmp_path: Path,
+    change: Callable[[dict[str, Any]], None],
+) -> None:
+    kill("ready")
+    change_entries(tmp_path, change)
+    folders = list(tmp_path.glob("box-*"))
+
+    make().reap()
+
+    assert boxes.reaped == []
+    assert list(tmp_path.glob("box-*")) == folders
+
+
+def test_a_pid_that_a_stranger_has_now_is_not_killed(
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    """The owner's pid is taken by a stranger, and so is that of the process it started."""
+    kill("ready")
+    stranger = subprocess.Popen(["sleep", "1079"], start_new_session=True)
+
+    def reuse(data: dict[str, Any]) -> None:
+        data["owner"][0] = stranger.pid
+        data["facts"]["pids"] = [[stranger.pid, data["facts"]["pids"][0][1]]]
+
+    change_entries(tmp_path, reuse)
+    try:
+        make().reap()
+
+        assert len(boxes.reaped) == 1
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 1}', b"\xff\x00", b"null"])
+def test_a_damaged_entry_is_put_aside_and_its_processes_are_found_by_their_mark(
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path, content: bytes
+) -> None:
+    kill("ready")
+    of_manager(tmp_path)
+    entry = next((tmp_path / "environments" / "entries").glob("*.json"))
+    entry.write_bytes(content)
+
+    found = make().reap()
+
+    assert of_manager(tmp_path) == []
+    assert [each["what"] for each in found] == ["damaged entry", "processes", "workspace"]
+    assert Path(found[0]["path"]).read_bytes() == content
+
+
+def test_two_who_reap_at_once_end_each_thing_once(
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        kill("ready")
+    managers = [make() for _ in range(4)]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda manager: manager.reap(), managers))
+
+    ids = [each["id"] for some in found for each in some if each["what"] == "environment"]
+    assert len(ids) == len(set(ids)) == len(boxes.reaped) == 3
+    assert left_of(tmp_path) == []
+
+
+def test_what_cannot_be_reaped_is_told_and_tried_again(
+    kill: Callable[..., None], boxes: Boxes, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill("ready")
+    manager = make()
+
+    async def fail(leftover: Any) -> None:
+        raise OSError("no daemon")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(boxes, "reap", fail)
+        assert manager.reap()[0]["error"] == "OSError"
+
+    assert "error" not in manager.reap()[0]
+
+
+def test_traced_folders_that_cannot_be_ours_are_not_removed(
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    kill("ready")
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(victim)
+    home = str(Path.home())
+
+    def wrong(data: dict[str, Any]) -> None:
+        data["facts"]["folders"] = ["/", "relative", home, os.path.dirname(home), str(link), 7]
+        data["facts"]["pids"] = [[1, 1], [0, 5], ["x", 1], [os.getpid(), 1], 3]
+
+    change_entries(tmp_path, wrong)
+    make().reap()
+
+    assert victim.is_dir()
+    assert Path(home).is_dir()
+
+
+# Where it cannot be written
+
+
+@pytest.fixture
+def unusable(tmp_path: Path) -> Iterator[Path]:
+    """A place below a file: nobody can write there, whoever runs the test."""
+    (tmp_path / "file").write_text("")
+    yield tmp_path / "file" / "environments"
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_where_nothing_can_be_written_what_could_be_left_is_not_opened(
+    unusable: Path, boxes: Boxes, toy: Toy, tmp_path: Path
+) -> None:
+    spec = {"kind": "box", "config": {"folder": str(tmp_path)}}
+    with EnvironmentManager(unusable) as manager:
+        with pytest.raises(EnvironmentUnavailable) as refused:
+            manager.ensure(spec)
+        assert list(tmp_path.glob("box-*")) == []
+        assert str(unusable) in str(refused.value)
+        assert "FLOWENGINE_STORE" in str(refused.value)
+
+        assert manager.ensure(SPEC).state == "ready"  # in memory
+        handle = manager.ensure({**spec, "resource_key": "x", "registry": "none"})
+        workspace = handle.workspace
+        assert workspace is not None
+        assert workspace.is_dir()
+        manager.release(handle)
+        assert manager.reap() == []
+    assert not workspace.exists()
+
+
+def test_a_registry_that_goes_away_meanwhile_does_not_keep_one_from_closing(
+    boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    manager = make()
+    handle = manager.ensure({"kind": "box", "config": {"folder": str(tmp_path)}})
+    shutil.rmtree(tmp_path / "environments")
+
+    assert manager.release(handle).released == [handle.id]
+
+
+# Every way out
+
+
+@pytest.mark.parametrize("way", ["end", "error", "int", "term"])
+def test_a_process_that_ends_leaves_nothing(tmp_path: Path, way: str) -> None:
+    stop = "exit" if way == "error" else "ready"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.execution_environment.crash", str(tmp_path), stop, "global"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    if way != "error":
+        assert process.stdout.readline() == "now\n"
+        of_manager(tmp_path)
+        assert len(of_manager(tmp_path)) == 2
+    if way == "int":
+        process.send_signal(signal.SIGINT)
+    if way == "term":
+        process.terminate()
+    _, errors = process.communicate(timeout=60)
+    expected = {"end": 0, "error": 1, "int": -signal.SIGINT, "term": 143}
+    assert process.returncode == expected[way], errors
+
+    assert left_of(tmp_path) == []
+    assert "never awaited" not in errors
+    assert "was destroyed" not in errors
