@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flowengine.execution_environment.capacity import Capacity
     from flowengine.execution_environment.clock import Clock, SystemClock
+    from flowengine.execution_environment.environment_manager import (
+        EnvironmentManager,
+        NotReleased,
+        Report,
+        manager,
+        release_on_termination,
+    )
     from flowengine.execution_environment.errors import (
         ApprovalPending,
         Fault,
@@ -25,13 +32,6 @@ if TYPE_CHECKING:
     )
     from flowengine.execution_environment.events import Event
     from flowengine.execution_environment.handle import Handle
-    from flowengine.execution_environment.manager import (
-        EnvironmentManager,
-        NotReleased,
-        Report,
-        manager,
-        release_on_termination,
-    )
     from flowengine.execution_environment.opening import Bounds
     from flowengine.execution_environment.providers import (
         register_provider,
@@ -45,19 +45,19 @@ _HOMES = {
     "Bounds": "opening",
     "Capacity": "capacity",
     "Clock": "clock",
-    "EnvironmentManager": "manager",
+    "EnvironmentManager": "environment_manager",
     "Event": "events",
     "Fault": "errors",
     "Handle": "handle",
-    "NotReleased": "manager",
-    "Report": "manager",
+    "NotReleased": "environment_manager",
+    "Report": "environment_manager",
     "SpecInvalid": "errors",
     "SystemClock": "clock",
     "UnknownEnvironment": "errors",
-    "manager": "manager",
+    "manager": "environment_manager",
     "register_provider": "providers",
     "register_sandbox": "providers",
-    "release_on_termination": "manager",
+    "release_on_termination": "environment_manager",
     "unregister_provider": "providers",
     "unregister_sandbox": "providers",
 }

@@ -28,13 +28,16 @@ def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") ->
         The faults, in the order of the fields.
     """
     found: dict[str, Fault] = {}
+    mistyped: set[str] = set()
     for each in error.errors(include_url=False, include_context=False):
         loc = [str(item) for item in each["loc"]]
         names = _names(loc, model)
         path = ".".join(filter(None, [part, *names]))
-        if path in found:
-            continue  # another arm of the same union
-        found[path] = Fault(path, _message(each, loc, model))
+        # Of the arms of a union, the one whose type fits tells more.
+        if path not in found or (path in mistyped and not each["type"].endswith("_type")):
+            found[path] = Fault(path, _message(each, loc, model))
+        if each["type"].endswith("_type"):
+            mistyped.add(path)
     deeper = tuple(found)
     return [
         fault

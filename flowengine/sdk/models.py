@@ -17,6 +17,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationInfo,
+    WithJsonSchema,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -81,13 +82,33 @@ def _number(value: Any) -> Any:
     return value
 
 
-Size = Annotated[int, BeforeValidator(parse_size), BeforeValidator(_number), Field(gt=0)]
+def _schema(number: str, pattern: str, example: str) -> WithJsonSchema:
+    """Return the schema of a number that may also be written as text with a unit."""
+    return WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": number, "exclusiveMinimum": 0},
+                {"type": "string", "pattern": pattern},
+            ],
+            "examples": [example],
+        }
+    )
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    BeforeValidator(_number),
+    Field(gt=0),
+    _schema("integer", r"^\d+(\.\d+)?\s?([kMGT]B|[KMGT]iB|B)?$", "512MiB"),
+]
 """Bytes, written as a number or as text: `2GiB`."""
 Duration = Annotated[
     float,
     BeforeValidator(parse_seconds),
     BeforeValidator(_number),
     Field(gt=0, allow_inf_nan=False),
+    _schema("number", r"^(\d+w)?(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?$", "90s"),
 ]
 """Seconds, written as a number or as text: `90s`."""
 

@@ -1,0 +1,343 @@
+"""What may be asked for, and what is refused (E2, E10, E31, E100 to E102, E105, E114's refusal)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.errors import UsageError
+from flowengine.execution_environment import (
+    EnvironmentManager,
+    SpecInvalid,
+    register_provider,
+    register_sandbox,
+    unregister_provider,
+    unregister_sandbox,
+)
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import AXES, Capabilities, Provider, Request, Sandbox, Spec
+from tests.execution_environment.toy import SPEC, Heard, Toy
+
+
+def faults(manager: EnvironmentManager, spec: Any) -> dict[str, str]:
+    """Return what is wrong with a spec, by place."""
+    with pytest.raises(SpecInvalid) as invalid:
+        manager.declare(spec)
+    assert manager.list() == []
+    return {fault.path: fault.message for fault in invalid.value.faults}
+
+
+def test_all_faults_are_told_at_once_with_the_nearest_right_name(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    found = faults(
+        manager,
+        {
+            "kind": "toy",
+            "scope": "galaxy",
+            "resourcekey": "x",
+            "provider": "namespce",
+            "config": {"imag": "x", "size": "many", "token": "SEKRET"},
+            "policy": {"netwrk": "none", "allow": "ls"},
+            "limits": {"memory": -1, "cpus": float("nan"), "time": "0s", "mem": 1, "disk": "lots"},
+            "requires": {"isolation": "conainer", "netwrk": True, "memory": 1},
+            "approval": "requird",
+            "on_wait": "kep",
+            "keep_for": "soon",
+        },
+    )
+
+    assert found == {
+        "scope": "is 'galaxy'; known: action_call, agent, execution, global, region, request, "
+        "session",
+        "resourcekey": "is unknown; did you mean 'resource_key'?",
+        "provider": "there is no 'namespce' for this kind; known: toy",
+        "config.imag": "is unknown; did you mean 'image'?",
+        "config.size": "input should be a valid integer, unable to parse string as an integer",
+        "config.token": "must be a reference to a secret, secret:NAME, and not its value",
+        "policy.netwrk": "is unknown; did you mean 'network'?",
+        "policy.allow": "input should be a valid list",
+        "limits.memory": "input should be greater than 0",
+        "limits.cpus": "input should be a finite number",
+        "limits.time": "input should be greater than 0",
+        "limits.mem": "is unknown; did you mean 'memory'?",
+        "limits.disk": "is no size; write for example 512MiB or 2GB",
+        "requires.isolation": "is none, process, namespace, container; did you mean 'container'?",
+        "requires.netwrk": "is unknown; did you mean 'network'?",
+        "requires.memory": "must be true",
+        "approval": "is 'requird'; did you mean 'required'?",
+        "on_wait": "is 'kep'; did you mean 'keep'?",
+        "keep_for": "is no duration; write for example 90s, 15m or 1h30m",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "place", "message"),
+    [
+        ({"kind": "toi"}, "kind", "there is no kind 'toi'; did you mean 'toy'?"),
+        ({"kind": "search"}, "kind", "search needs no environment: use the tool for it"),
+        ({}, "kind", "is missing"),
+        ({"kind": 7}, "kind", "input should be a valid string"),
+        ([], "", "must be a mapping such as {'kind': 'python'}"),
+        ({"kind": "toy", "config": 3}, "config", "input should be a valid dictionary"),
+        ({"kind": "toy", "resource_key": ""}, "resource_key", "string should have at least 1"),
+        ({"kind": "toy", "approval": {"handlr": "x"}}, "approval.handlr", "did you mean 'handler'"),
+        ({"kind": "toy", "provider": []}, "provider", "at least 1 item"),
+        ({"kind": "toy", "limits": {"processes": True}}, "limits.processes", "must be a number"),
+    ],
+)
+def test_a_fault_is_told_at_its_place(
+    manager: EnvironmentManager, toy: Toy, spec: Any, place: str, message: str
+) -> None:
+    assert message in faults(manager, spec)[place]
+
+
+def test_sizes_and_times_are_read(manager: EnvironmentManager, toy: Toy) -> None:
+    toy.holds = dict.fromkeys(AXES, "by hand")
+    limits = {"memory": "2GiB", "disk": "1.5MB", "output": 100, "time": "1m30s", "total_time": 0.5}
+
+    handle = manager.ensure({**SPEC, "limits": limits})
+
+    seen = handle.resource.request.limits
+    assert (seen.memory, seen.disk, seen.output) == (2**31, 1_500_000, 100)
+    assert (seen.time, seen.total_time, seen.cpus) == (90.0, 0.5, None)
+
+
+def test_the_schema_of_specs_is_current() -> None:
+    import os
+
+    from flowengine.execution_environment.spec import json_schema
+
+    path = Path(__file__).parents[2] / "schemas" / "environment-1.schema.json"
+    text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(text)
+
+    assert path.read_text() == text, "UPDATE_GOLDEN=1 makes it anew"
+
+
+def test_the_schema_takes_what_the_manager_takes(manager: EnvironmentManager, toy: Toy) -> None:
+    import jsonschema_rs
+
+    from flowengine.execution_environment.spec import json_schema
+
+    validator = jsonschema_rs.Draft202012Validator(json_schema())
+    for spec in ({"kind": "toy"}, SPEC, {**SPEC, "provider": ["toy"], "limits": {"memory": "1GB"}}):
+        assert validator.is_valid(spec), list(validator.iter_errors(spec))
+        manager.declare(spec)
+    for wrong in ({}, {"kind": "toy", "scope": "galaxy"}, {"kind": "toy", "resourcekey": "x"}):
+        assert not validator.is_valid(wrong)
+
+
+# What is held
+
+
+def test_a_limit_that_nobody_holds_is_refused_or_told(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    toy.holds = {"memory": "cgroup v2"}
+    spec = {**SPEC, "limits": {"memory": "1GiB", "processes": 10}}
+
+    with pytest.raises(EnvironmentUnavailable, match=r"limits\.processes .*'toy'.*best_effort"):
+        manager.ensure(spec)
+    handle = manager.ensure({**spec, "limits": {**spec["limits"], "best_effort": True}})
+
+    assert toy.opens == 1
+    assert handle.unenforced == ["processes"]
+    assert handle.capabilities.holds == {"memory": "cgroup v2"}
+    seen = manager.inspect(handle.id)
+    assert seen is not None
+    assert (seen["unenforced"], seen["held"]) == (["processes"], {"memory": "cgroup v2"})
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"requires": {"isolation": "container"}}, "requires isolation 'container'.*gives 'none'"),
+        ({"requires": {"filesystem": True}}, "requires that 'filesystem' is held"),
+        ({"policy": {"network": "none"}}, r"policy\.network cannot be held"),
+        ({"policy": {"network": ["db:5432"]}}, r"policy\.network cannot be held"),
+        ({"policy": {"writable": ["/tmp"]}}, r"policy\.writable cannot be held"),
+    ],
+)
+def test_what_cannot_be_proved_here_is_refused_before_anything_starts(
+    manager: EnvironmentManager, toy: Toy, more: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(EnvironmentUnavailable, match=told):
+        manager.ensure({**SPEC, **more, "limits": {"best_effort": True}})
+
+    assert toy.tries == 0
+    assert manager.ensure({**SPEC, "policy": {"network": "any"}}).state == "ready"
+
+
+# Sandboxes
+
+
+class Boxed(Toy):
+    """A toy that runs in sandboxes."""
+
+    sandbox = "strong"
+
+
+class Strong(Sandbox):
+    name = "strong"
+    missing: str | None = None
+
+    @classmethod
+    def capabilities(cls) -> Capabilities:
+        return Capabilities("namespace", {"network": "own namespace", "memory": "cgroup"})
+
+    @classmethod
+    async def probe(cls, spec: Spec) -> None:
+        if cls.missing:
+            raise EnvironmentUnavailable(cls.missing)
+
+
+class Weak(Strong):
+    name = "weak"
+    missing: str | None = None
+
+    @classmethod
+    def capabilities(cls) -> Capabilities:
+        return Capabilities("none")
+
+
+@pytest.fixture
+def boxed() -> Iterator[Boxed]:
+    provider = Boxed("boxed")
+    register_provider(provider)
+    register_sandbox(Strong)
+    register_sandbox(Weak)
+    Strong.missing = Weak.missing = None
+    yield provider
+    unregister_provider("boxed")
+    unregister_sandbox("strong")
+    unregister_sandbox("weak")
+
+
+def test_the_kinds_sandbox_is_taken_unless_the_spec_names_another(
+    manager: EnvironmentManager, boxed: Boxed
+) -> None:
+    default = manager.ensure({"kind": "boxed"})
+    weak = manager.ensure({"kind": "boxed", "resource_key": "w", "provider": "weak"})
+
+    assert (default.provider, default.isolation) == ("strong", "namespace")
+    assert default.resource.request.sandbox is Strong
+    assert (weak.provider, weak.isolation) == ("weak", "none")
+
+
+def test_nothing_falls_back_to_what_the_spec_does_not_name(
+    manager: EnvironmentManager, boxed: Boxed
+) -> None:
+    Strong.missing = "there is no strong one here; say 'provider: weak'"
+
+    with pytest.raises(EnvironmentUnavailable, match="say 'provider: weak'"):
+        manager.ensure({"kind": "boxed"})
+
+    assert boxed.tries == 0
+
+
+def test_of_several_the_first_that_can_be_had_is_taken_and_told(
+    manager: EnvironmentManager, boxed: Boxed
+) -> None:
+    heard = Heard(manager)
+    spec = {"kind": "boxed", "provider": ["strong", "weak"]}
+    Strong.missing = "no strong one"
+
+    handle = manager.ensure(spec)
+
+    assert handle.provider == "weak"
+    heard.names()
+    assert [event.provider for event in heard.events][-1] == "weak"
+    manager.release(handle)
+    Strong.missing = None
+    assert manager.ensure(spec).provider == "strong"
+
+
+def test_where_none_can_be_had_every_reason_is_told(
+    manager: EnvironmentManager, boxed: Boxed
+) -> None:
+    Strong.missing, Weak.missing = "no strong one", "no weak one"
+
+    with pytest.raises(EnvironmentUnavailable) as unavailable:
+        manager.ensure({"kind": "boxed", "provider": ["strong", "weak"]})
+
+    assert "strong: no strong one; weak: no weak one" in str(unavailable.value)
+
+
+def test_a_start_that_fails_is_no_reason_for_another_sandbox(
+    manager: EnvironmentManager, boxed: Boxed
+) -> None:
+    async def fails(request: Request) -> Any:
+        raise OSError("no luck")
+
+    boxed.open = fails
+    with pytest.raises(Exception, match="no luck"):
+        manager.ensure({"kind": "boxed", "provider": ["strong", "weak"]})
+
+    assert boxed.tries == 1
+
+
+# Providers
+
+
+class Whole(Provider[Any]):
+    kind = "whole"
+
+    async def probe(self, spec: Spec) -> None: ...
+    async def ensure(self, request: Request) -> Any: ...
+    def health_check(self, resource: Any) -> bool:
+        return True
+
+    async def release(self, resource: Any) -> None: ...
+
+
+@pytest.mark.parametrize("method", ["probe", "ensure", "health_check", "release"])
+def test_a_provider_that_lacks_a_method_is_refused_naming_it(method: str) -> None:
+    methods = {name: value for name, value in vars(Whole).items() if name != method}
+    lacking = type("Lacking", (Provider,), methods)
+
+    with pytest.raises(UsageError, match=f"Lacking.*lacks the method '{method}'"):
+        register_provider(lacking())
+
+
+def test_a_provider_without_a_kind_or_base_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no 'kind'"):
+        register_provider(type("Nameless", (Provider,), {})())
+    duck: Any = type("Duck", (), dict(vars(Whole)))
+    with pytest.raises(UsageError, match="not derived"):
+        register_provider(duck())
+
+
+def test_a_second_provider_of_a_kind_is_refused_and_the_first_stays(
+    manager: EnvironmentManager, toy: Toy
+) -> None:
+    with pytest.raises(UsageError, match="'toy' already"):
+        register_provider(Toy())
+
+    manager.ensure(SPEC)
+    assert toy.opens == 1
+
+
+def test_mounts_are_folders_of_other_environments(
+    manager: EnvironmentManager, toy: Toy, tmp_path: Path
+) -> None:
+    async def with_path(request: Request) -> Any:
+        from tests.execution_environment.toy import Thing
+
+        thing = Thing(request)
+        thing.path = tmp_path  # type: ignore[attr-defined]
+        return thing
+
+    toy.open = with_path
+    repo = manager.declare({**SPEC, "resource_key": "repo"})
+    user: Callable[..., Any] = manager.ensure
+    handle = user({**SPEC, "resource_key": "user", "mounts": {"/src": repo["id"]}})
+
+    assert handle.resource.request.mounts == {"/src": tmp_path}
+    manager.release(handle)
+    assert toy.log == ["open repo", "open user", "release user", "release repo"]
