@@ -466,7 +466,7 @@ class Engine:
 
     def upgrade(
         self,
-        flow: LoadedFlow | str | PathLike[str],
+        flow: Flow | LoadedFlow | str | PathLike[str],
         *executions: str,
         mapping: Mapping[str, Any] | None = None,
         check: bool = False,
@@ -505,7 +505,7 @@ class Engine:
 
     async def upgrade_async(
         self,
-        flow: LoadedFlow | str | PathLike[str],
+        flow: Flow | LoadedFlow | str | PathLike[str],
         *executions: str,
         mapping: Mapping[str, Any] | None = None,
         check: bool = False,
@@ -937,7 +937,7 @@ class Engine:
 
     def _upgrading(
         self,
-        flow: LoadedFlow | str | PathLike[str],
+        flow: Flow | LoadedFlow | str | PathLike[str],
         executions: Iterable[str],
         mapping: Mapping[str, Any] | None,
         by: str | None,

@@ -161,8 +161,13 @@ def check_mapping(
         UsageError: It names something that neither form has.
     """
     from flowengine.engines.plain import to_plain
+    from flowengine.sdk import ValidationError
 
-    for section, names in mapping.items():
+    try:
+        plain = {name: one for name, one in to_plain(dict(mapping)).items() if one is not None}
+    except ValidationError as error:
+        raise UsageError(f"the mapping is no plain data: {error}") from None
+    for section, names in plain.items():
         if section not in SECTIONS:
             known = ", ".join(SECTIONS)
             raise UsageError(f"a mapping has no section '{section}'", hint=f"known: {known}")
@@ -170,14 +175,13 @@ def check_mapping(
             raise UsageError(f"'{section}' of a mapping maps old names to new ones")
     olds = [host.programs.by_hash(hash) for hash in dict.fromkeys(one.hash for one in records)]
     for section in SECTIONS[:-1]:
-        _check_names(olds, program, section, mapping.get(section, {}))
-    for section, values in mapping.get("values", {}).items():
+        _check_names(olds, program, section, plain.get(section, {}))
+    for section, values in plain.get("values", {}).items():
         if section not in ("inputs", "state") or not isinstance(values, dict):
             raise UsageError("'values' of a mapping has 'inputs' and 'state', each with values")
         for name in values:
             if name not in _names(program, section):
                 raise UsageError(f"values.{section}: the new flow has no '{name}'")
-    plain: dict[str, Any] = to_plain(mapping)
     return plain
 
 
@@ -194,7 +198,7 @@ def _check_names(
         if olds and not any(old in _names(one, section, qualified=True) for one in olds):
             raise UsageError(f"{section}: no execution to be moved has '{old}'")
         dropped = new is None and section in ("state", "signals")
-        if not dropped and new not in there:
+        if not dropped and (not isinstance(new, str) or new not in there):
             known = ", ".join(sorted(there)) or "none"
             raise UsageError(f"{section}: the new flow has no '{new}'", hint=f"it has: {known}")
 

@@ -240,13 +240,30 @@ class _Looker:
             if fault is not None:
                 self._add("input", name, f"its value does not fit: {fault}", write)
 
+        for frame in self._state.get("frames", {}).values():
+            self._look_at_subflow(p.old.flows[frame["flow"]].id, frame)
+
+    def _look_at_subflow(self, id: str, frame: Any) -> None:
+        """See that each input of a subflow at work has a value that fits; nobody can give one."""
+        if frame["flow"] not in self._p.flows:
+            return
+        for name, schema in self._p.new.flows[self._p.flows[frame["flow"]]].inputs.items():
+            if name not in frame["inputs"] and "default" not in schema:
+                why = "the subflow at work has none of this name"
+                self._add("input", f"{id}:{name}", why, None)
+                continue
+            value = frame["inputs"].get(name, schema.get("default"))
+            fault = self._p.new.validate(_without_default(schema), value)
+            if fault is not None:
+                self._add("input", f"{id}:{name}", f"its value does not fit: {fault}", None)
+
     def look_at_keys(self, moved: State) -> None:
         """See that the keys of signals have values."""
         from flowengine.kernel.machine import Machine
-        from flowengine.kernel.upgrading import keys
+        from flowengine.kernel.upgrading import set_keys
 
         try:
-            keys(Machine(self._p.new, moved, None))
+            set_keys(Machine(self._p.new, moved, None))
         except EvaluationError as error:
             self._add("signal", "key", f"a key has no value: {error.message}", None)
 
@@ -366,6 +383,12 @@ def _move_inputs(p: Pairing, moved: State) -> None:
         else:
             inputs[name] = schema.get("default")
     moved["inputs"] = inputs
+    for frame in moved.get("frames", {}).values():
+        declared = p.new.flows[frame["flow"]].inputs
+        frame["inputs"] = {
+            name: frame["inputs"].get(name, schema.get("default"))
+            for name, schema in declared.items()
+        }
 
 
 def _move_vars(p: Pairing, moved: State) -> None:

@@ -51,8 +51,7 @@ def upgrade(
     state["now"] = max(state["now"], event["at"])
     m = Machine(new, state, observe)
     _set_duration(m, duration)
-    for signal, key in keys(m).items():
-        state["keys"].setdefault(signal, key)
+    set_keys(m)
     for number, wait in state["waits"].items():
         if wait["shown"] and wait["record"] != records[number]:
             m.commands.append(OpenWait(dict(wait["record"])))
@@ -68,18 +67,17 @@ def upgrade(
     return settle(m)
 
 
-def keys(m: Machine) -> dict[str, str]:
-    """Return by which keys an execution is found, as its flow says.
+def set_keys(m: Machine) -> None:
+    """Fill in the keys by which an execution is found, of signals that its flows have anew.
 
     Args:
-        m: Of an execution that has begun.
+        m: Of an execution whose state is moved.
     """
-    names = Names(m, None)
-    return {
-        signal: str(evaluate(names, spec["key"]))
-        for signal, spec in m.graph.flows[0].signals.items()
-        if spec.get("key") is not None
-    }
+    for frame in (0, *m.state.get("frames", ())):
+        keys, names = m.keys_of(frame), Names(m, None, frame=frame)
+        for signal, spec in m.flow_of(frame).signals.items():
+            if spec.get("key") is not None and signal not in keys:
+                keys[signal] = str(evaluate(names, spec["key"]))
 
 
 def _set_duration(m: Machine, before: str | None) -> None:

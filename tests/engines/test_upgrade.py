@@ -196,10 +196,15 @@ def test_a_mapping_that_names_what_is_not_there_is_refused(tmp_path: Path) -> No
             ({"steps": {"sing": "check"}}, "no execution to be moved has 'sing'"),
             ({"steps": {"sign": "chekc"}}, "the new flow has no 'chekc'"),
             ({"values": {"inputs": {"x": 1}}}, "values.inputs: the new flow has no 'x'"),
+            ({"steps": {"sign": ["check"]}}, "the new flow has no"),
+            ({"steps": {"sign": None}}, "the new flow has no 'None'"),
+            ({"steps": {"sign": object()}}, "no plain data"),
             ({"values": {"steps": {}}}, "'values' of a mapping has"),
         ):
             with pytest.raises(UsageError, match=message):
                 engine.upgrade(changed, mapping=mapping, check=True)
+        (info,) = engine.upgrade(changed, mapping={"steps": None, "values": {}}, check=True)
+        assert info["verdict"] == "mapping"
 
 
 def test_executions_of_another_flow_and_ended_ones_are_not_moved(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def begun(stage: Stage, text: str, *ends: str, inputs: Any = None) -> Simulator:
 
 def form(stage: Stage, text: str, *changes: tuple[str, str], shift: bool = True) -> Graph:
     """Return a changed flow whose steps have other numbers."""
-    changes = (("steps:\n", f"steps:\n{NEW_STEP}"), *changes) if shift else changes
+    changes = (("\nsteps:\n", f"\nsteps:\n{NEW_STEP}"), *changes) if shift else changes
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new, 1)
@@ -320,3 +320,43 @@ def test_a_trigger_that_is_new_takes_what_comes(stage: Stage) -> None:
     simulator.send("go")
     assert simulator.started[1:] == ["w#2"]  # it may have run before, for all that is known
     ended(simulator)
+
+
+SUBFLOW = f"""
+flows:
+  child:
+    inputs: {{n: {{type: integer}}}}
+    state: {{seen: {{type: integer, default: 0}}}}
+    outputs: {{sum: "${{{{ state.seen + inputs.n }}}}"}}
+    steps:
+      - {{id: a, {ACT}, with: {{value: 1}}, set: {{seen: 5}}}}
+      - {{id: b, {ACT}, with: {{value: 2}}}}
+steps:
+  - {{id: s, flow: child, with: {{n: 3}}}}
+outputs: {{got: "${{{{ steps.s.output.sum }}}}"}}
+"""
+
+
+def test_a_subflow_at_work_is_moved_with_what_it_has_of_its_own(stage: Stage) -> None:
+    simulator = begun(stage, SUBFLOW, "s/a")
+    graph = form(
+        stage, SUBFLOW,
+        ("state: {seen:", "state: {x: {default: 1}, known:"), ("seen: 5", "known: 5"),
+        ("state.seen", "state.known + inputs.m"),
+        ("inputs: {n: {type: integer}}", "inputs: {m: {default: 10}, n: {type: integer}}"),
+        ("- {id: b,", "- {id: c, output: 1}\n      - {id: d,"),
+    )  # fmt: skip
+    assert set(why_not(simulator, graph)) == {"child:b", "child:seen"}
+    move(simulator, graph, {"steps": {"child:b": "d"}, "state": {"child:seen": "known"}})
+    assert ended(simulator) == {"got": 18}
+    assert simulator.started == ["s/a", "s/b"]
+
+
+def test_a_subflow_at_work_is_not_taken_for_another(stage: Stage) -> None:
+    simulator = begun(stage, SUBFLOW, "s/a")
+    other = form(stage, SUBFLOW, ("  child:", "  other:"), ("flow: child", "flow: other"))
+    assert why_not(simulator, other)["s"] == "it is at work, and runs another subflow"
+    needs = form(stage, SUBFLOW, ("inputs: {n: {type: integer}}",
+                                  "inputs: {n: {type: integer}, m: {type: integer}}"),
+                 ("with: {n: 3}", "with: {n: 3, m: 4}"))  # fmt: skip
+    assert why_not(simulator, needs) == {"child:m": "the subflow at work has none of this name"}
