@@ -159,7 +159,7 @@ def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) 
     source = arrival["source"]
     if source >= 0:
         source = pairing.steps.get(source)
-    if source is None or source not in new.sources:
+    if source is not None and source not in new.sources:  # without a counterpart: see `moving`
         came = arrival["source"]
         name = f"from '{pairing.step_name(came)}'" if came >= 0 else "at its start"
         return f"its join holds a token that came {name}, and no such way leads to it"

@@ -107,7 +107,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "flow": "flow",
         "vars": "vars",
         "keys": "signals",
-        **_plain("up", "inputs", "room", "steps"),
+        **_plain("up", "depth", "inputs", "room", "steps"),
     },
     "State": {
         "vars": "vars",

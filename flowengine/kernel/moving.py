@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel.counterparts import KEPT, misfit, not_kept
 from flowengine.kernel.graph import EvaluationError
-from flowengine.kernel.joins import number_held
+from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.pairing import Pairing
 from flowengine.kernel.walking import Walker
 
@@ -107,6 +107,8 @@ class _Looker:
             if use != "past":
                 self._no_step(number, use, record, f"{USED[use]}, and the new flow has none such")
             return number
+        if use == "join":
+            self._look_at_sources(number, new, record)
         fault = misfit(p, self._state, number, new, use, record)
         if fault is not None:
             self._no_step(number, use, record, fault)
@@ -131,6 +133,19 @@ class _Looker:
         if p.old.node(blamed).body < 0:  # the flow's own `finally`: nothing to be renamed
             fits = []
         self._add("step", name, why, {"steps": {name: "NEW"}} if fits else None, fits)
+
+    def _look_at_sources(self, join: int, new: int, held: Any) -> None:
+        """See that the steps from which held tokens came have counterparts."""
+        p = self._p
+        for arrival in held_arrivals(held):
+            source = arrival["source"]
+            if source < 0 or source in p.steps:
+                continue
+            name = p.step_name(source)
+            sources = [step for step in p.new.node(new).sources if step >= 0]
+            fits = [p.new_name(step) for step in sources if step not in p.steps.values()]
+            why = f"the join of '{p.step_name(join)}' holds a token that came from it"
+            self._add("step", name, why, {"steps": {name: "NEW"}} if fits else None, fits)
 
     def body(self, number: int) -> int:
         return number  # its step has been looked at

@@ -92,6 +92,17 @@ def test_a_way_to_a_join_that_is_gone_is_told(stage: Stage, kind: str) -> None:
     }
 
 
+def test_a_held_token_that_came_from_a_renamed_step_needs_its_new_name(stage: Stage) -> None:
+    text = JOIN.replace("KIND", "all").replace("JOINED", "end")
+    simulator = begun(stage, text, "a")
+    graph = form(stage, text, ("id: a,", "id: aa,"), ("all: [a, b, c]", "all: [aa, b, c]"))
+    [one] = obstacles(simulator.graph, graph, simulator.state, {})
+    assert (one.name, one.write, one.fits) == ("a", {"steps": {"a": "NEW"}}, ["aa"])
+    assert one.why == "the join of 'meet' holds a token that came from it"
+    move(simulator, graph, {"steps": {"a": "aa"}})
+    assert ended(simulator) == {"came": ["aa", "b"]}
+
+
 def test_a_join_waits_for_a_way_that_is_new(stage: Stage) -> None:
     """Who can still reach a join is what the new flow says."""
     text = JOIN.replace("KIND", "active").replace("JOINED", "end")
