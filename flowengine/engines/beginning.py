@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.claims import claim_of
 from flowengine.engines.inputs import check_inputs
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.format import pack
-from flowengine.journal.store import Append, Beginning, Head, NewExecution
+from flowengine.journal.store import Append, Beginning, Claim, Head, NewExecution
 from flowengine.kernel import advance, new_state
+from flowengine.kernel.commands import Claim as Kernel
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
@@ -94,8 +96,11 @@ def create(host: Host, program: Program, started: Any) -> str:
     store = host.store
     data, at = started["execution"], started["at"]
     new = new_record(program, data, at, None)
-    head, keys = Head("running", at), keys_of(program, started)
-    (taken,) = store.commit([Append(data["id"], 0, 0, new=new, head=head, keys=keys)])
+    keys, claims = declared_by(program, started)
+    append = Append(data["id"], 0, 0, new=new, head=Head("running", at), keys=keys, claims=claims)
+    (taken,) = store.commit([append])
+    if taken is not None and not exists(host, str(data["id"])):
+        raise taken
     if taken is None or not store.events(data["id"], limit=1):
         store.send(data["id"], pack(started), at, "started")
     return str(data["id"])
@@ -135,14 +140,23 @@ def begun_by(host: Host, program: Program, event: Mapping[str, Any]) -> Beginnin
     started: Any = {"type": "started", "at": now, "inputs": checked, "execution": data}
     started["message"] = {name: message[name] for name in ("name", "key", "id")}
     new = new_record(program, data, now, None)
-    return Beginning(data["id"], new, keys_of(program, started), pack(started))
+    keys, claims = declared_by(program, started)
+    return Beginning(data["id"], new, keys, pack(started), claims)
 
 
-def keys_of(program: Program, started: Any) -> list[tuple[str, str]]:
-    """Return the keys by which an execution is found that begins with an event."""
+def declared_by(program: Program, started: Any) -> tuple[list[tuple[str, str]], list[Claim]]:
+    """Return what the store is told of an execution that begins with an event.
+
+    Returns:
+        The keys by which it is found, and its claim to be one of so many (`concurrency`).
+    """
     state = new_state()
-    advance(program.graph, state, started)  # only to see the keys of its signals
-    return list(state["keys"].items())
+    commands = advance(program.graph, state, started)  # only to see what follows
+    id, now = started["execution"]["id"], started["at"]
+    claims = [
+        claim_of(id, one, now) for one in commands if isinstance(one, Kernel) and not one.unit
+    ]
+    return list(state["keys"].items()), claims
 
 
 def exists(host: Host, id: str) -> bool:

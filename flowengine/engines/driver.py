@@ -12,13 +12,14 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.execution import Execution, Told
+from flowengine.engines.execution import ENDED, Execution, Told
 from flowengine.engines.recovery import fire, recover, take_message
 from flowengine.engines.results import Update
 from flowengine.engines.runner import AttemptFailed
 from flowengine.engines.views import entry_view, result_of, wait_view
 from flowengine.errors import Conflict, StoreError
-from flowengine.journal.store import Wait
+from flowengine.journal.format import unpack
+from flowengine.journal.store import Append, Wait
 from flowengine.kernel.commands import Command, Notify, Run, Send, Stop
 from flowengine.kernel.events import Event
 
@@ -96,6 +97,8 @@ class Driver:
                     self._rest(execution)
                 else:
                     self._follow(execution)
+                if verdict is None:
+                    self._claimed(execution, append)
             except Exception as error:
                 self.halt(execution, error)
 
@@ -168,7 +171,40 @@ class Driver:
         status = execution.state["status"]
         if execution.work or status == "running":
             return False
+        if "claims" in execution.state and self._stays_for_lock(execution):
+            return False
         return execution.ended or not execution.stays(self.host.clock.now() + self.host.stay)
+
+    def _stays_for_lock(self, execution: Execution) -> bool:
+        """Return whether to stay for a lock that others have, as for a time that is near."""
+        if execution.claims:
+            return True  # it may be granted with this very commit
+        now, stay = self.host.clock.now(), self.host.stay
+        if execution.waited_until is None:
+            execution.waited_until = now + stay
+            if stay:
+                self.look_later(execution, stay)
+        return now < execution.waited_until
+
+    def _claimed(self, execution: Execution, append: Append) -> None:
+        """Hear which locks were granted with a commit, and to whom else."""
+        bound = append.head is not None and append.head.status in ENDED
+        if not append.claims and not (bound and "bound" in execution.state):
+            return
+        for message in self.host.store.arrived(0):
+            if unpack(message.event)["type"] not in ("granted", "cancel"):
+                continue
+            other = self.executions.get(message.execution)
+            if other is None:
+                self.host.woken[message.execution] = True
+            elif take_message(other, message, self.host.clock.now()):
+                other.waited_until = None
+                self.look(other)
+        if execution.id in self.executions and "claims" in execution.state:
+            self.look(execution)
+
+    def look_later(self, execution: Execution, delay: int) -> None:
+        """Look at an execution again after some milliseconds; here nothing can be waited for."""
 
     def _refused(self, execution: Execution, verdict: Conflict) -> None:
         """Go back to what the store holds if a decision was first; else it is somebody else's."""

@@ -10,15 +10,19 @@ import gc
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.claims import claim_of, claims_in
 from flowengine.engines.views import address_of
 from flowengine.errors import InputError
 from flowengine.journal.format import pack, pack_snapshot, unpack, unpack_snapshot
 from flowengine.journal.store import Append, ClosedWait, Head, NewExecution, Outgoing
+from flowengine.journal.store import Claim as StoredClaim
 from flowengine.kernel import advance, new_state, pending
 from flowengine.kernel.commands import (
+    Claim,
     ClearTimer,
     CloseWait,
     Command,
+    GiveBack,
     Observation,
     OpenWait,
     Run,
@@ -70,11 +74,13 @@ class Execution:
         waits: Number → record of each open wait.
         timers: Number → when it is due (ms).
         told: What happened since the last commit, for subscribers; None if nobody listens.
+        waited_until: How long it is stayed with while it waits for a lock of another execution.
         error: Why it cannot go on in this process.
     """
 
     __slots__ = (
         "_batch",
+        "_claims",
         "_closed",
         "_events",
         "_forms",
@@ -105,6 +111,7 @@ class Execution:
         "state",
         "timers",
         "told",
+        "waited_until",
         "waits",
         "work",
     )  # fmt: skip
@@ -126,6 +133,7 @@ class Execution:
         self.waits: dict[int, dict[str, Any]] = {}
         self.timers: dict[int, int] = {}
         self.told: Told | None = None
+        self.waited_until: int | None = None
         self.error: Exception | None = None
         self._heap: list[tuple[int, int]] = []
         self._pauses: set[int] = set()
@@ -136,6 +144,7 @@ class Execution:
         self._closed: list[ClosedWait] = []
         self._taken: list[int] = []
         self._sent: list[Outgoing] = []
+        self._claims: list[StoredClaim] = []
         self._messages: set[int] = set()
         self._new: NewExecution | None = None
         self._head: tuple[str, int | None] = ("", None)
@@ -193,6 +202,7 @@ class Execution:
         self._events.clear()
         self._taken.clear()
         self._sent.clear()
+        self._claims.clear()
         self._messages.clear()
         self._moved, self._forms = None, []
         self._index()
@@ -221,6 +231,7 @@ class Execution:
         self.state = state
         self._rewritten = True
         self._index()
+        self._claims = list(claims_in(self.id, self.program.graph, state))
 
     def _index(self) -> None:
         """Find the waits and timers of the state; nothing follows from it that is not begun."""
@@ -302,7 +313,7 @@ class Execution:
         self._events = []
         self.seq = seq + len(events)
         head, snapshot = self._changed_head(release), self._due_snapshot()
-        listed = self._opened or self._closed or self._taken or self._sent
+        listed = self._opened or self._closed or self._taken or self._sent or self._claims
         if not (head or snapshot or release or listed):
             return Append(self.id, self.epoch, seq, events)  # most steps of most flows
         whole = self._new is not None or self._rewritten
@@ -318,13 +329,14 @@ class Execution:
             list(self.state["keys"].items()) if whole else (),
             self._taken,
             self._sent,
+            self._claims,
             snapshot,
             release,
             self._moved,
             self._forms,
         )
         self._new, self._opened, self._closed = None, {}, []
-        self._taken, self._sent = [], []
+        self._taken, self._sent, self._claims = [], [], []
         self._moved, self._forms = None, []
         self._rewritten = False
         return append
@@ -376,6 +388,11 @@ class Execution:
         )
 
     @property
+    def claims(self) -> bool:
+        """Whether it claims locks, or gives some back, with the next commit."""
+        return bool(self._claims)
+
+    @property
     def ended(self) -> bool:
         """Whether it is over."""
         return self.state["status"] in ENDED
@@ -408,6 +425,8 @@ class Execution:
             self._stop(command)
         elif isinstance(command, Send):
             self._send(command)
+        elif isinstance(command, Claim | GiveBack):
+            self._claims.append(claim_of(self.id, command, self.state["now"]))
         else:
             self.commands.append(command)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 """How often it looks whether another process has sent something."""
+UNKNOWN = -1
+"""In place of the number of changes that it has seen."""
 LONGEST_SLEEP = 30.0
 """Seconds after which the clock is read again before a timer: it may have been set meanwhile."""
 TURNS_SECONDS = 0.005
@@ -104,7 +106,7 @@ class Local(Driver):
         """Drive an execution from now on."""
         super().add(execution)
         if self._poller is None:
-            self._changes = self.host.store.changes()
+            self._changes = UNKNOWN  # something may have come since the execution was loaded
             self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
 
     def look(self, execution: Execution) -> None:
@@ -113,6 +115,10 @@ class Local(Driver):
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turns)
+
+    def look_later(self, execution: Execution, delay: int) -> None:
+        """Look at an execution after a delay; the loop polls for what others send meanwhile."""
+        self._loop.call_later(delay / 1000, self.look, execution)
 
     def start(self, execution: Execution, run: Run) -> None:
         """Begin an attempt in a task."""

@@ -8,6 +8,7 @@ from flowengine.engines.results import ENDED, Reason
 from flowengine.journal.format import unpack
 from flowengine.kernel.graph import TRIGGER
 from flowengine.kernel.ids import wait_id
+from flowengine.kernel.locks import is_shared
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.times import format_time
 
@@ -47,8 +48,13 @@ def reasons(host: Host, execution: Execution) -> list[Reason]:
         elif unit["phase"] == "pause":
             due = state["timers"][unit["timer"]]["due"]
             found.append(_pause(machine.address(unit), unit["attempt"], due, holder, id))
+        elif unit["phase"] == "lock" and is_shared(unit["lock"]):
+            reason = _shared(host, execution.id, unit["id"], unit["lock"])
+            found.append({"address": machine.address(unit), **reason})
         elif unit["phase"] == "lock":
             found.append(_queued(machine, unit))
+    if 0 in state.get("claims", {}):
+        found.append({"address": "", **_shared(host, execution.id, 0, state["bound"])})
     found += [_wait(host, execution.id, record, id) for record in execution.waits.values()]
     found += _held(machine, id)
     return found or _idle(machine, id)
@@ -123,6 +129,30 @@ def _queued(machine: Machine, unit: Unit) -> Reason:
         "what": f"it waits for the lock '{key}', which {names} has",
         "wakes": f"the end of {names}",
     }
+
+
+def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
+    """Say which executions have a lock, and which are before this one."""
+    store = host.store
+    claims = store.claims(lock)
+    place = next((n for n, c in enumerate(claims) if (c.execution, c.unit) == (id, unit)), 0)
+    holders = list(dict.fromkeys(c.execution for c in claims if c.held))
+    before = list(dict.fromkeys(c.execution for c in claims[:place] if not c.held))
+    has = " and ".join(map(store.short_execution, holders)) or "nobody"
+    kind, _, key = lock.partition(":")
+    what = f"it waits for the lock '{key}', which execution {has} has"
+    if kind.startswith("concurrency"):
+        flow = kind.removeprefix("concurrency ")
+        what = f"it begins when executions of '{flow}' have ended that were there first: "
+        what += f"{has} {'is' if len(holders) == 1 else 'are'} open"
+    if before:
+        verb = "is" if len(before) == 1 else "are"
+        what += f"; {' and '.join(map(store.short_execution, before))} {verb} before it"
+    reason: Reason = {"what": what, "wakes": f"the end of {has}"}
+    idle = [holder for holder in holders if host.keeper.holder(holder) is None]
+    if idle:
+        reason["command"] = f"flowengine resume {store.short_execution(idle[0])}"
+    return reason
 
 
 def _wait(host: Host, execution: str, record: Mapping[str, Any], id: str) -> Reason:

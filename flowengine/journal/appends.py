@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal import sql
+from flowengine.journal.claims import end_claims, rejected, write_claims
 from flowengine.journal.format import checksum, pack
 from flowengine.journal.rows import event_row, read_execution, read_wait
 from flowengine.journal.store import (
@@ -40,6 +41,9 @@ def write(connection: sqlite3.Connection, append: Append) -> tuple[int, Conflict
     Returns:
         The number of the execution, and why the append was left out, or None.
     """
+    occupied = rejected(connection, append) if append.claims else None
+    if occupied is not None:
+        return 0, occupied
     if append.new is not None:
         taken = _create(connection, append.execution, append.new)
         if taken is not None:
@@ -76,7 +80,7 @@ def create_waiting(connection: sqlite3.Connection, begin: Beginning, at: int) ->
         Conflict: Its id is taken, or its flow is not there.
     """
     head = Head("running", at)
-    append = Append(begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys)
+    append = Append(begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys, claims=begin.claims)
     number, refusal = write(connection, append)
     if refusal is not None:
         raise refusal
@@ -165,6 +169,8 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
         connection.execute(sql.TAKE, (append.seq, message, number))
     for sent in append.sent:
         connection.execute(sql.PUT_OUT, (append.execution, sent.to, sent.at, sent.event))
+    if append.claims:
+        write_claims(connection, number, append)
     if append.head is not None:
         _set_head(connection, number, append.head)
     if append.moved is not None:
@@ -225,6 +231,7 @@ def _set_head(connection: sqlite3.Connection, number: int, head: Head) -> None:
     )
     if ended:
         connection.execute(sql.DROP_KEYS, (number,))
+        end_claims(connection, number, head.at)
 
 
 def find_number(connection: sqlite3.Connection, execution: str) -> int:

@@ -22,10 +22,13 @@ from flowengine.journal.filters import (
 )
 from flowengine.journal.format import pack, unpack
 from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
+from flowengine.journal.refusals import not_free
 from flowengine.journal.store import (
     ENDED,
     Append,
     Beginning,
+    Claim,
+    Claimed,
     Entry,
     Execution,
     ExecutionFilter,
@@ -115,6 +118,15 @@ class _Sent(NamedTuple):
     message: Message
 
 
+class _Claim(NamedTuple):
+    """A claim on a lock, in order."""
+
+    number: int
+    claimed: Claimed
+    permits: int
+    granted: bytes
+
+
 class MemoryStore(Store):
     """A store in memory; see `flowengine.journal.store` for what each method does.
 
@@ -138,6 +150,8 @@ class MemoryStore(Store):
         self._untaken: dict[int, Message] = {}
         self._outbox: dict[int, Outgoing] = {}
         self._outgoing = 0
+        self._claims: dict[str, list[_Claim]] = {}
+        self._claimed = 0
         self._changes = 0
         self._folder: TemporaryDirectory[str] | None = None
 
@@ -205,6 +219,9 @@ class MemoryStore(Store):
     def _refusal(self, append: Append) -> Conflict | None:
         """Return why an append is left out."""
         journal = self._journals.get(append.execution)
+        occupied = self._rejected(append)
+        if occupied is not None:
+            return occupied
         if append.new is not None:
             return self._creation_refused(append.execution, append.new, journal)
         if journal is None or journal.epoch != append.epoch:
@@ -265,10 +282,7 @@ class MemoryStore(Store):
         for number in append.taken:
             if number in self._untaken and self._untaken[number].execution == append.execution:
                 del self._untaken[number]
-        for sent in append.sent:
-            self._outgoing += 1
-            kept = sent._replace(number=self._outgoing, sender=append.execution)
-            self._outbox[self._outgoing] = kept
+        self._write_to_others(append)
         if append.head is not None:
             _set_head(journal, append.head)
         if append.moved is not None:
@@ -279,6 +293,18 @@ class MemoryStore(Store):
         if append.release:
             journal.owner = None
             journal.epoch += 1
+
+    def _write_to_others(self, append: Append) -> None:
+        """Write what an append sends, and what it wants of locks and gives back."""
+        for sent in append.sent:
+            self._outgoing += 1
+            kept = sent._replace(number=self._outgoing, sender=append.execution)
+            self._outbox[self._outgoing] = kept
+        at = append.events[-1][0] if append.events else 0
+        for claim in append.claims:
+            self._write_claim(append.execution, claim, at)
+        if append.head is not None and append.head.status in ENDED:
+            self._end_claims(append.execution, append.head.at)
 
     def _create(self, execution: str, new: NewExecution) -> None:
         self._created += 1
@@ -386,6 +412,65 @@ class MemoryStore(Store):
             )
             self._owners.pop(owner, None)
 
+    # -- locks that executions share
+
+    def claims(self, lock: str) -> list[Claimed]:
+        with self._lock:
+            return [kept.claimed for kept in self._claims.get(lock, ())]
+
+    def _rejected(self, append: Append) -> Conflict | None:
+        for claim in append.claims:
+            others = self._others(claim.lock, append.execution)
+            own = [kept for kept in self._claims.get(claim.lock, ()) if kept not in others]
+            if any(kept.claimed.unit == claim.unit for kept in own):
+                continue
+            if claim.then == "reject" and len(others) >= claim.permits:
+                holder = others[0].claimed.execution
+                return not_free(claim.lock, holder, self._journals[holder].record)
+        return None
+
+    def _others(self, lock: str, execution: str) -> list[_Claim]:
+        return [kept for kept in self._claims.get(lock, ()) if kept.claimed.execution != execution]
+
+    def _write_claim(self, execution: str, claim: Claim, at: int) -> None:
+        queue = self._claims.setdefault(claim.lock, [])
+        own = [kept for kept in queue if kept.claimed[:2] == (execution, claim.unit)]
+        if claim.then == "give":
+            self._claims[claim.lock] = [kept for kept in queue if kept not in own]
+        elif not own:
+            self._claimed += 1
+            claimed = Claimed(execution, claim.unit, at, False)
+            queue.append(_Claim(self._claimed, claimed, claim.permits, claim.granted))
+        if claim.then == "cancel":
+            others = self._others(claim.lock, execution)
+            for kept in others[: max(len(others) - claim.permits + 1, 0)]:
+                self._tell(kept, "cancel", claim.cancel, at)
+        self._grant(claim.lock, at)
+
+    def _grant(self, lock: str, at: int) -> None:
+        queue = self._claims[lock]
+        for index, kept in enumerate(queue):
+            if kept.claimed.held:
+                continue
+            if sum(one.claimed.held for one in queue) >= kept.permits:
+                break
+            queue[index] = kept._replace(claimed=kept.claimed._replace(held=True))
+            self._tell(kept, "granted", kept.granted, at)
+        if not queue:
+            del self._claims[lock]
+
+    def _tell(self, kept: _Claim, message_id: str, event: bytes, at: int) -> None:
+        address = ("claim", str(kept.number))
+        if self._sent_before(address, message_id) is None:
+            self._store_message(address, message_id, kept.claimed.execution, at, event)
+
+    def _end_claims(self, execution: str, at: int) -> None:
+        for lock, queue in list(self._claims.items()):
+            left = [kept for kept in queue if kept.claimed.execution != execution]
+            if len(left) < len(queue):
+                self._claims[lock] = left
+                self._grant(lock, at)
+
     # -- inbox
 
     def outbox(self) -> list[Outgoing]:
@@ -439,7 +524,9 @@ class MemoryStore(Store):
                 if begin is None:
                     raise
                 head = Head("running", at)
-                append = Append(begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys)
+                append = Append(
+                    begin.id, 0, 0, new=begin.new, head=head, keys=begin.keys, claims=begin.claims
+                )
                 (refusal,) = self.commit([append])
                 if refusal is not None:
                     raise refusal from None

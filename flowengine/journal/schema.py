@@ -95,6 +95,13 @@ _VERSION_2 = (
         number INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, target TEXT NOT NULL,
         at INTEGER NOT NULL, event BLOB NOT NULL, why TEXT)""",
     "CREATE INDEX outbox_open ON outbox (number) WHERE why IS NULL",
+    # Locks that executions share: who holds them, and who waits, by number.
+    """CREATE TABLE claims (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, lock TEXT NOT NULL, execution INTEGER NOT NULL,
+        unit INTEGER NOT NULL, permits INTEGER NOT NULL, at INTEGER NOT NULL,
+        held INTEGER NOT NULL, granted BLOB NOT NULL, UNIQUE (lock, execution, unit))""",
+    "CREATE INDEX claims_in_order ON claims (lock, held, number)",
+    "CREATE INDEX claims_by_execution ON claims (execution)",
     "CREATE INDEX outbox_undelivered ON outbox (sender) WHERE why IS NOT NULL",
     # Flows that executions ran before they were moved to the one that they run now.
     """CREATE TABLE forms (

@@ -118,6 +118,54 @@ TAKE = "UPDATE messages SET taken = ? WHERE number = ? AND execution = ?"
 PUT_OUT = "INSERT INTO outbox (sender, target, at, event) VALUES (?, ?, ?, ?)"
 """A message to other executions is on its way."""
 
+# -- locks that executions share
+
+CLAIM = """
+INSERT OR IGNORE INTO claims (lock, execution, unit, permits, at, held, granted)
+VALUES (?, ?, ?, ?, ?, 0, ?)"""
+"""A claim, unless it is there already."""
+
+GIVE_BACK = "DELETE FROM claims WHERE lock = ? AND execution = ? AND unit = ?"
+"""A claim is over."""
+
+CLAIMED_BY = "SELECT DISTINCT lock FROM claims WHERE execution = ?"
+"""The locks that an execution has claimed."""
+
+GIVE_ALL_BACK = "DELETE FROM claims WHERE execution = ?"
+"""All claims of an execution are over."""
+
+HELD = "SELECT count(*) FROM claims WHERE lock = ? AND held = 1"
+"""How many hold a lock."""
+
+NEXT_CLAIM = """
+SELECT number, execution, permits, granted FROM claims
+WHERE lock = ? AND held = 0 ORDER BY number LIMIT 1"""
+"""Who waits for a lock first."""
+
+GRANT = "UPDATE claims SET held = 1 WHERE number = ?"
+"""A claim is granted."""
+
+TELL = """
+INSERT OR IGNORE INTO messages (execution, address, message_id, at, event) VALUES (?, ?, ?, ?, ?)"""
+"""A message to an execution, unless it has been told already."""
+
+OWN_CLAIM = """
+SELECT 1 FROM claims JOIN executions ON executions.number = execution
+WHERE lock = ? AND unit = ? AND executions.id = ?"""
+"""Whether a claim is there already."""
+
+OTHER_CLAIMS = """
+SELECT claims.number, execution, executions.id
+FROM claims JOIN executions ON executions.number = execution
+WHERE lock = ? AND executions.id <> ? ORDER BY claims.number"""
+"""The claims that others than one execution have on a lock, in order."""
+
+CLAIMS = """
+SELECT executions.id, unit, at, held
+FROM claims JOIN executions ON executions.number = execution
+WHERE lock = ? ORDER BY claims.number"""
+"""All claims on a lock, in order."""
+
 # -- leases
 
 NUMBER = "SELECT number FROM executions WHERE id = ?"

@@ -29,6 +29,7 @@ from flowengine.journal.store import (
     ENDED,
     Append,
     Beginning,
+    Claimed,
     Entry,
     Execution,
     ExecutionFilter,
@@ -240,6 +241,13 @@ class SqliteStore(Store):
             connection.execute(sql.RELEASE_ALL, (owner,))
             connection.execute(sql.FORGET_OWNER, (owner,))
         self._numbers.clear()
+
+    # -- locks that executions share
+
+    def claims(self, lock: str) -> list[Claimed]:
+        with self._database.reading() as connection:
+            rows = connection.execute(sql.CLAIMS, (lock,))
+            return [Claimed(id, unit, at, bool(held)) for id, unit, at, held in rows]
 
     # -- inbox
 

@@ -124,6 +124,36 @@ class Outgoing(NamedTuple):
     """Why nobody could take it."""
 
 
+class Claim(NamedTuple):
+    """What an execution wants of a lock that executions share.
+
+    Claims of one lock are granted in the order in which they came, to at most `permits` at once;
+    who is granted one finds `granted` in the inbox. They are over when they are given back, or when
+    the execution has ended - not when its process dies. One that is there already stays as it is.
+    """
+
+    lock: str
+    unit: int
+    """Who in the execution claims it."""
+    permits: int = 1
+    then: Literal["queue", "reject", "cancel", "give"] = "queue"
+    """`queue`: wait for it. `reject`: if it is not free, the append is refused. `cancel`: send
+    `cancel` to as many of the oldest that have claimed it as are too many, then wait. `give`: give
+    it back."""
+    granted: bytes = b""
+    cancel: bytes = b""
+
+
+class Claimed(NamedTuple):
+    """A claim as it stands."""
+
+    execution: str
+    unit: int
+    at: int
+    held: bool
+    """Whether it is granted."""
+
+
 class Append(NamedTuple):
     """What one execution adds to its journal and index, all or nothing."""
 
@@ -149,6 +179,8 @@ class Append(NamedTuple):
     """Numbers of inbox messages that `events` hold."""
     sent: Sequence[Outgoing] = ()
     """What the execution sends to others; it is in the outbox from now on."""
+    claims: Sequence[Claim] = ()
+    """In the order in which they were made and given back."""
     snapshot: tuple[int, bytes] | None = None
     """(number of events it includes, packed state); replaces the one before."""
     release: bool = False
@@ -170,6 +202,7 @@ class Append(NamedTuple):
             or self.keys
             or self.taken
             or self.sent
+            or self.claims
             or self.snapshot
             or self.release
             or self.moved
@@ -240,6 +273,8 @@ class Beginning(NamedTuple):
     """As `Append.keys`; that of the message is among them."""
     event: bytes
     """Its first event, packed: it is in the inbox in the place of the message."""
+    claims: Sequence[Claim] = ()
+    """As `Append.claims`."""
 
 
 class Start(NamedTuple):
@@ -423,8 +458,9 @@ class Store(Protocol):
         Returns:
             For each append None, or why it alone was left out: `LeaseLost` (its epoch is not the
             one in force), or `Conflict` - a new execution whose id is taken (`standing` is its
-            record), a wait that expired though a decision had been recorded (`standing` is that
-            `Wait`; load the execution again and take its inbox first).
+            record), a claim to be rejected (`standing` is the record of who holds it), a wait that
+            expired though a decision had been recorded (`standing` is that `Wait`; load the
+            execution again and take its inbox first).
         """
 
     def execution(self, id: str) -> Execution:
@@ -497,6 +533,11 @@ class Store(Protocol):
 
     def retire(self, owner: str) -> None:
         """Give back all leases of an owner and forget it."""
+
+    # -- locks that executions share
+
+    def claims(self, lock: str) -> list[Claimed]:
+        """Return who holds a lock and who waits for it, in the order in which they claimed it."""
 
     # -- inbox
 

@@ -293,6 +293,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "decided": _decided,
     **dict.fromkeys(handing.EVENTS, handing.hand),
     "message": signals.arrived,
+    "granted": flows.granted,
     "cancel": lambda m, event: cancelling.cancel_flow(m, event["reason"], event["now"]),
     "retry": _retry,
     "state": _state_set,
@@ -534,7 +535,11 @@ def _status(m: Machine) -> str:
     state = m.state
     if state["running"]:
         return "running"
-    if state["timers"] or any(w["kind"] != "question" for w in state["waits"].values()):
+    if (
+        "claims" in state
+        or state["timers"]
+        or any(w["kind"] != "question" for w in state["waits"].values())
+    ):
         return "waiting"
     return "waiting" if _may_be_triggered(m) else "stalled"
 

@@ -91,6 +91,29 @@ class Send(NamedTuple):
     """The same on every replay."""
 
 
+class Claim(NamedTuple):
+    """Claim a lock that executions share; answer with `granted` when it is had.
+
+    It is asked for with the event that it follows from, and held until it is given back or the
+    execution has ended.
+    """
+
+    lock: str
+    unit: int
+    """Who claims it; 0: the execution as a whole."""
+    permits: int
+    """How many may hold it."""
+    then: str
+    """If it is not free: `queue`, `reject` the execution, or `cancel` those that hold it."""
+
+
+class GiveBack(NamedTuple):
+    """A claim is over: the lock goes to who is next."""
+
+    lock: str
+    unit: int
+
+
 class ReleaseScope(NamedTuple):
     """A scope closed: give back its environments."""
 
@@ -106,8 +129,9 @@ class End(NamedTuple):
 
 
 Command = (
-    Run | Stop | OpenWait | CloseWait | SetTimer | ClearTimer | Notify | Send | ReleaseScope | End
-)
+    Run | Stop | OpenWait | CloseWait | SetTimer | ClearTimer | Notify | Send | Claim | GiveBack
+    | ReleaseScope | End
+)  # fmt: skip
 
 
 class Observation(NamedTuple):

@@ -127,6 +127,15 @@ class Message(TypedDict):
     """When it was sent (ms), if it was stored before it was journaled."""
 
 
+class Granted(TypedDict):
+    """A lock that executions share is had now: see `commands.Claim`."""
+
+    type: Literal["granted"]
+    at: int
+    lock: str
+    unit: int
+
+
 class CancelAsked(TypedDict):
     """Somebody asked to cancel the execution. `now` skips `finally` and compensation."""
 
@@ -193,6 +202,7 @@ Event = (
     | Decided
     | Handed
     | Message
+    | Granted
     | CancelAsked
     | RetryAsked
     | StateSet

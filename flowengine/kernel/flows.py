@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel import (
     cleaning,
     handlers,
+    locks,
     pasts,
     signals,
     tokens,
@@ -26,16 +27,16 @@ from flowengine.kernel.closing import (
     stop_settling,
     stop_timeout,
 )
-from flowengine.kernel.commands import End
+from flowengine.kernel.commands import Claim, End
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import EvaluationError, HandlerSpec, Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, of_scope
-from flowengine.kernel.scopes import keep_for_finally, open_scope
+from flowengine.kernel.scopes import first_line, keep_for_finally, open_scope
 from flowengine.kernel.times import parse_duration
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData, Started
+    from flowengine.kernel.events import ErrorData, Granted, Started
     from flowengine.kernel.linked import Flow
     from flowengine.kernel.state import Final, Scope
 
@@ -55,8 +56,11 @@ def begin(m: Machine, event: Started) -> None:
     if "triggered" in m.graph.flow:
         state["triggered"] = 0
     names = Names(m, None)
-    scope = open_scope(m, 0, None)
+    bound = m.graph.flow.get("concurrency")
+    scope = open_scope(m, 0, None, queued=bound is not None)
     try:
+        if bound is not None:
+            _queue(m, names, bound)
         for signal, spec in flow.signals.items():
             if spec.get("key") is not None:
                 state["keys"][signal] = str(evaluate(names, spec["key"]))
@@ -65,6 +69,35 @@ def begin(m: Machine, event: Started) -> None:
     duration = flow.limits.get("duration")
     if duration:
         m.set_timer(parse_duration(duration), "duration", scope["id"])
+
+
+def _queue(m: Machine, names: Names, bound: dict[str, Plain]) -> None:
+    """Claim a place among the executions of the flow, before anything else is done."""
+    key = str(evaluate(names, bound["key"])) if "key" in bound else ""
+    name = m.state["bound"] = f"concurrency {m.graph.flow['id']}:{key}"
+    m.state["claims"] = {0: name}
+    m.commands.append(Claim(name, 0, bound["max"], bound["then"]))
+
+
+def granted(m: Machine, event: Granted) -> None:
+    """Go on with who has a lock now that executions share: a unit, or the flow with its start.
+
+    Args:
+        m: The advance at work.
+        event: What was granted; if it is not waited for any more, nothing changes.
+    """
+    number = event["unit"]
+    if m.state.get("claims", {}).get(number) != event["lock"]:
+        return
+    if number:
+        locks.granted(m, m.state["units"][number])
+        return
+    locks.answered(m, 0)
+    scope = m.root()
+    if scope.pop("queued", False) and not scope.get("over"):
+        tokens.start(m, scope, m.graph.body(scope["body"]).start, first_line(m))
+        triggers.take_kept(m)
+        m.touch(scope["id"])
 
 
 def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
@@ -264,6 +297,7 @@ def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None)
     state["cuts"].clear()
     state["layers"].clear()
     state.pop("frames", None)
+    state.pop("claims", None)
     state["kept"].clear()
     m.agenda.clear()
     state["status"] = status

@@ -331,6 +331,8 @@ class CompiledFlow(TypedDict, total=False):
     """Steps with a trigger; absent: none."""
     start: list[dict[str, Plain]]
     """`{"signal", "with": {input: value}}` of each signal that begins executions; absent: none."""
+    concurrency: dict[str, Plain]
+    """`{"key": value?, "max": number, "then": "queue" | "reject" | "cancel"}`; absent: no bound."""
     limits: dict[str, Plain]
     """`activations`, `steps`, `depth` (numbers), `duration`, `finally`, `idle` (durations)."""
 

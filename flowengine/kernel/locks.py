@@ -6,6 +6,9 @@
 A unit has the lock of its step over all attempts of a round and over its writes; a wait or approval
 only from its decision on, unless it says `hold`. A lock that a scope around a step holds already is
 taken again inside that scope: it is a lock of its own there, named by who holds the outer one.
+
+A lock that other executions may hold, too, is claimed: whoever keeps the journals grants it, in the
+order in which it was claimed, and the unit waits until it hears so.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.machine import Machine, require
@@ -43,7 +47,14 @@ def take(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     node = m.node(act)
     assert node.lock is not None
     key = _key(evaluate(Names(m, act, unit), node.lock["key"]), node.id)
-    name = f"{_taken_around(m, act, key)}:{key}"
+    scope = node.lock.get("scope", "execution")
+    outer = _taken_around(m, act, key, scope)
+    if scope != "execution":
+        unit["across"] = scope
+        if not outer:
+            _claim(m, unit, shared_name(m, scope, key), node.lock.get("permits", 1), then)
+            return False
+    name = f"{outer}:{key}"
     locks = m.state.setdefault("locks", {})
     lock = locks.setdefault(name, {"holders": [], "queue": {}})
     if not lock["queue"] and len(lock["holders"]) < node.lock.get("permits", 1):
@@ -59,6 +70,37 @@ def take(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     return False
 
 
+def shared_name(m: Machine, scope: str, key: str) -> str:
+    """Return the name of a lock that executions share: of one flow, or of all."""
+    return f"{scope} {m.graph.flow['id']}:{key}" if scope == "flow" else f"{scope}:{key}"
+
+
+def is_shared(name: str) -> bool:
+    """Return whether a lock is one that executions share."""
+    return not name[0].isdigit()
+
+
+def _claim(m: Machine, unit: Unit, name: str, permits: int, then: tuple[Any, ...]) -> None:
+    unit["lock"], unit["phase"], unit["then"] = name, "lock", list(then)
+    m.state.setdefault("claims", {})[unit["id"]] = name
+    m.commands.append(Claim(name, unit["id"], permits, "queue"))
+    m.note(m.act_of(unit), "waiting", unit=unit)
+
+
+def granted(m: Machine, unit: Unit) -> None:
+    """Let a unit go on that has a lock now for which it has waited."""
+    unit["held"], unit["phase"] = True, "ready"
+    answered(m, unit["id"])
+    m.agenda.append(tuple(unit.pop("then")))
+
+
+def answered(m: Machine, number: int) -> None:
+    """Forget a claim that waited: it is granted, or withdrawn."""
+    claims = m.state.get("claims", {})
+    if claims.pop(number, None) is not None and not claims:
+        del m.state["claims"]
+
+
 def _key(value: Plain, step: str) -> str:
     text = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
     require(text, "ValidationError", f"the key of the lock of {step!r} is {value!r}, no text")
@@ -71,6 +113,12 @@ def leave(m: Machine, unit: Unit) -> None:
     if name is None:
         return
     unit.pop("then", None)
+    unit.pop("across", None)
+    if is_shared(name):
+        unit.pop("held", None)
+        answered(m, unit["id"])
+        m.commands.append(GiveBack(name, unit["id"]))
+        return
     lock = m.state["locks"][name]
     if unit.pop("held", False):
         lock["holders"].remove(unit["id"])
@@ -103,10 +151,11 @@ def held(m: Machine, act: Activation, unit: Unit | None) -> list[str]:
     return [one["lock"] for one in units if one.get("held")]
 
 
-def _taken_around(m: Machine, act: Activation, key: str) -> int:
-    """Return the innermost unit around an activation that holds a lock of this key, or 0."""
+def _taken_around(m: Machine, act: Activation, key: str, scope: str) -> int:
+    """Return the innermost unit around that holds a lock of this key and scope, or 0."""
     for outer in _around(m, act):
-        if outer.get("held") and outer["lock"].partition(":")[2] == key:
+        same = outer.get("across", "execution") == scope
+        if same and outer.get("held") and outer["lock"].partition(":")[2] == key:
             return outer["id"]
     return 0
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Scope, Unit
 
 
-def open_scope(m: Machine, body: int, unit: Unit | None, frame: int = 0) -> Scope:
+def open_scope(
+    m: Machine, body: int, unit: Unit | None, frame: int = 0, *, queued: bool = False
+) -> Scope:
     """Open a scope and put its first tokens into it.
 
     Args:
@@ -27,6 +29,7 @@ def open_scope(m: Machine, body: int, unit: Unit | None, frame: int = 0) -> Scop
         body: Which body.
         unit: The unit of the group, or of the step that runs a subflow; None for the main flow.
         frame: Of a subflow; with it goes a reference to its lowest layer.
+        queued: Its first tokens wait until it is its turn.
 
     Returns:
         The scope.
@@ -58,13 +61,16 @@ def open_scope(m: Machine, body: int, unit: Unit | None, frame: int = 0) -> Scop
     if unit is not None:
         unit["phase"] = "scope"
         unit["scope"] = scope["id"]
-    line = act["line"] if act is not None else _first_line(m)
+    line = act["line"] if act is not None else first_line(m)
+    if queued:
+        scope["queued"] = True
+        return scope
     tokens.start(m, scope, m.graph.body(body).start, line)
     m.touch(scope["id"])
     return scope
 
 
-def _first_line(m: Machine) -> list[int]:
+def first_line(m: Machine) -> list[int]:
     """Return the line of the flow's first token: tokens that triggers begin come after it."""
     return [0] if "triggered" in m.state else []
 
@@ -86,7 +92,7 @@ def end_if_over(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether it has ended.
     """
-    if scope["live"] or scope.get("over") or "cleaning" in scope:
+    if scope["live"] or scope.get("over") or "cleaning" in scope or "queued" in scope:
         return False
     if scope["held"] > triggers.left_over(m, scope) or triggers.idle(m, scope):
         return False

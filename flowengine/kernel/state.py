@@ -101,6 +101,8 @@ class Scope(TypedDict, total=False):
     """The flow's own handler has led back into this scope once."""
     timer: int
     """Of a subflow: that of its `limits.duration`."""
+    queued: bool
+    """Of the flow: its first tokens wait until it is its turn."""
     idle: int
     """Of the flow, while it has no token: the timer that ends it."""
 
@@ -203,6 +205,8 @@ class Unit(TypedDict, total=False):
     """The cleanup that it waits for."""
     lock: str
     """The lock that it has, or for which it is queued; see `locks`."""
+    across: str
+    """The scope of that lock, if it is not `execution`."""
     held: bool
     then: list[Any]
     """What follows, for the agenda, once it has the lock."""
@@ -388,6 +392,11 @@ class State(TypedDict, total=False):
     locks: dict[str, Lock]
     """`unit:key` → lock; the unit is who holds the same key around it, else 0. Absent while there
     is none."""
+    claims: dict[int, str]
+    """Unit, or 0 for all of it → the lock that executions share for which it waits. Absent while
+    there is none."""
+    bound: str
+    """The lock that bounds how many such executions there are at once; absent without a bound."""
     cleanups: dict[int, Cleanup]
     """Absent while there is none."""
     keys: dict[str, str]

@@ -35,9 +35,9 @@ def receive(m: Machine, message: Plain, *, stored: bool = False) -> bool:
         Whether one took it.
     """
     listening = m.graph.triggers.get(message["signal"])
-    if not listening or "triggered" not in m.state or m.root().get("over"):
+    if not listening or "triggered" not in m.state:
         return False
-    if not is_for(m, 0, message):
+    if m.root().get("over") or "queued" in m.root() or not is_for(m, 0, message):
         return False
     return any(
         _offer(m, step, spec, message)

@@ -87,7 +87,7 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     spec = m.flow_of(names.frame).state
     item = names.unit["id"] if names.unit is not None and names.unit["item"] >= 0 else 0
     kept_back = item and not node.each and node.lock is None
-    under = locks.held(m, act, names.unit) if "locks" in m.state else []
+    under = locks.held(m, act, names.unit)
     for key, value in values:
         reducer = spec[key].get("reducer", "replace")
         if kept_back and reducer != "replace":

@@ -30,6 +30,7 @@ from flowengine.journal.store import (
     Append,
     Artifact,
     Beginning,
+    Claimed,
     Durability,
     Entry,
     Execution,
@@ -227,6 +228,11 @@ class FaultyStore(Store):
 
     def retire(self, owner: str) -> None:
         self._write("retire", owner)
+
+    # -- locks that executions share
+
+    def claims(self, lock: str) -> list[Claimed]:
+        return self._alive.claims(lock)
 
     # -- inbox
 

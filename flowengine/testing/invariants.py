@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.journal.format import pack
 from flowengine.kernel import ENDED, running
 from flowengine.kernel.joins import held_arrivals, number_held
+from flowengine.kernel.locks import is_shared
 from flowengine.kernel.state import State
 
 if TYPE_CHECKING:
@@ -112,7 +113,10 @@ def locks_are_held_by_those_who_say_so(simulator: Simulator) -> None:
         assert all(units[n]["phase"] == "lock" for n in lock["queue"])
     for number, unit in units.items():
         assert (unit["phase"] == "lock") == ("then" in unit)
-        if "lock" in unit:
+        if is_shared(unit.get("lock", "0")):
+            waits = simulator.state.get("claims", {}).get(number) == unit["lock"]
+            assert waits != unit.get("held", False), "a claim is waited for until it is granted"
+        elif "lock" in unit:
             lock = locks[unit["lock"]]
             assert number in (lock["holders"] if unit.get("held") else lock["queue"])
 

@@ -22,6 +22,7 @@ from flowengine.journal.leases import IsDead
 from flowengine.journal.store import (
     Append,
     Beginning,
+    Claim,
     ClosedWait,
     Entry,
     ExecutionFilter,
@@ -569,6 +570,64 @@ def check_what_is_sent_to_others_stays_until_it_is_settled(store: Store) -> None
     store.prune(60)
     _same([one.sender for one in store.outbox()], ["e1"], "what was on its way outlives its sender")
     _same(store.undelivered("e1"), [], "of one that was removed")
+
+
+@_checks
+def check_locks_are_granted_in_the_order_of_the_claims(store: Store) -> None:
+    """To as many as it permits; with every end of a claim the next one is told in its inbox."""
+    for id in ("e1", "e2", "e3", "e4"):
+        _new(store, id)
+
+    def claim(id: str, seq: int, *claims: Claim, head: Head | None = None) -> None:
+        _append(store, id, seq, claims=claims, head=head)
+
+    def standing() -> list[tuple[str, int, bool]]:
+        return [(one.execution, one.unit, one.held) for one in store.claims("l")]
+
+    for id in ("e1", "e2", "e3"):
+        claim(id, 1, Claim("l", 7, 2, granted=b"granted " + id.encode()), Claim("other", 7))
+    claim("e1", 2, Claim("l", 7, 2, granted=b"again"), Claim("l", 8, 2, granted=b"second"))
+    held = [("e1", 7, True), ("e2", 7, True), ("e3", 7, False), ("e1", 8, False)]
+    _same(standing(), held, "after four claims on two permits")
+    _same([m.event for m in store.inbox("e1")], [b"granted e1", b""], "what the first was told")
+    _same(store.inbox("e3"), [], "what the third was told")
+
+    claim("e2", 2, Claim("l", 7, then="give"))
+    _same(standing()[1], ("e3", 7, True), "who is next")
+    _same([m.event for m in store.inbox("e3")], [b"granted e3"], "what it is told")
+    claim("e3", 2, head=Head("failed", 60))
+    _same(standing(), [("e1", 7, True), ("e1", 8, True)], "after one has ended")
+    claim("e1", 3, Claim("l", 8, then="give"), Claim("l", 9, 1), Claim("l", 9, then="give"))
+    _same(standing(), [("e1", 7, True)], "what was given back unheld")
+    claim("e1", 4, head=Head("cancelled", 60))
+    _same([store.claims("l"), store.claims("none")], [[], []], "when all have ended")
+    _same([one.execution for one in store.claims("other")], ["e2"], "another lock")
+
+
+@_checks
+def check_a_claim_may_be_rejected_or_cancel_others(store: Store) -> None:
+    """A rejected one leaves the whole append out; the oldest are asked to end."""
+    for id in ("e1", "e2"):
+        _new(store, id)
+        _append(store, id, 1, claims=[Claim("l", 0, 2)])
+    rejected = Append("e3", 1, 0, [(1, b"x")], claims=[Claim("l", 0, 2, "reject")])
+    new = NewExecution("f", "1", FLOW, 40, owner="ana")
+    [conflict] = store.commit([rejected._replace(new=new)])
+    _same(type(conflict), Conflict, "one too many")
+    _same(conflict and conflict.standing, store.execution("e1"), "who holds it")
+    _raises(NotFound, lambda: store.execution("e3"), "what was refused")
+
+    again = Append("e1", 1, 2, [(2, b"x")], claims=[Claim("l", 0, 1, "reject")])
+    _same(store.commit([again]), [None], "a claim that it has already")
+
+    cancelling = Claim("l", 0, 2, "cancel", b"granted", b"cancel")
+    _new(store, "e3")
+    for _ in range(2):
+        store.commit([Append("e3", 1, 1, claims=[cancelling])])
+    _same([m.event for m in store.inbox("e1")], [b"", b"cancel"], "the oldest")
+    _same([m.event for m in store.inbox("e2")], [b""], "the other one")
+    _append(store, "e1", 3, head=Head("cancelled", 60))
+    _same([m.event for m in store.inbox("e3")], [b"granted"], "who took its place")
 
 
 @_checks

@@ -44,6 +44,12 @@ def send_at_once(store: str, barrier: Any, who: str, count: int) -> None:
             engine.signal("placed", {"customer": who}, key=f"k{number}", resume=False)
 
 
+def begin(store: str, file: Path, id: str) -> None:
+    """Run a new execution in this process; it is stayed with for a minute."""
+    with Engine(store) as engine:
+        engine.run(file, id=id)
+
+
 def finish(file: Path, id: str) -> None:
     """Drive an execution to its end in this process."""
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +41,14 @@ def effects(folder: Path) -> list[tuple[str, str, Any]]:
     lines = file.read_text().splitlines() if file.exists() else []
     found = [line.split(" ", 2) for line in lines]
     return [(address, key, json.loads(result)) for address, key, result in found]
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait until another process has brought something about."""
+    bound = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < bound, "it never came about"
+        time.sleep(0.01)
 
 
 def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:

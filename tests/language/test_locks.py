@@ -321,3 +321,21 @@ def test_why_says_who_has_the_lock(stage: Stage) -> None:
 
     assert queued["what"] == "it waits for the lock 'k', which a has"
     assert queued["wakes"] == "the end of a"
+
+
+def test_locks_of_two_scopes_are_two_locks_and_are_ordered_too(stage: Stage) -> None:
+    text = """
+steps:
+  - {id: s, next: {all: [g, h]}}
+  - id: g
+    lock: {key: a, scope: global}
+    group: [{id: g1, lock: {key: a, scope: INNER}}]
+    next: end
+  - id: h
+    lock: {key: a, scope: INNER}
+    group: [{id: h1, lock: {key: a, scope: OUTER}}]
+    next: end
+"""
+    assert not stage.warnings(text.replace("INNER", "flow").replace("OUTER", "execution"))
+    with pytest.raises(FlowFileError, match=r"E409.*'a \(flow\)' inside 'a \(global\)'"):
+        stage.compile(text.replace("INNER", "flow").replace("OUTER", "global"))

@@ -52,9 +52,13 @@ def locks_over(flow: CompiledFlow, step: Step) -> set[str]:
 
 
 def _key(spec: StepSpec) -> str | None:
-    """Return the key of a step's lock, if it has one that is constant."""
-    tag, value = spec.get("lock", {}).get("key", ("", None))
-    return str(value) if tag == "const" else None
+    """Return the key of a step's lock, if it has one that is constant; with its scope, if wider."""
+    lock = spec.get("lock", {})
+    tag, value = lock.get("key", ("", None))
+    if tag != "const":
+        return None
+    scope = lock.get("scope", "execution")
+    return str(value) if scope == "execution" else f"{value} ({scope})"
 
 
 def _permits(flow: CompiledFlow) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.expressions import EVALUATOR
 from flowengine.flow.files import Definition, File
-from flowengine.flow.models import Loc, Start
+from flowengine.flow.models import Concurrency, Loc, Start
 from flowengine.flow.models.types import has_expression
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ class Compiler:
             start = model.file.model.start
             if start:
                 flow["start"] = [self._start(one) for one in start if one.signal is not None]
+            if model.file.model.concurrency is not None:
+                flow["concurrency"] = self._concurrency(model.file.model.concurrency)
             for name in model.tools:
                 self.tools.declared(name)
 
@@ -190,6 +192,14 @@ class Compiler:
                 message = f"the input {key!r} is not given, and has no default"
                 self.report.at("E402", message, (*loc, "with"), f"add '{key}: ...'", key=True)
         return {"signal": name, "with": values}
+
+    def _concurrency(self, given: Concurrency) -> dict[str, Any]:
+        compiled: dict[str, Any] = {"max": given.max, "then": given.then}
+        if given.key is not None:
+            loc = (*given.loc, "key")
+            typed = self.expressions.value(given.key, loc, self.scopes.outside())
+            compiled["key"] = typed.value
+        return compiled
 
     def _check_input(self, name: str, given: dict[str, Any], loc: Loc) -> None:
         schema = self.model.inputs.get(name)

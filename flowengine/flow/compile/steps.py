@@ -283,7 +283,10 @@ class Steps:
         given = info.model.lock
         if given is not None:
             key = self._of(given.key, (*given.loc, "key"), view, KEY)
-            info.spec["lock"] = LockSpec(key=key, permits=given.permits, hold=given.hold)
+            spec = LockSpec(key=key, permits=given.permits, hold=given.hold)
+            if given.scope != "execution":
+                spec["scope"] = given.scope
+            info.spec["lock"] = spec
 
     # Going out
 

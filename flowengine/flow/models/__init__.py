@@ -15,6 +15,7 @@ from flowengine.flow.models.actions import (
 )
 from flowengine.flow.models.base import Loc, Part
 from flowengine.flow.models.flow import (
+    Concurrency,
     Defaults,
     FlowBody,
     FlowModel,
@@ -48,6 +49,7 @@ __all__ = [
     "Cancel",
     "Choice",
     "Compensation",
+    "Concurrency",
     "Defaults",
     "Emit",
     "Entry",

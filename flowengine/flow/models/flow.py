@@ -164,6 +164,26 @@ class Defaults(Part):
     )
 
 
+class Concurrency(Part):
+    """How many executions of the flow there are at once."""
+
+    NOUN = "'concurrency'"
+
+    key: Template | None = Field(
+        default=None,
+        description="Which of them count together; all, if it is absent.",
+        examples=["${{ inputs.repo }}"],
+    )
+    max: Positive = Field(
+        default=1, description="How many may be open, waiting ones included.", examples=[3]
+    )
+    then: Literal["queue", "reject", "cancel"] = Field(
+        default="queue",
+        description="What becomes of one more: it waits, is refused, or the oldest is cancelled.",
+        examples=["reject"],
+    )
+
+
 class Start(Part):
     """A signal that begins an execution where none is open that takes it."""
 
@@ -325,6 +345,11 @@ class FlowModel(Part):
         default_factory=dict,
         description="Further flows, which steps run by their names.",
         examples=[{"child": {"steps": [{"id": "greet", "output": "Hello!"}]}}],
+    )
+    concurrency: Concurrency | None = Field(
+        default=None,
+        description="Bounds how many executions are open at once.",
+        examples=[{"key": "${{ inputs.repo }}", "max": 1}],
     )
     start: list[Start] = Field(
         default_factory=list,

@@ -20,10 +20,6 @@ class NotYet(NamedTuple):
     """The other values, as JSON Schema."""
 
 
-def _is_of_others(value: Any) -> bool:
-    return bool(value != "execution")
-
-
 def _is_no_host(value: Any) -> bool:
     return bool(value != "host")
 
@@ -36,7 +32,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "budget"): NotYet("budgets"),
     ("FlowModel", "agents"): AGENTS,
     ("FlowModel", "environments"): NotYet("declared environments"),
-    ("FlowModel", "concurrency"): NotYet("bounding the executions of a flow"),
     ("Case", "agents"): AGENTS,
     ("Start", "schedule"): NotYet("starting on a schedule"),
     ("Start", "timezone"): NotYet("starting on a schedule"),
@@ -48,7 +43,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Step", "environments"): NotYet("declared environments"),
     ("Compensation", "agent"): AGENTS,
     ("Compensation", "in"): ENVIRONMENTS,
-    ("Lock", "scope"): NotYet("locks across executions", _is_of_others, {"const": "execution"}),
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),

@@ -1,0 +1,91 @@
+"""Locks that executions share, in the tables of the SQLite store.
+
+A lock goes to those who claimed it first, to as many as it has permits. It is granted in the
+transaction in which it becomes free, whoever's that is: the new holder finds it in the inbox.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from flowengine.errors import Conflict
+from flowengine.journal import sql
+from flowengine.journal.refusals import not_free
+from flowengine.journal.rows import read_execution
+from flowengine.journal.store import Append
+
+
+def rejected(connection: sqlite3.Connection, append: Append) -> Conflict | None:
+    """Return a conflict if an append claims a lock that is not free, and does not wait for it.
+
+    Args:
+        connection: In a transaction that may write.
+        append: Nothing of it has been written.
+    """
+    for claim in append.claims:
+        own = (claim.lock, claim.unit, append.execution)
+        if claim.then != "reject" or connection.execute(sql.OWN_CLAIM, own).fetchone():
+            continue
+        others = connection.execute(sql.OTHER_CLAIMS, (claim.lock, append.execution)).fetchall()
+        if len(others) >= claim.permits:
+            row = connection.execute(sql.EXECUTION, (others[0][2],)).fetchone()
+            return not_free(claim.lock, others[0][2], read_execution(row[1:]))
+    return None
+
+
+def write_claims(connection: sqlite3.Connection, number: int, append: Append) -> None:
+    """Write what an append wants of locks, and grant what became free.
+
+    Args:
+        connection: In a transaction that may write.
+        number: Of the execution.
+        append: What it does.
+    """
+    at = append.events[-1][0] if append.events else 0
+    for claim in append.claims:
+        if claim.then == "give":
+            connection.execute(sql.GIVE_BACK, (claim.lock, number, claim.unit))
+        else:
+            row = (claim.lock, number, claim.unit, claim.permits, at, claim.granted)
+            connection.execute(sql.CLAIM, row)
+        if claim.then == "cancel":
+            _cancel_oldest(
+                connection, append.execution, claim.lock, claim.permits, at, claim.cancel
+            )
+        _grant(connection, claim.lock, at)
+
+
+def end_claims(connection: sqlite3.Connection, number: int, at: int) -> None:
+    """Give back all locks of an execution that has ended.
+
+    Args:
+        connection: In a transaction that may write.
+        number: Of the execution.
+        at: When it ended (ms).
+    """
+    locks = connection.execute(sql.CLAIMED_BY, (number,)).fetchall()
+    if locks:
+        connection.execute(sql.GIVE_ALL_BACK, (number,))
+    for (lock,) in locks:
+        _grant(connection, lock, at)
+
+
+def _cancel_oldest(
+    connection: sqlite3.Connection, execution: str, lock: str, permits: int, at: int, event: bytes
+) -> None:
+    """Ask as many of the oldest others to end as are too many."""
+    others = connection.execute(sql.OTHER_CLAIMS, (lock, execution)).fetchall()
+    for claim, number, _ in others[: max(len(others) - permits + 1, 0)]:
+        connection.execute(sql.TELL, (number, f"claim {claim}", "cancel", at, event))
+
+
+def _grant(connection: sqlite3.Connection, lock: str, at: int) -> None:
+    """Give a lock to those who wait first, as far as it has permits."""
+    (held,) = connection.execute(sql.HELD, (lock,)).fetchone()
+    while (row := connection.execute(sql.NEXT_CLAIM, (lock,)).fetchone()) is not None:
+        claim, execution, permits, event = row
+        if held >= permits:
+            return
+        connection.execute(sql.GRANT, (claim,))
+        connection.execute(sql.TELL, (execution, f"claim {claim}", "granted", at, event))
+        held += 1

@@ -1,0 +1,24 @@
+"""What stores say when they refuse something, in the same words."""
+
+from __future__ import annotations
+
+from flowengine.errors import Conflict
+
+
+def not_free(lock: str, holder: str, standing: object) -> Conflict:
+    """Return the conflict that tells who holds a lock.
+
+    Args:
+        lock: Its name.
+        holder: Id of the execution that has claimed it first.
+        standing: The record of that.
+    """
+    kind, _, key = lock.partition(":")
+    if kind.startswith("concurrency"):
+        flow = kind.removeprefix("concurrency ")
+        of = f" for {key!r}" if key else ""
+        message = f"flow {flow} runs as often as it may{of}: execution {holder} is open"
+    else:
+        message = f"the lock {key!r} is held by execution {holder}"
+    hint = f"see what it does: flowengine why {holder}"
+    return Conflict(message, standing=standing, hint=hint)

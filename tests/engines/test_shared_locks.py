@@ -1,0 +1,222 @@
+"""Locks over executions and bounds of how many there are at once (F92; §9.4, §10.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.errors import Conflict
+from tests.engines import child, world
+
+HOLDS = """
+inputs: {key: {type: string, default: a}}
+steps:
+  - id: g
+    lock: {key: "${{ inputs.key }}", scope: SCOPE, permits: PERMITS}
+    group: [{id: sure, approval: Sure?}]
+"""
+BOUND = """
+inputs: {repo: {type: string, default: r}}
+concurrency: {key: "${{ inputs.repo }}", max: 1, then: THEN}
+steps: [{id: sure, approval: Sure?}]
+"""
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with Engine(None, user="user:me", stay=0) as engine:
+        yield engine
+
+
+def flow(folder: Path, text: str, name: str = "flow") -> Path:
+    file = world.make(folder / name, text)
+    file.write_text(file.read_text().replace("id: flow", f"id: {name}"))
+    return file
+
+
+def holds(folder: Path, scope: str, permits: int = 1, name: str = "flow") -> Path:
+    return flow(folder, HOLDS.replace("SCOPE", scope).replace("PERMITS", str(permits)), name)
+
+
+def asked(engine: Engine, execution: str) -> bool:
+    """Return whether an execution has come to its approval: it has the lock."""
+    return bool(engine.result(execution).waits)
+
+
+def approve(engine: Engine, execution: str) -> None:
+    engine.approve(engine.result(execution).waits[0]["id"])
+
+
+@pytest.mark.parametrize("scope", ["flow", "global"])
+def test_one_waits_until_the_other_has_given_it_back(
+    engine: Engine, tmp_path: Path, scope: str
+) -> None:
+    """In the order in which they came; the process that gives it back goes on with the next."""
+    file = holds(tmp_path, scope)
+    ids = [engine.run(file, id=f"e{n}").execution for n in range(3)]
+    assert [asked(engine, id) for id in ids] == [True, False, False]
+    assert [engine.result(id).status for id in ids] == ["waiting"] * 3
+    [reason] = engine.why("e2")
+    assert reason["what"] == "it waits for the lock 'a', which execution e0 has; e1 is before it"
+    approve(engine, "e0")
+    assert [asked(engine, id) for id in ids] == [False, True, False]
+    approve(engine, "e1")
+    assert asked(engine, "e2")
+
+
+def test_scopes_and_keys_are_apart(engine: Engine, tmp_path: Path) -> None:
+    file = holds(tmp_path, "flow")
+    assert asked(engine, engine.run(file).execution)
+    assert asked(engine, engine.run(file, {"key": "b"}).execution), "another key"
+    assert asked(engine, engine.run(holds(tmp_path, "flow", name="other")).execution), "a flow"
+    assert asked(engine, engine.run(holds(tmp_path, "global", name="third")).execution), "a scope"
+    assert not asked(engine, engine.run(holds(tmp_path, "global", name="last")).execution)
+
+
+def test_as_many_as_it_permits(engine: Engine, tmp_path: Path) -> None:
+    file = holds(tmp_path, "global", 2)
+    ids = [engine.run(file).execution for _ in range(4)]
+    assert [asked(engine, id) for id in ids] == [True, True, False, False]
+    approve(engine, ids[1])
+    assert [asked(engine, id) for id in ids] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "rejected", "queued"])
+def test_it_is_given_back_on_every_way_out(engine: Engine, tmp_path: Path, how: str) -> None:
+    file = holds(tmp_path, "global")
+    for id in ("e0", "e1", "e2"):
+        engine.run(file, id=id)
+    if how == "rejected":
+        engine.reject(engine.result("e0").waits[0]["id"])
+    else:
+        engine.cancel("e0" if how == "cancelled" else "e1")
+    assert asked(engine, "e1") == (how != "queued")
+    if how == "queued":
+        approve(engine, "e0")
+        assert asked(engine, "e2"), "who waited and was cancelled is passed over"
+
+
+def test_items_and_a_nested_holder_take_it_as_they_take_their_own(
+    engine: Engine, tmp_path: Path
+) -> None:
+    text = """
+state: {n: {type: integer, default: 0}}
+steps:
+  - id: g
+    lock: {key: outer, scope: global}
+    group:
+      - {id: again, lock: {key: outer, scope: global}, output: 1}
+      - {id: m, map: 5, lock: {key: inner, scope: flow}, python: "effects:act",
+         set: {n: "${{ state.n + 1 }}"}}
+outputs: {n: "${{ state.n }}"}
+"""
+    for _ in range(2):
+        result = engine.run(flow(tmp_path, text))
+        assert (result.status, result.outputs) == ("succeeded", {"n": 5})
+    assert engine.store.claims("global:outer") == engine.store.claims("flow flow:inner") == []
+
+
+def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> None:
+    """kill -9 leaves a durable lock with its execution; who waits is told who has it."""
+    store, file = tmp_path / "store", holds(tmp_path, "global")
+    text = file.read_text().replace(
+        "approval: Sure?", 'python: "effects:block", with: {seconds: 60}, effect: idempotent'
+    )
+    busy = flow(tmp_path, "steps: []", "busy")
+    busy.write_text(text.replace("id: flow", "id: busy"))
+    process = child.start(child.begin, str(store), busy, "e0")
+    with Engine(store, stay=0) as engine:
+        world.until(lambda: bool(engine.store.claims("global:a")))
+        world.until(lambda: engine.store.claims("global:a")[0].held)
+        assert child.kill(process)
+        engine.run(file, id="e1")
+        [reason] = engine.why("e1")
+        assert "which execution e0 has" in reason["what"]
+        assert reason["command"] == "flowengine resume e0"
+        engine.cancel("e0", now=True)
+        assert asked(engine, "e1")
+
+
+def test_a_waiting_execution_goes_on_in_its_own_process(tmp_path: Path) -> None:
+    """It is stayed with, and hears at once when another process gives the lock back."""
+    store, file = tmp_path / "store", holds(tmp_path, "global")
+    with Engine(store, stay=0) as engine:
+        engine.run(file, id="e0")
+        process = child.start(child.begin, str(store), file, "e1")
+        world.until(lambda: len(engine.store.claims("global:a")) == 2)
+        approve(engine, "e0")
+        process.join(30)
+        assert process.exitcode == 0
+        assert asked(engine, "e1")
+
+
+def test_of_a_queue_each_begins_when_the_one_before_has_ended(
+    engine: Engine, tmp_path: Path
+) -> None:
+    file = flow(tmp_path, BOUND.replace("THEN", "queue"))
+    ids = [engine.run(file, id=f"e{n}").execution for n in range(3)]
+    assert asked(engine, engine.run(file, {"repo": "other"}).execution)
+    assert [asked(engine, id) for id in ids] == [True, False, False]
+    assert engine.result("e1").status == "waiting"
+    [reason] = engine.why("e2")
+    assert reason["what"] == (
+        "it begins when executions of 'flow' have ended that were there first: e0 is open; "
+        "e1 is before it"
+    )
+    approve(engine, "e0")
+    assert [asked(engine, id) for id in ids] == [False, True, False]
+    engine.cancel("e1")
+    assert asked(engine, "e2")
+
+
+def test_one_more_is_rejected(engine: Engine, tmp_path: Path) -> None:
+    file = flow(tmp_path, BOUND.replace("THEN", "reject"))
+    engine.run(file, id="e0")
+    for begin in (engine.run, engine.start):
+        with pytest.raises(Conflict, match="as often as it may for 'r': execution e0 is open"):
+            begin(file, id="e1")
+    assert [one["execution"] for one in engine.executions().items] == ["e0"]
+    approve(engine, "e0")
+    assert asked(engine, engine.run(file, id="e1").execution)
+
+
+def test_the_oldest_is_cancelled(engine: Engine, tmp_path: Path) -> None:
+    file = flow(tmp_path, BOUND.replace("THEN", "cancel").replace("max: 1", "max: 2"))
+    ids = [engine.run(file, id=f"e{n}").execution for n in range(4)]
+    assert [engine.result(id).status for id in ids] == ["cancelled"] * 2 + ["waiting"] * 2
+    assert [asked(engine, id) for id in ids] == [False, False, True, True]
+    error = engine.result("e0").error
+    assert error is not None
+    assert "execution e2 of the same flow took its place" in error["message"]
+
+
+def test_a_retry_needs_the_lock_it_held(engine: Engine, tmp_path: Path) -> None:
+    text = HOLDS.replace("SCOPE", "global").replace("PERMITS", "1")
+    text = text.replace(
+        "[{id: sure, approval: Sure?}]", '[{id: no, python: "effects:break_at_once"}]'
+    )
+    assert engine.run(flow(tmp_path, text), id="e0").status == "failed"
+    engine.run(holds(tmp_path, "global"), id="e1")
+    with pytest.raises(Conflict, match="the lock 'a' is held by execution e1"):
+        engine.retry("e0")
+    approve(engine, "e1")
+    assert engine.retry("e0").status == "failed"
+    assert engine.store.claims("global:a") == []
+
+
+def test_messages_that_come_before_its_turn_are_kept(engine: Engine, tmp_path: Path) -> None:
+    text = BOUND.replace("THEN", "queue").replace(
+        "steps: [{id: sure, approval: Sure?}]",
+        "signals: {go: {}}\nsteps:\n  - {id: sure, approval: Sure?, next: end}\n"
+        "  - {id: t, trigger: go, next: end}\n",
+    )
+    file = flow(tmp_path, text)
+    for id in ("e0", "e1"):
+        engine.run(file, id=id)
+    engine.signal("go", execution="e1")
+    assert engine.show("e1")["steps"] == []
+    approve(engine, "e0")
+    assert [step["step"] for step in engine.show("e1")["steps"]] == ["sure", "t"]
