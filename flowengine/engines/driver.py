@@ -188,12 +188,15 @@ class Driver:
 
     def _claimed(self, execution: Execution, append: Append) -> None:
         """Hear which locks were granted with a commit, and to whom else."""
-        bound = append.head is not None and append.head.status in ENDED
-        if not append.claims and not (bound and "bound" in execution.state):
+        over = append.head is not None and append.head.status in ENDED
+        freed = any(claim.then in ("give", "cancel") for claim in append.claims)
+        if not append.claims and not (over and "bound" in execution.state):
             return
         for message in self.host.store.arrived(0):
             if unpack(message.event)["type"] not in ("granted", "cancel"):
                 continue
+            if message.execution != execution.id and not (freed or over):
+                continue  # whoever made that happen goes on with it
             other = self.executions.get(message.execution)
             if other is None:
                 self.host.woken[message.execution] = True

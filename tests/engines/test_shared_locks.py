@@ -130,7 +130,7 @@ def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> Non
     process = child.start(child.begin, str(store), busy, "e0")
     with Engine(store, stay=0) as engine:
         world.until(lambda: bool(engine.store.claims("global:a")))
-        world.until(lambda: engine.store.claims("global:a")[0].held)
+        world.until(lambda: engine.store.events("e0")[1:])
         assert child.kill(process)
         engine.run(file, id="e1")
         [reason] = engine.why("e1")
