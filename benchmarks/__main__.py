@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import flows, limits
+from benchmarks import advance, flows, limits
 from flowengine import Conflict, Engine, LoadedFlow
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import Append, Durability
@@ -239,6 +239,22 @@ def pending(folder: Path) -> Iterator[Figure]:
     )
 
 
+def scale(_folder: Path) -> Iterator[Figure]:
+    """One event among 10,000 of what there were 10 of, kernel alone."""
+    advance.among(advance.WAITS["items at approvals"], 10)  # imports and caches
+    for what, body in advance.WAITS.items():
+        few, many = (advance.among(body, n) for n in (10, 10_000))
+        told = f"{many.one * 1e6:.0f} us; opened in {many.starting * 1000:.0f} ms"
+        yield Figure(f"an answer, 10,000 {what}", told, many.one / few.one, 2.0)
+    for join in ("", "all", "active", "{need: 1, late: queue}"):
+        few, many = (advance.within(n, join) for n in (12, 10_000))
+        told = f"{many.one * 1e6:.0f} us; compiled in {many.compiling:.1f} s"
+        what = f"diamonds, join {join}" if join else "a chain"
+        yield Figure(f"a step, 10,000 steps in {what}", told, many.one / few.one, 2.0)
+        linked = f"{many.starting * 1000:.0f} ms"
+        yield Figure("  its first event", linked, many.starting / many.compiling, 0.1)
+
+
 async def _wait_many(engine: Engine, flow: LoadedFlow, count: int) -> None:
     for _ in range(0, count, 1000):
         await asyncio.gather(*(engine.run_async(flow) for _ in range(min(1000, count))))
@@ -246,7 +262,7 @@ async def _wait_many(engine: Engine, flow: LoadedFlow, count: int) -> None:
 
 ALL = {
     case.__name__: case
-    for case in (durable_chain, in_memory, concurrent, linear, growing, cold_start, pending)
+    for case in (durable_chain, in_memory, concurrent, linear, growing, cold_start, pending, scale)
 }
 
 

@@ -32,6 +32,9 @@ OVER = ("succeeded", "skipped", "failed", "cancelled")
 LIMIT = 2000
 """Schedules of one flow that are played at most."""
 
+FEW = 60
+"""Schedules of a flow that was changed so that its property should fail."""
+
 Change = tuple[str, str]
 """A piece of a file, and what stands there instead."""
 
@@ -184,7 +187,7 @@ def play(
     *changes: Change,
     inputs: Mapping[str, Any] | None = None,
     outside: Iterable[Outside] = (),
-    limit: int = LIMIT,
+    limit: int | None = None,
     patient: bool = False,
 ) -> Plays:
     """Play the flow of a pattern under all schedules, or `limit` that are drawn.
@@ -194,12 +197,15 @@ def play(
         changes: What stands there instead of what the file says.
         inputs: Beside the defaults.
         outside: What people and other systems may do.
-        limit: Schedules that are played at most.
+        limit: Schedules that are played at most. Default: `LIMIT`; fewer where a failure is looked
+            for.
         patient: Let time pass only when nothing else can happen.
 
     Returns:
         The plays.
     """
+    if limit is None:
+        limit = FEW if changes else LIMIT
     text = path_of(number).read_text()
     for old, new in changes:
         assert old in text, f"{old!r} is not in the file"
