@@ -437,3 +437,47 @@ def test_a_case_is_printed_where_no_file_is_named_and_refused_for_another_flow(
     assert data["case"]["expect"]["waits"] == ["ask"]
     assert "is one of the flow 'greet'; other.yaml is 'other'" in other.err
     assert "greet.test.yaml cannot take another case at its end" in refused.err
+
+
+def test_subflows_and_imported_tools_are_scripted_by_name_or_address(
+    flowengine: CommandLine,
+) -> None:
+    flowengine.write(
+        "lib.yaml",
+        "flowengine: 1\nid: lib\ntools:\n  send: {http: {url: https://example.com}, args: "
+        "{type: object, properties: {to: {type: string}}}}\n",
+    )
+    flowengine.write(
+        "main.yaml",
+        """\
+flowengine: 1
+id: main
+imports: {lib: ./lib.yaml}
+flows:
+  tell:
+    inputs: {who: {type: string}}
+    steps:
+      - {id: send, call: lib.send, with: {to: "${{ inputs.who }}"}}
+      - {id: ask, approval: {title: Seen?}}
+steps:
+  - {id: first, flow: tell, with: {who: ann}}
+  - {id: second, flow: tell, with: {who: ben}}
+""",
+    )
+    reply = "return: {status: 200, headers: {}, body: 1}"
+    flowengine.write(
+        "main.test.yaml",
+        f"""\
+cases:
+  - name: both
+    tools:
+      lib.send: [{{{reply}, with: {{to: ann}}}}]
+      second/send: [{{{reply}, with: {{to: ben}}}}]
+    approvals: {{ask: [{{choice: approve}}], second/ask: {{after: 2d, choice: approve}}}}
+    expect: {{path: [first, first/send, first/ask, second, second/send, second/ask]}}
+""",
+    )
+
+    done = flowengine("test")
+
+    assert done.out.startswith("ok     main.test.yaml: both\n")

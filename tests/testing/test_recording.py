@@ -261,3 +261,49 @@ def test_a_changed_tool_or_flow_fails_the_case_at_the_first_difference(
     ]
     [path, *_] = failures("id: a, call: act, with: {value: 1}", "id: a, output: 1")
     assert path == "path\n  a\n  b" or "tools.a" in path
+
+
+def test_subflows_are_part_of_the_case(stage: Stage) -> None:
+    text = (
+        TOOLS
+        + """
+flows:
+  twice:
+    inputs: {n: {type: integer}}
+    state: {sum: {type: integer, default: 0, reducer: add}}
+    steps:
+      - {id: a, call: act, with: {value: "${{ inputs.n }}"}, set: {sum: "${{ inputs.n }}"}}
+      - {id: w, wait: 1h}
+    outputs: {sum: "${{ state.sum }}"}
+steps:
+  - {id: each, map: {over: [1, 2], as: n}, flow: twice, with: {n: "${{ n }}"}}
+outputs: {sums: "${{ steps.each.output.map(one, one.sum) }}"}
+"""
+    )
+    result = stage.run(text, id="it")
+    same(stage.engine, "it")
+    result = stage.later("it", 3600)
+
+    assert result.outputs == {"sums": [1, 2]}
+    assert same(stage.engine, "it").case["tools"]["each[1]/a"][0]["return"] == 2
+
+
+def test_a_secret_in_a_configuration_stands_in_the_case_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("THE_KEY", "hunter2hunter2")
+    (tmp_path / "flow.yaml").write_text("""
+flowengine: 1
+id: flow
+secrets: {KEY: {env: THE_KEY}}
+steps:
+  - id: a
+    http: {url: "http://127.0.0.1:9/${{ secrets.KEY }}", headers: {k: "Bearer ${{ secrets.KEY }}"}}
+    on_error: continue
+""")
+    with Engine(None) as engine:
+        result = engine.run(tmp_path / "flow.yaml")
+        shown = text_of(same(engine, result.execution).case)
+
+    assert "hunter2" not in shown
+    assert shown.count("${{ secrets.KEY }}") == 2
