@@ -141,10 +141,10 @@ class Scripts:
 
 def given_to(run: Run) -> Plain:
     """Return what a call is given, with secrets by name: the arguments, or the configuration."""
-    given = run.args
-    if given is None:
-        given = run.input.get("args", run.input) if isinstance(run.input, dict) else run.input
-    return without_secrets(given)
+    if run.args:
+        return without_secrets(run.args)
+    given = run.input
+    return without_secrets(given.get("args", given) if isinstance(given, dict) else given)
 
 
 def without_secrets(value: Plain) -> Plain:
