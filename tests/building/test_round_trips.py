@@ -129,7 +129,22 @@ def test_random_flows(tools: Path, seed: int, wild: bool) -> None:
 
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.sampled_from(
-    ["yes", "null", "1.0", "a: b", "a #b", "- x", "'q'", '"', "$${{ x", "{a}", "a,b", " lead", "\n"]
+    [
+        "yes",
+        "null",
+        "1.0",
+        "a: b",
+        "a #b",
+        "- x",
+        "'q'",
+        '"',
+        "$${{ x",
+        "{a}",
+        "a,b",
+        " lead",
+        "\n",
+        "\\'",
+    ]
 )
 DATA = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(-1e9, 1e9) | TEXT,

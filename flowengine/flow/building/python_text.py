@@ -162,6 +162,6 @@ def _literal(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, value))}]"
     written = repr(value)
-    if isinstance(value, str) and '"' not in value:
-        return '"' + written[1:-1].replace("\\'", "'") + '"'
+    if written[0] == "'" and '"' not in written:  # then there is no quote in it at all
+        return f'"{written[1:-1]}"'
     return written
