@@ -22,6 +22,7 @@ demo: $(READY)  ## Review a folder of documents: wait, approve with an edit, res
 	@$(BIN)/python examples/document_review/demo.py
 
 test: lint  ## Check format, lint, types and import contracts, then run the tests.
+	@scripts/sandboxes.sh
 	$(BIN)/pytest -n auto --no-skips $(ARGS)
 
 lint: $(READY)  ## Check format, lint, types and import contracts.

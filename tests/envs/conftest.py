@@ -15,6 +15,7 @@ from flowengine_envs.node import Node, NodeProvider
 from flowengine_envs.python import Python, PythonSandbox
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.sandboxes.processes import has
 from tests.envs.opening import opened
 
 SANDBOXES: dict[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
@@ -26,6 +27,8 @@ LEFT_OUT: dict[str, dict[str, str]] = tomllib.loads(
 
 @pytest.fixture(params=SANDBOXES, scope="module")
 def sandbox(request: pytest.FixtureRequest) -> type[Sandbox]:
+    if request.param == "namespace" and not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
     return SANDBOXES[request.param]
 
 
@@ -65,6 +68,8 @@ def bash(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module")
 def node(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    if not has("node"):
+        pytest.skip("no Node.js: apt-get install nodejs")
     limits = {"time": 20, "output": "100kB", "memory": "512MiB"}
     with opened(NodeProvider(), sandbox, tmp_path_factory.mktemp("node"), limits=limits) as node:
         yield node

@@ -113,9 +113,13 @@ async def remove(folders: list[str]) -> None:
                 break
 
 
-@lru_cache
 def tree() -> Tree | None:
     """Return where this process can make groups, or None."""
+    return _tree(os.geteuid())
+
+
+@lru_cache
+def _tree(_user: int) -> Tree | None:
     with suppress(OSError):
         return find(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
     return None

@@ -126,7 +126,8 @@ class Namespace(Processes):
             options += _name_servers()
         for name, value in {"PATH": PATH, **env}.items():
             options += ["--setenv", name, value]
-        options += ["--remount-ro", "/dev", "--remount-ro", "/"]
+        # Root's sandboxes are root to the files of /proc that set up the machine.
+        options += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
         options += ["--chdir", cwd or self.workdir, "--", *argv]
         try:
             return await self._start(

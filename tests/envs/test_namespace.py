@@ -1,0 +1,300 @@
+"""The sandbox of namespaces: what it hides, what it limits, and for whom it works."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import background
+from flowengine_envs.bash import Bash, BashProvider
+from flowengine_envs.node import NodeProvider
+from flowengine_envs.python import Python
+from flowengine_envs.sandboxes import cgroups, namespace, processes
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.namespace import Namespace
+from tests.envs.opening import open_resource, opened, request_for
+from tests.envs.users import as_ordinary_user
+
+if not processes.has("bwrap"):
+    pytest.skip("no bubblewrap: apt-get install bubblewrap", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with opened(BashProvider(), Namespace, tmp_path_factory.mktemp("box")) as bash:
+        yield bash
+
+
+def test_it_has_no_rights_and_can_gain_none(box: Bash) -> None:
+    status = box.run("id -u; cat /proc/self/status").stdout
+
+    assert status.startswith("1000\n")
+    for line in ("CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"):
+        assert line in status
+    assert box.run("unshare -r true").exit_code != 0
+    assert box.run("su -c true; mount -t tmpfs x /tmp").exit_code != 0
+
+
+def test_only_workspace_and_scratch_can_be_written(box: Bash) -> None:
+    for place in (
+        "/etc/x",
+        "/usr/x",
+        "/x",
+        "/dev/x",
+        "/proc/sys/kernel/ns_last_pid",
+        "/etc/passwd",
+    ):
+        assert box.run(f"echo x > {place}").exit_code != 0, place
+    for place in ("/workspace/x", "/tmp/x", "/dev/shm/x", "~/x"):
+        assert box.run(f"echo x > {place}").exit_code == 0, place
+    writable = box.run("find / -xdev -type d -writable -not -path '/proc/*' 2>/dev/null").stdout
+    assert sorted(writable.split()) == ["/tmp", "/workspace"]
+    outside_of_processes = "/proc -not -path '/proc/[0-9]*' -not -path '/proc/self/*'"
+    for test in ("-type f -writable", "-type d -writable"):
+        assert box.run(f"find {outside_of_processes} {test} 2>/dev/null").stdout == "", test
+
+
+def test_nothing_of_the_host_is_there(box: Bash, tmp_path: Path) -> None:
+    seen = box.run("ls -A / /etc; ls /proc | grep -c '^[0-9]'; hostname; cat /etc/passwd").stdout
+
+    assert "/root" not in box.run("ls -d /root /home /var /run /sys /boot 2>/dev/null").stdout
+    assert socket.gethostname() not in seen
+    assert "shadow" not in seen
+    assert box.run("cat /proc/1/cmdline | tr '\\0' ' ' | head -c 8").stdout == "python3 "
+    assert box.run(["ls", str(tmp_path)]).exit_code != 0
+    assert box.run("ls /etc/ssl/private /etc/sudoers /etc/ssh").exit_code != 0
+
+
+def test_the_first_process_cannot_be_killed_traced_or_read(box: Bash) -> None:
+    assert box.run("kill -9 1; kill -STOP 1; sleep 0.1; echo here").stdout == "here\n"
+    for name in ("mem", "environ", "fd/0", "fd/100", "fd/101", "maps"):
+        assert box.run(f"head -c 1 /proc/1/{name}").exit_code != 0, name
+    trace = "import ctypes; print(ctypes.CDLL(None).ptrace(16, 1, 0, 0))"
+    assert box.run(["python3", "-c", trace]).stdout == "-1\n"
+    assert box.run("echo still").stdout == "still\n"
+
+
+def test_killing_all_one_can_loses_one_call(box: Bash) -> None:
+    killed = box.run("kill -9 -1; sleep 5")
+
+    assert killed.exit_code == 137
+    assert box.run("echo still").stdout == "still\n"
+
+
+def test_there_is_no_network_unless_declared(tmp_path: Path) -> None:
+    connect = (
+        "import socket, sys\n"
+        "try: socket.create_connection((sys.argv[1], int(sys.argv[2])), 2); print('reached')\n"
+        "except OSError as error: print(type(error).__name__)"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+
+        def accept() -> None:
+            server.accept()[0].close()
+
+        threading.Thread(target=accept, daemon=True).start()
+        with opened(BashProvider(), Namespace, tmp_path) as bash:
+            for host in ("127.0.0.1", "8.8.8.8", "::1", "example.org"):
+                assert "reached" not in bash.run(["python3", "-c", connect, host, port]).stdout
+            assert bash.run("cat /proc/net/dev | wc -l").stdout == "3\n"  # a heading, and loopback
+        with opened(BashProvider(), Namespace, tmp_path, policy={"network": "any"}) as bash:
+            assert bash.run(["python3", "-c", connect, "127.0.0.1", port]).stdout == "reached\n"
+
+
+def test_places_of_the_network_one_by_one_are_refused(tmp_path: Path) -> None:
+    request = request_for(
+        BashProvider(), Namespace, tmp_path, policy={"network": ["example.org:443"]}
+    )
+
+    with pytest.raises(EnvironmentUnavailable, match=r"example\.org:443 alone cannot be held"):
+        background().run(Namespace.probe(request.spec))
+
+
+def test_scratch_space_and_workspace_are_limited(tmp_path: Path) -> None:
+    with opened(BashProvider(), Namespace, tmp_path, limits={"disk": "8MiB"}) as bash:
+        scratch = bash.run("head -c 20M /dev/zero > /tmp/full; stat -c %s /tmp/full")
+        assert scratch.exit_code == 0
+        assert int(scratch.stdout) <= 8 * 1024 * 1024
+        endless = "n=0; while :; do head -c 1M /dev/zero > f$n; n=$((n + 1)); sleep 0.02; done"
+        full = bash.run(endless, timeout=20)
+        assert full.stopped == "disk"
+        assert "its quota (limits.disk) is 8 MiB" in full.stderr
+        bash.run("rm -f f*")
+        assert bash.run("echo ok").stdout == "ok\n"
+
+
+needs_groups = pytest.mark.skipif(
+    cgroups.tree() is None and os.getuid() == 0, reason="this machine lets root make no groups"
+)
+
+
+@needs_groups
+def test_memory_is_limited_and_the_cause_told(tmp_path: Path) -> None:
+    with opened(Python(), Namespace, tmp_path, limits={"memory": "256MiB"}) as python:
+        result = python.run("x = b'x' * (1 << 30)")
+        assert result.error is not None
+        assert "out of memory: the limit is 256 MiB" in str(result.error)
+        assert python.run("1 + 1").value == 2
+    with opened(BashProvider(), Namespace, tmp_path, limits={"memory": "256MiB"}) as bash:
+        hog = "exec python3 -c 'x = bytearray(1 << 30)'"
+        told = bash.run(hog)
+        assert told.exit_code != 0
+        assert "out of memory" in told.stderr or "MemoryError" in told.stderr
+
+
+@needs_groups
+def test_a_fork_bomb_ends_with_its_call(tmp_path: Path) -> None:
+    with opened(BashProvider(), Namespace, tmp_path, limits={"processes": 64}) as bash:
+        bomb = bash.run("bomb() { bomb | bomb & }; bomb; sleep 2; echo survived", timeout=3)
+        assert bomb.duration < 20
+        assert bash.run("echo still; ls -d /proc/[0-9]* | wc -l").stdout.startswith("still\n")
+
+
+@pytest.mark.skipif("cpus" not in Namespace.capabilities().holds, reason="cpus cannot be held here")
+def test_processor_time_is_limited(tmp_path: Path) -> None:
+    busy = "import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\n"
+    with opened(Python(), Namespace, tmp_path, limits={"cpus": 0.2}) as python:
+        used = python.run(f"{busy}time.process_time()").value
+
+    assert used < 0.6
+
+
+def test_folders_of_other_environments_are_there(tmp_path: Path) -> None:
+    other, work = tmp_path / "other", tmp_path / "work"
+    other.mkdir()
+    work.mkdir()
+    (other / "file").write_text("shared")
+    mounts = {"/src": other}
+    with opened(BashProvider(), Namespace, work, mounts=mounts) as bash:
+        assert bash.run("cat /src/file; echo new > /src/new").stdout == "shared"
+    assert (other / "new").read_text() == "new\n"
+    policy = {"writable": ["/elsewhere"]}
+    with opened(BashProvider(), Namespace, work, mounts=mounts, policy=policy) as bash:
+        assert bash.run("echo x > /src/denied").exit_code != 0
+
+
+def test_groups_and_processes_are_gone_afterwards(tmp_path: Path) -> None:
+    with opened(BashProvider(), Namespace, tmp_path) as bash:
+        facts = bash.sandbox.request.trace.facts
+        bash.run("setsid sleep 1000 & true")
+
+    assert facts["pids"]
+    assert not [pid for pid in facts["pids"] if Path(f"/proc/{pid}").exists()]
+    assert not [folder for folder in facts.get("groups", ()) if Path(folder).exists()]
+
+
+def test_an_engine_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    """The sandbox dies with the thread that opened it, and everything inside with the sandbox."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        bash = open_resource(BashProvider(), Namespace, tmp_path)
+        pids = bash.sandbox.request.trace.facts["pids"]
+
+        def heard(*_: str) -> None:
+            os.write(sink, str(pids[0]).encode())
+            os.kill(os.getpid(), 9)
+
+        bash.run("echo 1; sleep 1000", on_output=heard)
+        os._exit(1)
+    os.close(sink)
+    with open(source, "rb") as file:
+        pid = int(file.read())
+    os.waitpid(child, 0)
+
+    for _ in range(1000):
+        if not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("the sandbox lives on")
+
+
+# Where it cannot be had
+
+
+def test_without_bubblewrap_it_is_refused_with_the_alternatives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "PATH", "/nowhere")
+    monkeypatch.setattr(namespace, "PATH", "/nowhere")
+    monkeypatch.setattr(namespace, "has", lambda program: True)
+
+    with pytest.raises(EnvironmentUnavailable) as error:
+        open_resource(Python(), Namespace, tmp_path)
+
+    for words in ("apt-get install bubblewrap", "provider: docker", "provider: host"):
+        assert words in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kernel_that_forbids_namespaces_is_told_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = tmp_path / "bwrap"
+    stand_in.write_text(
+        "#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2; exit 1\n"
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(namespace, "_bwrap", lambda: str(stand_in))
+
+    with pytest.raises(EnvironmentUnavailable) as error:
+        open_resource(Python(), Namespace, tmp_path)
+
+    assert "No permissions to create a new namespace" in str(error.value)
+    assert "provider: docker" in str(error.value)
+
+
+# For whom it works
+
+
+def everything(folder: Path) -> dict[str, Any]:
+    """What an ordinary user gets: the three kinds, limits, and what is kept from code."""
+    told: dict[str, Any] = {}
+    (folder / "work").mkdir()
+    limits = {"memory": "256MiB", "processes": 40}
+    with opened(Python(), Namespace, folder / "work", limits=limits) as python:
+        told["value"] = python.run("1 + 1").value
+        told["uid"] = python.run("import os; open('made', 'w'); os.getuid()").value
+        told["memory"] = str(python.run("x = b'x' * (1 << 30)").error)
+        told["after"] = python.run("2").value
+    with opened(BashProvider(), Namespace, folder / "work", limits=limits) as bash:
+        told["bash"] = bash.run("echo hi").stdout
+        bomb = bash.run("bomb() { bomb | bomb & }; bomb; sleep 1", timeout=2)
+        told["bomb"] = bomb.duration < 20
+        told["still"] = bash.run("echo still").stdout
+        told["etc"] = bash.run("echo x > /etc/x").exit_code
+    with opened(NodeProvider(), Namespace, folder / "work") as node:
+        told["node"] = node.run("return 3").value
+    with opened(Python(), Host, folder / "work") as python:
+        key = (
+            "import os\nfound = []\nfor pid in os.listdir('/proc'):\n"
+            "    if pid.isdecimal() and int(pid) in (os.getppid(), supervisor):\n"
+            "        for name in ('mem', 'environ', 'fd/0', 'fd/100'):\n"
+            "            try: open(f'/proc/{pid}/{name}', 'rb').read(1); found.append(name)\n"
+            "            except OSError: pass\nfound"
+        )
+        pid = python.sandbox.request.trace.facts["pids"][0]
+        told["key"] = python.run(f"supervisor = {pid}\n{key}").value
+    told["owner"] = os.stat(folder / "work" / "made").st_uid
+    return told
+
+
+def test_as_an_ordinary_user() -> None:
+    with_all_loaded = NodeProvider()
+    with_all_loaded.config_model()
+
+    told = as_ordinary_user(everything)
+
+    user = 65534 if os.getuid() == 0 else os.getuid()
+    assert told == {
+        **{"value": 2, "uid": 1000, "after": 2, "bash": "hi\n", "bomb": True, "still": "still\n"},
+        **{"etc": 1, "node": 3, "key": [], "owner": user, "memory": told["memory"]},
+    }
+    assert "out of memory: the limit is 256 MiB" in told["memory"]

@@ -1,0 +1,152 @@
+"""What a `run` step with `in:` gets: inputs and files of other steps in, values and files out."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flowengine.sdk import Command, PathEscape, ValidationError
+from flowengine.sdk.environments import Provider, Sandbox, background
+from flowengine_envs.bash import BashProvider
+from flowengine_envs.node import NodeProvider
+from flowengine_envs.python import Python
+from tests.envs.opening import opened
+
+
+class Kept:
+    """Kept files, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(self, source: Any, name: str) -> dict[str, Any]:
+        data = source if isinstance(source, bytes) else Path(source).read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+        (self.folder / digest).write_bytes(data)
+        return {"path": self.path(digest), "name": name, "size": len(data), "sha256": digest}
+
+    def path(self, sha256: str) -> str:
+        if not (self.folder / sha256).exists():
+            raise KeyError(sha256)
+        return str(self.folder / sha256)
+
+
+class Context:
+    """As much of an attempt as an environment uses."""
+
+    idempotency_key = "key-1"
+
+    def __init__(self, folder: Path) -> None:
+        self.kept = Kept(folder)
+        self.execution = SimpleNamespace(artifacts=self.kept)
+
+    async def on_thread(self, function: Callable[[], Any]) -> Any:
+        return await asyncio.to_thread(function)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    return Context(folder)
+
+
+def command(**given: Any) -> Command:
+    fields: dict[str, Any] = {
+        **{"script": None, "argv": None, "env": {}, "stdin": None, "cwd": None, "files": {}},
+        **given,
+    }
+    return Command(**fields)
+
+
+def run(provider: Provider[Any], resource: Any, context: Context, **given: Any) -> dict[str, Any]:
+    async def ran() -> dict[str, Any]:
+        return await provider.run(resource, context, command(**given))  # type: ignore[arg-type]
+
+    return background().run(ran())
+
+
+@pytest.mark.parametrize(
+    ("provider", "code", "failing"),
+    [
+        (
+            Python(),
+            "print('hi'); open('r.csv', 'w').write(inputs['n'] * 'x'); inputs['n'] + 1",
+            "1/0",
+        ),
+        (
+            NodeProvider(),
+            "console.log('hi'); require('fs').writeFileSync('r.csv', 'x'.repeat(inputs.n));"
+            " return inputs.n + 1",
+            "null.x",
+        ),
+    ],
+    ids=["python", "node"],
+)
+def test_code_gets_inputs_and_gives_a_value_and_files(
+    sandbox: type[Sandbox],
+    tmp_path: Path,
+    context: Context,
+    provider: Provider[Any],
+    code: str,
+    failing: str,
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    with opened(provider, sandbox, work) as resource:
+        told = run(provider, resource, context, script=code, env={"n": 3}, files={"r": "r.csv"})
+        failed = run(provider, resource, context, script=failing, files={"r": "missing"})
+
+    assert (told["exit_code"], told["stdout"], told["value"]) == (0, "hi\n", 4)
+    assert Path(told["files"]["r"]["path"]).read_text() == "xxx"
+    assert told["files"]["r"]["name"] == "r.csv"
+    assert failed["exit_code"] == 1
+    assert "Error" in failed["stderr"]
+    assert failed["files"] == {}
+    with pytest.raises(ValidationError, match="'argv' belongs to bash"):
+        run(provider, None, context, argv=["x"])
+
+
+def test_a_command_gets_files_and_gives_json_and_globs(
+    sandbox: type[Sandbox], tmp_path: Path, context: Context
+) -> None:
+    provider, work = BashProvider(), tmp_path / "work"
+    work.mkdir()
+    given = context.kept.put(b"content", "in put.txt")
+    with opened(provider, sandbox, work) as bash:
+        told = run(
+            provider,
+            bash,
+            context,
+            script="mkdir -p out/deep; touch out/a.txt; touch out/deep/b.txt; "
+            'echo "{\\"n\\": $N, \\"m\\": $M}" > "$FLOW_OUTPUT";  '
+            "echo $FLOW_IDEMPOTENCY_KEY; exit 3",
+            env={"N": 5, "M": {"a": [1]}, "NONE": None},
+            files={"flat": "out/*", "deep": "out/**/*.txt", "missing": "no"},
+        )
+        words = run(provider, bash, context, argv=["cat", given])
+        stdin = run(provider, bash, context, script="cat", stdin={"f": given})
+        with pytest.raises(ValidationError, match="no file 'no' to be kept"):
+            run(provider, bash, context, script="true", files={"x": "no"})
+        with pytest.raises(ValidationError, match="is not JSON"):
+            run(provider, bash, context, script='echo "{" > "$FLOW_OUTPUT"')
+        bash.run("ln -s /etc/hostname out/link")
+        with pytest.raises(PathEscape):
+            run(provider, bash, context, script="true", files={"x": "out/link"})
+        shutil.rmtree(context.kept.folder)
+        with pytest.raises(ValidationError, match=r"in put\.txt .* is not kept any more"):
+            run(provider, bash, context, argv=["cat", given])
+
+    assert (told["exit_code"], told["stdout"]) == (3, "key-1\n")
+    assert told["value"] == {"n": 5, "m": {"a": [1]}}
+    assert [file["name"] for file in told["files"]["deep"]] == ["a.txt", "b.txt"]
+    assert [file["name"] for file in told["files"]["flat"]] == ["a.txt"]
+    assert words["stdout"] == "content"
+    assert "in put.txt" in stdin["stdout"]

@@ -1,0 +1,41 @@
+"""Doing something as an ordinary user, in tests that root runs."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+NOBODY = 65534
+
+
+def as_ordinary_user(work: Callable[[Path], Any]) -> Any:
+    """Call something with a folder of its own, in a forked child that is no root."""
+    folder = Path(tempfile.mkdtemp(prefix="flowengine-user-"))
+    if os.getuid() != 0:
+        return work(folder)
+    os.chown(folder, NOBODY, NOBODY)
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            os.environ["HOME"] = str(folder)
+            told = (True, work(folder))
+        except BaseException:
+            told = (False, traceback.format_exc())
+        with open(sink, "wb") as file:
+            pickle.dump(told, file)
+        os._exit(0)
+    os.close(sink)
+    with open(source, "rb") as file:
+        worked, result = pickle.load(file)
+    os.waitpid(child, 0)
+    assert worked, result
+    return result
