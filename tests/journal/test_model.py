@@ -19,6 +19,7 @@ from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import (
     Append,
     Beginning,
+    Claim,
     ClosedWait,
     ExecutionFilter,
     Head,
@@ -173,6 +174,20 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(signal=signals, message=st.sampled_from(["m1", "m2"]))
     def send_keyed(self, signal: tuple[str, str], message: str) -> None:
         self.both(lambda store: store.send_keyed(*signal, b"keyed", self.now, message))
+
+    @rule(
+        id=ids,
+        unit=st.integers(0, 1),
+        permits=st.integers(1, 2),
+        then=st.sampled_from(["queue", "queue", "reject", "cancel", "give"]),
+    )
+    def claim(self, id: str, unit: int, permits: int, then: Any) -> None:
+        if id in self.lengths:
+            claim = Claim("lock", unit, permits, then, b"granted", b"cancel")
+            epoch = self.epochs.get(id, 1)
+            self.commit([Append(id, epoch, self.lengths[id], claims=[claim])])
+            self.both(lambda store: store.claims("lock"))
+            self.both(lambda store: store.inbox(id))
 
     @rule(signal=signals, id=ids, message=st.sampled_from(["m1", "m2"]))
     def begin(self, signal: tuple[str, str], id: str, message: str) -> None:
