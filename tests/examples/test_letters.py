@@ -1,0 +1,38 @@
+"""The letters: a file of tools and flows that two other flows use (F15, F96)."""
+
+from __future__ import annotations
+
+from tests.examples.conftest import EXAMPLES, Shell
+
+LETTERS = EXAMPLES / "letters"
+
+
+def test_two_flows_use_one_library(flowengine: Shell) -> None:
+    inputs = ["-i", 'guests=["Ben", "Cem"]', "-i", 'silent=["Cem"]']
+    invited = flowengine("--json", "run", LETTERS / "invite.yaml", *inputs).json()
+
+    assert invited["outputs"] == {
+        "letters": ["Dear Ben, come on Friday. Yours, Ana", "Dear Cem, come on Friday. Yours, Ana"],
+        "reminders": [3],
+    }
+    thanked = flowengine("run", LETTERS / "thank.yaml", "-i", "guest=Ben")
+    assert thanked.out == "text: Thank you, Ben!\n"
+
+
+def test_its_own_flow_runs_too_and_all_are_sound(flowengine: Shell) -> None:
+    flowengine("check", "--strict", *sorted(LETTERS.glob("*.yaml")))
+
+    letter = ["-i", "to=Dana", "-i", "text=welcome."]
+    assert flowengine("run", LETTERS / "letters.yaml", *letter).out == (
+        "letter: Dear Dana, welcome. Yours, Ana\n"
+    )
+
+
+def test_what_is_inside_is_shown_by_its_address(flowengine: Shell) -> None:
+    inputs = ["-i", "guests=[]", "-i", 'silent=["Cem"]']
+    execution = flowengine("--json", "run", LETTERS / "invite.yaml", *inputs).json()["execution"]
+
+    shown = flowengine("--json", "show", execution).json()["steps"]
+
+    addresses = {step["address"] for step in shown}
+    assert {"chase[0]/letter", "chase[0]/again/letter", "chase[0]/again/again/letter"} <= addresses
