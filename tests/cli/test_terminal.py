@@ -175,6 +175,23 @@ def test_who_may_not_answer_or_says_so_is_not_asked(
     assert "leaves it open" not in terminals[0].end(4)
 
 
+def test_who_answers_at_a_terminal_claims_what_must_be_claimed(
+    flowengine: CommandLine, terminals: list[Terminal]
+) -> None:
+    flow = flowengine.write(
+        "sign.yaml",
+        "flowengine: 1\nid: sign\nsteps:\n  - id: sign\n"
+        "    approval: {title: 'Sure?', claim: true, choices: [yes]}\n"
+        "    next: {outcome: {else: end}}\n",
+    )
+    terminal = Terminal(flowengine.folder, "run", flow.name)
+    terminals.append(terminal)
+    terminal.answer("comment", "fine\n")
+    assert "succeeded in" in terminal.end(0)
+    told = flowengine("events", flowengine.newest()).out
+    assert told.index("claimed") < told.index("decided")
+
+
 def test_a_question_of_a_step_is_asked(
     tmp_path: Path, flowengine: CommandLine, terminals: list[Terminal]
 ) -> None:
