@@ -59,6 +59,8 @@ def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str
     for word in ("loop", "lock"):
         if (getattr(old, word) is None) != (getattr(new, word) is None):
             return f"it is at work, and '{word}' came or went"
+    if old.lock and new.lock and old.lock.get("scope") != new.lock.get("scope"):
+        return "it is at work, and the scope of its lock is another"
     if old.loop and new.loop and old.loop.get("keep") != new.loop.get("keep"):
         return "it is at work, and 'loop.keep' came or went"
     if fault := _map(pairing, old, new) or _subflow(pairing, old, new):

@@ -51,7 +51,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "done": ("list", "Done"),
         "finals": ("list", "Final"),
         **_plain("id", "unit", "frame", "path", "past", "ended", "held", "mapped", "cut", "error",
-                 "cleaning", "cleaned", "over", "rescued", "timer", "idle"),
+                 "cleaning", "cleaned", "over", "rescued", "timer", "idle", "queued"),
     },
     "Activation": {
         "step": ("step", "live"),
@@ -70,7 +70,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "then": "then",
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
                  "tries", "args", "input", "secrets", "key", "timer", "wait", "scope", "cleanup",
-                 "lock", "held"),
+                 "lock", "across", "held"),
     },
     "Lock": _plain("holders", "queue"),
     "Done": {
@@ -127,7 +127,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "kept": "kept",
         "watching": MADE,
         **_plain("format", "status", "now", "last", "events", "inputs", "execution", "triggered",
-                 "steps", "running", "cancelling", "outputs", "error"),
+                 "steps", "running", "cancelling", "claims", "bound", "outputs", "error"),
     },
 }  # fmt: skip
 
