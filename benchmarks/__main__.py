@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import advance, flows, limits
+from benchmarks import advance, environments, flows, limits
 from flowengine import Conflict, Engine, LoadedFlow
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import Append, Durability
@@ -255,6 +255,11 @@ def scale(_folder: Path) -> Iterator[Figure]:
         yield Figure("  its first event", linked, many.starting / many.compiling, 0.1)
 
 
+def reused_environment(folder: Path) -> Iterator[Figure]:
+    took = min(environments.reuse(folder) for _ in "123") * 1e6
+    yield Figure("us to reuse an open environment", f"{took:.0f} us", took, 50)
+
+
 async def _wait_many(engine: Engine, flow: LoadedFlow, count: int) -> None:
     for _ in range(0, count, 1000):
         await asyncio.gather(*(engine.run_async(flow) for _ in range(min(1000, count))))
@@ -262,7 +267,17 @@ async def _wait_many(engine: Engine, flow: LoadedFlow, count: int) -> None:
 
 ALL = {
     case.__name__: case
-    for case in (durable_chain, in_memory, concurrent, linear, growing, cold_start, pending, scale)
+    for case in (
+        durable_chain,
+        in_memory,
+        concurrent,
+        linear,
+        growing,
+        cold_start,
+        pending,
+        scale,
+        reused_environment,
+    )
 }
 
 

@@ -281,7 +281,7 @@ def _request(
 
     declared = instance.record.declared
     spec = declared.request_spec(choice.name, policy)
-    model = provider.config_model()
+    model, _ = providers.models_of(provider)
     try:
         config = model.model_validate(revealed, context={"revealed": True})
     except ValidationError as error:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
 from flowengine.sdk.environments import REQUIRED, Provider, Sandbox
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
 _lock = threading.Lock()
 _registered: dict[str, Provider[Any]] = {}
 _installed: dict[str, Provider[Any]] = {}
+_models: WeakKeyDictionary[Provider[Any], tuple[type[BaseModel], type[BaseModel]]] = (
+    WeakKeyDictionary()
+)
 _sandboxes: dict[str, type[Sandbox]] = {}
 
 
@@ -89,6 +96,14 @@ def find_provider(kind: str) -> Provider[Any]:
         found = registry.provider_class(kind)()
         check_provider(found)
         found = _installed.setdefault(kind, found)
+    return found
+
+
+def models_of(provider: Provider[Any]) -> tuple[type[BaseModel], type[BaseModel]]:
+    """Return the models of configuration and policy; a provider is asked for them once."""
+    found = _models.get(provider)
+    if found is None:
+        found = _models[provider] = (provider.config_model(), provider.policy_model())
     return found
 
 

@@ -126,7 +126,7 @@ class Declared(NamedTuple):
         Returns:
             The spec as the sdk has it.
         """
-        kind = providers.find_provider(self.spec.kind)
+        config, rules = providers.models_of(providers.find_provider(self.spec.kind))
         return Spec(
             self.id,
             self.spec.kind,
@@ -134,8 +134,8 @@ class Declared(NamedTuple):
             self.spec.owner_id,
             self.resource_key,
             provider,
-            kind.config_model().model_validate(shown(self.config)),
-            kind.policy_model().model_validate(self.spec.policy if policy is None else policy),
+            config.model_validate(shown(self.config)),
+            rules.model_validate(self.spec.policy if policy is None else policy),
             self.spec.limits,
             dict(self.spec.requires),
         )
@@ -244,7 +244,7 @@ def _check_parts(
 ) -> EnvironmentSpec | None:
     """Check config and policy, which the provider defines, and take them over with defaults."""
     checked: dict[str, Any] = {}
-    for part, model in (("config", provider.config_model()), ("policy", provider.policy_model())):
+    for part, model in zip(("config", "policy"), providers.models_of(provider), strict=True):
         data = written.get(part, {})
         if not isinstance(data, dict):
             continue  # told already
