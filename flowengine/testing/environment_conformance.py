@@ -1,0 +1,376 @@
+"""What every environment provider must do: one suite for the built-in ones and for yours.
+
+Each check takes a `Case` and raises `AssertionError` if the provider breaks the rule that the
+check's docstring states. With pytest:
+
+    CASE = Case(MyProvider, {"kind": "mine"}, use=lambda resource: resource.ask("anything"))
+
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test_my_provider_conforms(check):
+        check(CASE)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import io
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flowengine.execution_environment import (
+    EnvironmentManager,
+    Handle,
+    SpecInvalid,
+    register_provider,
+    unregister_provider,
+)
+from flowengine.execution_environment.providers import check_provider
+from flowengine.sdk.environments import VARIABLE, Provider, background
+from flowengine.sdk.process_tree import marked
+
+BOUND = 60.0
+"""Seconds after which something that should have happened has not."""
+
+
+class Case(NamedTuple):
+    """A provider under test."""
+
+    provider: Callable[[], Provider[Any]]
+    """Makes it. For the check with a killed process it must be a class that can be imported."""
+    spec: Mapping[str, Any]
+    """A spec of its kind without scope and owner."""
+    use: Callable[[Any], object]
+    """Uses a resource, blocking, and raises if that does not work."""
+
+
+Check = Callable[[Case], None]
+
+
+class Bench:
+    """A manager for one check, in a folder of its own."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.case = case
+        self.folder = folder
+        self.manager = EnvironmentManager(folder)
+
+    def spec(self, owner: str = "one") -> dict[str, Any]:
+        """Return the spec for an owner."""
+        return {**self.case.spec, "scope": "session", "owner_id": owner}
+
+    def check_gone(self, handle: Handle) -> None:
+        """Fail if a process or an entry of an environment is left."""
+        found = [
+            f"process {pid}"
+            for pid, mark in marked(VARIABLE).items()
+            if mark.startswith(f"{handle.id}@")
+        ]
+        entry = self.folder / "entries" / f"{handle.id}.json"
+        found += [f"entry {entry.name}"] if entry.exists() else []
+        assert found == [], f"left over: {', '.join(found)}"
+
+
+@contextlib.contextmanager
+def _bench(case: Case) -> Iterator[Bench]:
+    provider = case.provider()
+    installed = provider.kind in _installed_kinds()
+    if not installed:
+        register_provider(provider)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(case, Path(folder, "environments"))
+            with bench.manager:
+                yield bench
+    finally:
+        if not installed:
+            unregister_provider(provider.kind)
+
+
+def _installed_kinds() -> list[str]:
+    from flowengine.registry import environment_names
+
+    return environment_names()
+
+
+def is_whole(case: Case) -> None:
+    """It has a kind and every method, and its models have schemas that refuse unknown fields."""
+    provider = case.provider()
+    check_provider(provider)
+    assert provider.kind == case.spec["kind"], "the spec is of another kind"
+    for model in (provider.config_model(), provider.policy_model()):
+        assert model.model_json_schema()["type"] == "object"
+    with _bench(case) as bench:
+        for part in ("config", "policy"):
+            wrong = {**bench.spec(), part: {**bench.spec().get(part, {}), "no_such_field_": 1}}
+            assert _faults(bench, wrong) == [f"{part}.no_such_field_"], f"{part} takes anything"
+
+
+def _faults(bench: Bench, spec: Mapping[str, Any]) -> list[str]:
+    try:
+        bench.manager.declare(spec)
+    except SpecInvalid as invalid:
+        return [fault.path for fault in invalid.faults]
+    return []
+
+
+def opens_what_works(case: Case) -> None:
+    """What `ensure` returns is healthy and can be used, again and again."""
+    with _bench(case) as bench:
+        handle = bench.manager.ensure(bench.spec())
+        assert handle.state == "ready"
+        for _ in range(3):
+            case.use(handle.resource)
+        assert bench.manager.ensure(bench.spec()) == handle, "it is not healthy after use"
+
+
+def owners_have_their_own(case: Case) -> None:
+    """Two requests never get one object, and ending one leaves the other working."""
+    with _bench(case) as bench:
+        one, other = bench.manager.ensure(bench.spec()), bench.manager.ensure(bench.spec("other"))
+        assert one.resource is not other.resource, "both got one object"
+        bench.manager.release(one)
+        case.use(other.resource)
+
+
+def release_leaves_nothing(case: Case) -> None:
+    """After `release` no process of it lives, nothing is in the registry, and use is refused."""
+    with _bench(case) as bench:
+        handle = bench.manager.ensure(bench.spec())
+        resource = handle.resource
+        case.use(resource)
+        report = bench.manager.release(handle)
+        assert report.failed == [], f"release failed: {report.failed}"
+        bench.check_gone(handle)
+        try:
+            case.use(resource)
+        except Exception:
+            return
+        raise AssertionError("it can be used after release")
+
+
+def released_twice_is_harmless(case: Case) -> None:
+    """`release` of what has ended already raises nothing: it may be called for a broken one."""
+    with _bench(case) as bench:
+        handle = bench.manager.ensure(bench.spec())
+        resource = handle.resource
+        bench.manager.release(handle)
+        provider = _provider(case)
+        background().run(_bounded(provider.release(resource)))
+
+
+def ended_is_not_healthy(case: Case) -> None:
+    """The health check of what was released is false, or it raises; it ends within its bound."""
+    with _bench(case) as bench:
+        handle = bench.manager.ensure(bench.spec())
+        resource = handle.resource
+        bench.manager.release(handle)
+        try:
+            given = _provider(case).health_check(resource)
+            healthy = given if isinstance(given, bool) else background().run(_bounded(given))
+        except Exception:
+            return
+        assert not healthy, "what was released says that it is healthy"
+
+
+def any_thread_and_loop_will_do(case: Case) -> None:
+    """Opened in one loop, used on another thread, released in a third loop."""
+    with _bench(case) as bench:
+        handle = asyncio.run(bench.manager.async_ensure(bench.spec()))
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(case.use, handle.resource).result(BOUND)
+        assert asyncio.run(bench.manager.async_release(handle)).failed == [], "release failed"
+        bench.check_gone(handle)
+
+
+def many_at_once_do_not_mix(case: Case) -> None:
+    """Several are opened, used and released at the same time."""
+    with _bench(case) as bench:
+
+        def one(owner: str) -> Handle:
+            handle = bench.manager.ensure(bench.spec(owner))
+            for _ in range(3):
+                case.use(handle.resource)
+            bench.manager.release(handle)
+            return handle
+
+        with ThreadPoolExecutor(5) as pool:
+            handles = list(pool.map(one, [str(number) for number in range(5)], timeout=BOUND * 2))
+        for handle in handles:
+            bench.check_gone(handle)
+
+
+def withdrawn_opening_leaves_nothing(case: Case) -> None:
+    """An `ensure` that is cancelled, at whatever moment, leaves no process behind."""
+    with _bench(case) as bench:
+        for pause in (0.0, 0.001, 0.01, 0.05):
+            asyncio.run(_cancelled(bench, pause))
+        bench.manager.release_scope("session", "one")
+        started = [
+            mark for mark in marked(VARIABLE).values() if mark.startswith(f"{bench.manager.id}-")
+        ]
+        assert started == [], f"left over: {', '.join(started)}"
+        case.use(bench.manager.ensure(bench.spec()).resource)
+
+
+async def _cancelled(bench: Bench, pause: float) -> None:
+    opening = asyncio.ensure_future(bench.manager.async_ensure(bench.spec()))
+    await asyncio.sleep(pause)
+    opening.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await bench.manager.async_release(await opening)
+
+
+def comes_again_after_a_wait(case: Case) -> None:
+    """After `suspend` it is opened anew, with a higher generation and the files it had."""
+    with _bench(case) as bench:
+        spec = {**bench.spec(), "on_wait": "release"}
+        handle = bench.manager.ensure(spec)
+        if handle.workspace is not None:
+            (handle.workspace / "kept").write_text("yes")
+        bench.manager.suspend_scope("session", "one")
+        bench.check_gone(handle)
+        again = bench.manager.ensure(spec)
+        assert again.generation == handle.generation + 1, "the generation did not rise"
+        if again.workspace is not None:
+            assert (again.workspace / "kept").read_text() == "yes", "the workspace is another"
+        case.use(again.resource)
+
+
+def what_is_asked_for_stays_as_it_is(case: Case) -> None:
+    """The spec of the caller is not changed."""
+    with _bench(case) as bench:
+        spec = bench.spec()
+        before = copy.deepcopy(spec)
+        bench.manager.release(bench.manager.ensure(spec))
+        assert spec == before, "the spec was changed"
+
+
+def nothing_is_printed(case: Case) -> None:
+    """Nothing is written to standard output: it belongs to the program."""
+    output = io.StringIO()
+    with _bench(case) as bench, contextlib.redirect_stdout(output):
+        handle = bench.manager.ensure(bench.spec())
+        case.use(handle.resource)
+        bench.manager.release(handle)
+    assert not output.getvalue(), f"it printed {output.getvalue()!r}"
+
+
+def loop_stays_responsive(case: Case) -> None:
+    """No coroutine of it blocks the background loop for longer than two seconds."""
+    with _bench(case) as bench:
+        longest = _Pulse()
+        with longest:
+            handle = bench.manager.ensure(bench.spec())
+            case.use(handle.resource)
+            bench.manager.release(handle)
+        assert longest.seconds < 2, f"the loop stood still for {longest.seconds:.1f} s"
+
+
+class _Pulse:
+    """Measures the longest time for which the background loop does nothing else."""
+
+    def __enter__(self) -> _Pulse:
+        self.seconds = 0.0
+        self._stop = threading.Event()
+        self._future = background().submit(self._beat())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._future.result(BOUND)
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._stop.is_set():
+            began = loop.time()
+            await asyncio.sleep(0.01)
+            self.seconds = max(self.seconds, loop.time() - began - 0.01)
+
+
+_KILLED = """
+import importlib, json, sys
+from flowengine.execution_environment import EnvironmentManager, register_provider
+module, name, installed, folder, spec = json.loads(sys.stdin.readline())
+provider = getattr(importlib.import_module(module), name)()
+if not installed:
+    register_provider(provider)
+handle = EnvironmentManager(folder).ensure(spec)
+print(handle.id, flush=True)
+sys.stdin.readline()
+"""
+
+
+def killed_process_is_reaped(case: Case) -> None:
+    """What a process leaves that is killed with -9 is ended by the next one that reaps."""
+    import json
+
+    kind = case.provider
+    if not isinstance(kind, type) or "<locals>" in kind.__qualname__:
+        raise AssertionError("this check needs a class that can be imported")
+    with _bench(case) as bench:
+        installed = case.spec["kind"] in _installed_kinds()
+        given = [kind.__module__, kind.__name__, installed, str(bench.folder), bench.spec()]
+        process = subprocess.Popen(
+            [sys.executable, "-c", _KILLED],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_with_path(),
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(given) + "\n")
+        process.stdin.flush()
+        id = process.stdout.readline().strip()
+        process.kill()
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+        assert id, "it could not be opened in another process"
+        found = bench.manager.reap()
+        assert not any("error" in each for each in found), f"could not be reaped: {found}"
+        alive = [mark for mark in marked(VARIABLE).values() if mark.startswith(f"{id}@")]
+        assert alive == [], f"left over: {', '.join(alive)}"
+        assert not list(bench.folder.glob("entries/*")), "an entry is left in the registry"
+
+
+def _with_path() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def _provider(case: Case) -> Provider[Any]:
+    from flowengine.execution_environment.providers import find_provider
+
+    return find_provider(case.spec["kind"])
+
+
+async def _bounded(work: Any) -> Any:
+    return await asyncio.wait_for(work, BOUND)
+
+
+CHECKS: list[Check] = [
+    is_whole,
+    opens_what_works,
+    owners_have_their_own,
+    release_leaves_nothing,
+    released_twice_is_harmless,
+    ended_is_not_healthy,
+    any_thread_and_loop_will_do,
+    many_at_once_do_not_mix,
+    withdrawn_opening_leaves_nothing,
+    comes_again_after_a_wait,
+    what_is_asked_for_stays_as_it_is,
+    nothing_is_printed,
+    loop_stays_responsive,
+    killed_process_is_reaped,
+]
