@@ -182,11 +182,10 @@ class Walker:
     def _signals(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
         flow = record.get("flow", 0)
         found = {}
-        for channel, one in value.items():
-            signal, *key = channel.split(SEPARATOR, 1)
+        for signal, one in value.items():
             name = self._visitor.signal(flow, signal)
             if name is not None:
-                found[SEPARATOR.join([name, *key])] = _copy(one)
+                found[name] = _copy(one)
         return found
 
     def _channels(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
