@@ -27,6 +27,9 @@ _WHAT = {NODES: "step kind", ENVIRONMENTS: "kind of environment", SANDBOXES: "sa
 _points: dict[str, dict[str, EntryPoint]] = {}
 _kinds: dict[str, StepKind] = {}
 _environments: dict[str, Environment] = {}
+registered_providers: dict[str, Provider[Any]] = {}
+"""Kind → provider that a program has registered by itself."""
+_providers: dict[str, Provider[Any]] = {}
 
 
 class UnknownKind(FlowEngineError):
@@ -42,7 +45,7 @@ def kind_names() -> list[str]:
 
 def environment_names() -> list[str]:
     """Return the names of all installed kinds of environment, sorted."""
-    return sorted(_entry_points(ENVIRONMENTS))
+    return sorted({*registered_providers, *_entry_points(ENVIRONMENTS)})
 
 
 def kind_class(name: str) -> type[StepKind]:
@@ -76,6 +79,14 @@ def provider_class(kind: str) -> type[Provider[Any]]:
     from flowengine.sdk.environments import Provider
 
     return _load(ENVIRONMENTS, kind, Provider)
+
+
+def provider(kind: str) -> Provider[Any]:
+    """Return the one provider of a kind of environment; errors as in `kind_class`."""
+    found = registered_providers.get(kind) or _providers.get(kind)
+    if found is None:
+        found = _providers.setdefault(kind, provider_class(kind)())
+    return found
 
 
 def sandbox_class(name: str) -> type[Sandbox]:

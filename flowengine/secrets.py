@@ -141,7 +141,7 @@ def has_secret(value: Any) -> bool:
     match value[0]:
         case "secret":
             return True
-        case "list":
+        case "list" | "with":
             return any(map(has_secret, value[1]))
         case "map":
             return any(map(has_secret, value[1].values()))

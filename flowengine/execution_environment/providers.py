@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _lock = threading.Lock()
-_registered: dict[str, Provider[Any]] = {}
-_installed: dict[str, Provider[Any]] = {}
 _models: WeakKeyDictionary[Provider[Any], tuple[type[BaseModel], type[BaseModel]]] = (
     WeakKeyDictionary()
 )
@@ -34,18 +32,18 @@ def register_provider(provider: Provider[Any]) -> None:
     """
     check_provider(provider)
     with _lock:
-        if provider.kind in _registered or provider.kind in registry.environment_names():
+        if provider.kind in registry.environment_names():
             raise UsageError(
                 f"there is a provider for the kind '{provider.kind}' already, and it stays",
                 hint="give yours another kind",
             )
-        _registered[provider.kind] = provider
+        registry.registered_providers[provider.kind] = provider
 
 
 def unregister_provider(kind: str) -> None:
     """Forget a provider that `register_provider` was given; what it has opened is not closed."""
     with _lock:
-        _registered.pop(kind, None)
+        registry.registered_providers.pop(kind, None)
 
 
 def check_provider(provider: Provider[Any]) -> None:
@@ -75,7 +73,7 @@ def check_provider(provider: Provider[Any]) -> None:
 
 def kinds() -> list[str]:
     """Return all kinds that have a provider, sorted."""
-    return sorted({*_registered, *registry.environment_names()})
+    return registry.environment_names()
 
 
 def find_provider(kind: str) -> Provider[Any]:
@@ -91,11 +89,8 @@ def find_provider(kind: str) -> Provider[Any]:
         UnknownKind: There is none, or it cannot be imported.
         UsageError: It is not whole.
     """
-    found = _registered.get(kind) or _installed.get(kind)
-    if found is None:
-        found = registry.provider_class(kind)()
-        check_provider(found)
-        found = _installed.setdefault(kind, found)
+    found = registry.provider(kind)
+    check_provider(found)
     return found
 
 

@@ -17,6 +17,7 @@ A *value* is a small tree that may hold expressions:
     ["list", [value, ...]]           a list of values
     ["map", {key: value}]            a map of values
     ["secret", [str | int | [name], ...]]   text that names secrets; see `SecretText`
+    ["with", [args, value]]          a value that sees the first one as `args`
 
 A *condition* is the number of an expression that gives a bool.
 """
@@ -217,6 +218,8 @@ class StepSpec(TypedDict, total=False):
     its inputs are given."""
     input: Value
     """What a task, an approval or a fail gets; evaluated once per attempt."""
+    environments: bool
+    """`input` is a map of two: `input`, and under `environments` what is to be had, by name."""
     key: Value
     """`idempotency_key` of the tool."""
     wait: WaitSpec

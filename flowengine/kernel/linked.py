@@ -46,7 +46,7 @@ class Node:
 
     __slots__ = (
         "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "each",
-        "effect", "emit", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map",
+        "effect", "emit", "environments", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map",
         "named", "on_crash", "on_error", "output", "plain", "raises", "retry", "secret", "set",
         "sources", "split", "timeout", "trigger", "wait", "when",
     )  # fmt: skip
@@ -58,6 +58,7 @@ class Node:
         self.action: str = spec.get("action", "none")
         self.kind: str = spec.get("kind", self.action)
         self.args: Value | None = spec.get("args")
+        self.environments: bool = spec.get("environments", False)
         self.input: Value | None = spec.get("input")
         self.secret = self.input is not None and holds_secret(self.input)
         self.key: Value | None = spec.get("key")
@@ -94,7 +95,7 @@ def holds_secret(value: list[Any]) -> bool:
     tag = value[0]
     if tag == "map":
         return any(holds_secret(part) for part in value[1].values())
-    if tag == "list":
+    if tag in {"list", "with"}:
         return any(holds_secret(part) for part in value[1])
     return bool(tag == "secret")
 

@@ -174,6 +174,8 @@ class Machine:
         attempt = 0 if unit is None else unit.get("attempt", 0)
         if unit is not None and given is None:
             given = unit.get("input")
+            if given is not None and self.node(act).environments:
+                given = given["input"]
         if unit is not None and given is None:
             given = unit.get("args")
         self.observe.append(

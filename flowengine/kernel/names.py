@@ -76,6 +76,11 @@ class Names:
             return self._join()
         return self._local(root)
 
+    def having(self, extra: dict[str, Plain]) -> Names:
+        """Return what is visible with more roots."""
+        more = {**(self.extra or {}), **extra}
+        return Names(self.machine, self.act, self.unit, self.past, more, self.frame)
+
     def _join(self) -> Plain:
         """Return what arrived at the activation: `output`, `outputs`, `all`, `from`."""
         if self.act is None:
@@ -200,6 +205,9 @@ def evaluate(names: Names, value: Value) -> Plain:
         return [evaluate(names, part) for part in content]
     if tag == "text":
         return "".join([text_part(names, part) for part in content])
+    if tag == "with":
+        given, inner = content
+        return evaluate(names.having({"args": evaluate(names, given)}), inner)
     return SecretText([part if isinstance(part, list) else text_part(names, part)
                        for part in content])  # fmt: skip
 

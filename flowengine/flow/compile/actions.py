@@ -132,7 +132,10 @@ class Actions:
         calls = info.action not in CONTROL and not isinstance(
             info.given, Wait | Approval | Fail | Cancel
         )
-        if model.in_ is not None and info.action not in {"run", "call"}:
+        if model.environments is not None and not calls:
+            message = f"{_noun(info)} takes no 'environments'"
+            self.report.at("E103", message, (*info.loc, "environments"), "leave it out", key=True)
+        if model.in_ is not None and info.action not in {"run", "shell", "call"}:
             message = f"{_noun(info)} takes no 'in'"
             self.report.at("E103", message, (*info.loc, "in"), "leave it out", key=True)
         for key in ("effect", "on_crash"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowengine.flow.compile.expressions import Expressions, Typed
-from flowengine.flow.compile.tools import Callee, Home, Tools, together
+from flowengine.flow.compile.environments import HOST
+from flowengine.flow.compile.tools import COMMANDS, Callee, Home, Tools, hide, together
 from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.files import Definition
@@ -30,6 +32,8 @@ class Request(NamedTuple):
     effect: str | None = None
     on_crash: str | None = None
     detach: bool = False
+    in_: dict[str, Any] | None = None
+    environments: dict[str, Any] | None = None
 
 
 def of_step(model: Step) -> Request:
@@ -46,6 +50,8 @@ def of_step(model: Step) -> Request:
         model.effect,
         model.on_crash,
         model.detach,
+        model.in_,
+        model.environments,
     )
 
 
@@ -58,7 +64,9 @@ def of_compensation(model: Compensation, step: str) -> Request | None:
     if given is None:
         return None
     name = f"the compensation of {step!r}"
-    return Request(name, action, given, model.loc, model.with_, model.retry, model.timeout)
+    return Request(
+        name, action, given, model.loc, model.with_, model.retry, model.timeout, in_=model.in_
+    )
 
 
 class Calls:
@@ -104,12 +112,13 @@ class Calls:
             callee = self.tools.of_flow(request.given, loc)
             name = request.given if callee is None or callee.flow is None else callee.flow.id
         else:
-            callee = self.tools.inline(request.action, request.given, loc, view)
+            callee = self.tools.inline(request.action, request.given, loc, view, request.in_)
         spec["action"] = "task"
         spec["effect"] = "once"
         if callee is None:
             return UNKNOWN
         self._check_question(request, callee)
+        callee = self._with_environments(request, callee, view)
         self.tools.check_arguments(callee, given, request.loc, str(name))
         if callee.flow is not None:
             return self._flow(spec, request, callee, given, view)
@@ -196,6 +205,40 @@ class Calls:
             spec["key"] = callee.key
         if callee.key is not None or callee.input is not None:
             spec["args"] = together({**given, **plain}).value
+        if callee.environments:
+            spec["environments"] = True
+            uses = ["map", {name: used.value for name, used in callee.environments.items()}]
+            spec["input"] = ["map", {"input": spec["input"], "environments": uses}]
+
+    def _with_environments(self, request: Request, callee: Callee, view: View) -> Callee:
+        """Return a callee with the environments that the step gives it."""
+        find = self.tools.environments.use
+        found = replace(callee, environments=dict(callee.environments))
+        for name, use in (request.environments or {}).items():
+            used = find(use, (*request.loc, "environments"), view)
+            if used is not None:
+                found.environments[name] = used
+        if callee.kind == "python" and request.environments:
+            hide(found, request.environments)
+        if request.action == "call" and request.in_ is not None:
+            self._called_in(request, found, view)
+        return found
+
+    def _called_in(self, request: Request, found: Callee, view: View) -> None:
+        """Let a tool that runs a command do so where the step says."""
+        assert request.in_ is not None
+        loc = (*request.loc, "in")
+        if found.kind not in COMMANDS:
+            message = f"the tool {request.given!r} runs no command, so it takes no 'in'"
+            self.report.at("E103", message, loc, "give it 'environments'", key=True)
+            return
+        [name] = request.in_
+        found.environments.pop(found.task["in"], None)
+        found.task = {**found.task, "in": name}
+        if name != HOST:
+            used = self.tools.environments.use(request.in_, loc, view)
+            if used is not None:
+                found.environments[name] = used
 
     # Modifiers of a call
 
@@ -280,6 +323,6 @@ def holds_secret(value: list[Any]) -> bool:
             return True
         if tag == "map":
             pending.extend(content.values())
-        elif tag == "list":
+        elif tag in {"list", "with"}:
             pending.extend(content)
     return False

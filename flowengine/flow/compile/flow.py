@@ -108,6 +108,8 @@ class Compiler:
                 flow["concurrency"] = self._concurrency(model.file.model.concurrency)
             for name in model.tools:
                 self.tools.declared(name)
+            for name in model.file.model.environments:
+                self.tools.environments.declared(name)
 
     def _input_defaults(self) -> None:
         """Compile the defaults of inputs that are computed, each after those it needs."""
@@ -280,6 +282,8 @@ class Compiler:
             return used["state"] | {key for info in self.plan.steps for key in info.model.set}
         if section == "secrets":
             return used["secrets"]
+        if section == "environments":
+            return self.tools.environments.used
         return self.actions.signals if section == "signals" else self._called()
 
     def _called(self) -> set[str]:

@@ -6,11 +6,13 @@ depends on the call is a value over `args`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.environments import HOST, Environments
 from flowengine.flow.compile.expressions import Expressions, Typed, constant
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
@@ -31,10 +33,12 @@ REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 """Methods of HTTP that may be repeated."""
 CONSTANT_KEYS = {
     "http": {"accept"},
-    "shell": {"accept", "in"},
+    "shell": {"accept"},
     "run": {"script", "accept", "files"},
 }
 """Keys of a configuration that go into the constant part of a task."""
+COMMANDS = frozenset({"run", "shell"})
+"""Kinds that run a command in an environment."""
 SECRET_KEYS = {"http": {"url", "headers", "query", "auth"}, "shell": {"env"}, "run": {"env"}}
 """Keys of a configuration that may name secrets."""
 
@@ -56,6 +60,8 @@ class Callee:
     default_effect: str = "once"
     retry: Retry | None = None
     timeout: str | None = None
+    environments: dict[str, Typed] = field(default_factory=dict)
+    """What it gets, by the names it knows them by."""
     flow: Definition | None = None
     """The flow that it runs."""
     home: Home | None = None
@@ -95,6 +101,7 @@ class Tools:
         self.view = View(base_of(file.flow))
         """What declarations see, but for `args`."""
         self.used: set[str] = set()
+        self.environments = Environments(self)
         self._beside: dict[File, Tools] = {}
         self._declared: dict[str, Callee | None] = {}
         self._signatures: dict[str, Signature | None] = {}
@@ -117,7 +124,7 @@ class Tools:
             return None
         file, inner = owner
         if inner in file.model.tools:
-            callee = self._of(file).declared(inner)
+            callee = self.of_file(file).declared(inner)
             if callee is not None and callee.names_inputs and self.user is not file.flow:
                 self._refuse_inputs(file, name, inner, loc)
             return callee
@@ -155,7 +162,7 @@ class Tools:
             "E301", message, here, hint=hint, related=[(place, "it is declared here")]
         )
 
-    def _of(self, file: File) -> Tools:
+    def of_file(self, file: File) -> Tools:
         """Return the tools of a file, for the flow that uses these."""
         if file is self.file:
             return self
@@ -194,8 +201,19 @@ class Tools:
             self._configured(found, config, loc, view)
         if model.returns is not None:
             found.returns = found.task["returns"] = model.returns
+        self._environments(found, model, kind)
         self._describe(found, model)
         return found
+
+    def _environments(self, found: Callee, model: Tool, kind: str) -> None:
+        """Take over what environments a tool gets, and in which one its command runs."""
+        for name, use in (model.environments or {}).items():
+            view = self.view.having({"args": found.args or UNKNOWN})
+            used = self.environments.use(use, (*model.loc, "environments"), view, by_tool=True)
+            if used is not None:
+                found.environments[name] = used
+        if kind == "python" and found.environments:
+            hide(found, found.environments)
 
     def _flow(self, model: Tool, name: str) -> Callee | None:
         """Return what a flow is as a tool."""
@@ -238,7 +256,9 @@ class Tools:
 
     # Kinds
 
-    def inline(self, kind: str, config: Any, loc: Loc, view: View) -> Callee:
+    def inline(
+        self, kind: str, config: Any, loc: Loc, view: View, in_: Mapping[str, Any] | None = None
+    ) -> Callee:
         """Return what an inline tool or another step kind compiles to.
 
         Args:
@@ -246,6 +266,7 @@ class Tools:
             config: What stands behind its key, in long form.
             loc: Where.
             view: What its expressions see.
+            in_: The environment in which a command runs, if the step says it.
 
         Returns:
             The tool, compiled for this one use.
@@ -254,7 +275,7 @@ class Tools:
         if kind == "python":
             self._python(found, config, loc, None)
         else:
-            self._configured(found, config, loc, view)
+            self._configured(found, config, loc, view, in_)
         return found
 
     def _python(self, found: Callee, config: Any, loc: Loc, args: Schema | None) -> None:
@@ -289,7 +310,9 @@ class Tools:
                 self.program.read.update(dict.fromkeys(signature.paths))
         return self._signatures[function]
 
-    def _configured(self, found: Callee, config: Any, loc: Loc, view: View) -> None:
+    def _configured(
+        self, found: Callee, config: Any, loc: Loc, view: View, in_: Mapping[str, Any] | None = None
+    ) -> None:
         """Compile the configuration of a kind: constants into the task, the rest into its input."""
         kind = found.kind
         try:
@@ -307,16 +330,27 @@ class Tools:
         parts = {
             key: self.expressions.value(value, (*loc, key), view, secrets=key in secret)
             for key, value in config.items()
-            if key not in fixed
+            if key not in fixed and not (key == "in" and kind in COMMANDS)
         }
         found.input = together(parts)
         if found.args is not None:
             found.task["schema"] = found.args
         if kind == "http" and config.get("method", "GET") in REPEATABLE:
             found.default_effect = "idempotent"
-        if kind in {"run", "shell"}:
-            found.task["in"] = "host"
-            self._check_command(config.get("argv"), (*loc, "argv"))
+        if kind in COMMANDS:
+            use = in_ or _as_use(config.get("in")) or self.model.defaults.in_ or {HOST: {}}
+            self._place(found, use, (*loc, "in"), view)
+            if found.task["in"] == HOST:
+                self._check_command(config.get("argv"), (*loc, "argv"))
+
+    def _place(self, found: Callee, use: Mapping[str, Any], loc: Loc, view: View) -> None:
+        """Take over where a command runs."""
+        [name] = use
+        found.task["in"] = name
+        if name != HOST:
+            used = self.environments.use(use, loc, view)
+            if used is not None:
+                found.environments[name] = used
 
     def _constants_only(self, task: dict[str, Plain], loc: Loc) -> None:
         """Refuse expressions in what is not evaluated."""
@@ -396,6 +430,23 @@ def arguments_of(flow: Definition) -> Schema:
     known = base_of(flow)["inputs"]
     properties = {**known.get("properties", {}), **flow.inputs}
     return {**known, "type": "object", "properties": properties, "required": required}
+
+
+def hide(found: Callee, names: Iterable[str]) -> None:
+    """Take parameters that get environments out of what a caller of a function gives."""
+    schema = found.args
+    if schema is None:
+        return
+    names = set(names)
+    shown = {name: one for name, one in schema.get("properties", {}).items() if name not in names}
+    required = [name for name in schema.get("required", ()) if name not in names]
+    found.args = {**schema, "properties": shown, "required": required}
+    if "schema" in found.task:
+        found.task = {**found.task, "schema": found.args}
+
+
+def _as_use(given: Any) -> Mapping[str, Any] | None:
+    return {given: {}} if isinstance(given, str) else given
 
 
 def together(parts: dict[str, Typed]) -> Typed:

@@ -14,6 +14,7 @@ from flowengine.flow.models.actions import (
     Wait,
 )
 from flowengine.flow.models.base import Loc, Part
+from flowengine.flow.models.environment import Environment
 from flowengine.flow.models.flow import (
     Concurrency,
     Defaults,
@@ -53,6 +54,7 @@ __all__ = [
     "Defaults",
     "Emit",
     "Entry",
+    "Environment",
     "Escalation",
     "Every",
     "Fail",

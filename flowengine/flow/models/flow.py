@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from flowengine.flow.models.base import Loc, OneOf, Part, Problem
+from flowengine.flow.models.environment import Environment
 from flowengine.flow.models.modifiers import OnError, Retry
 from flowengine.flow.models.schemas import Schema, StateSchema
 from flowengine.flow.models.step import Pluggable, Step
@@ -17,6 +18,9 @@ from flowengine.flow.models.types import (
     DurationOrExpression,
     DurationOrNone,
     Effect,
+    EnvironmentName,
+    EnvironmentUse,
+    EnvironmentUses,
     FlowId,
     FlowName,
     FlowPath,
@@ -125,6 +129,11 @@ class Tool(Pluggable):
         description="Under which key it is repeated; from execution and address.",
         examples=["${{ args.order }}"],
     )
+    environments: EnvironmentUses = Field(
+        default=None,
+        description="Environments that it gets, by the names it knows them by.",
+        examples=[["sandbox"], {"db": "orders"}],
+    )
     timeout: Duration | None = Field(
         default=None, description="The bound of one attempt.", examples=["30s"]
     )
@@ -142,7 +151,7 @@ class Defaults(Part):
 
     NOUN = "'defaults'"
 
-    in_: Text | None = Field(
+    in_: EnvironmentUse = Field(
         default=None, alias="in", description="The environment of `run`.", examples=["host"]
     )
     map_concurrency: PositiveOrExpression | None = Field(
@@ -335,6 +344,11 @@ class FlowModel(Part):
         default_factory=dict,
         description="What steps can call.",
         examples=[{"search": {"python": "research:search"}}],
+    )
+    environments: dict[EnvironmentName, Environment] = Field(
+        default_factory=dict,
+        description="Managed live resources that steps and tools use.",
+        examples=[{"sandbox": {"kind": "python"}}],
     )
     defaults: Defaults = Field(
         default_factory=Defaults,

@@ -20,38 +20,26 @@ class NotYet(NamedTuple):
     """The other values, as JSON Schema."""
 
 
-def _is_no_host(value: Any) -> bool:
-    return bool(value != "host")
-
-
-ENVIRONMENTS = NotYet("environments other than 'host'", _is_no_host, {"const": "host"})
 AGENTS = NotYet("agents")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "policies"): NotYet("policies"),
     ("FlowModel", "budget"): NotYet("budgets"),
     ("FlowModel", "agents"): AGENTS,
-    ("FlowModel", "environments"): NotYet("declared environments"),
     ("Case", "agents"): AGENTS,
     ("Start", "schedule"): NotYet("starting on a schedule"),
     ("Start", "timezone"): NotYet("starting on a schedule"),
     ("Start", "missed"): NotYet("starting on a schedule"),
     ("Defaults", "model"): AGENTS,
-    ("Defaults", "in"): ENVIRONMENTS,
     ("Step", "agent"): AGENTS,
-    ("Step", "in"): ENVIRONMENTS,
-    ("Step", "environments"): NotYet("declared environments"),
     ("Compensation", "agent"): AGENTS,
-    ("Compensation", "in"): ENVIRONMENTS,
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
     ("Tool", "mcp"): NotYet("MCP servers"),
     ("Tool", "agent"): AGENTS,
-    ("shell", "in"): ENVIRONMENTS,
     ("Tool", "approval"): NotYet("approvals of tool calls"),
     ("Tool", "parallel"): AGENTS,
-    ("Tool", "environments"): NotYet("declared environments"),
     ("Tool", "limits"): NotYet("limits of a tool"),
 }
 """By the model's name, or that of a step kind, and the key; `ParallelStep` is a `Step` here."""

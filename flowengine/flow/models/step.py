@@ -16,6 +16,8 @@ from flowengine.flow.models.types import (
     Condition,
     DurationOrExpression,
     Effect,
+    EnvironmentUse,
+    EnvironmentUses,
     FlowName,
     Id,
     OnCrash,
@@ -69,7 +71,7 @@ class Compensation(Pluggable):
         description="Its arguments; sees the step's `output` and the `error`.",
         examples=[{"id": "${{ output.id }}"}],
     )
-    in_: Text | None = Field(
+    in_: EnvironmentUse = Field(
         default=None, alias="in", description="The environment of `run`.", examples=["host"]
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[5])
@@ -192,11 +194,16 @@ class Step(Pluggable):
         description="The arguments of the action.",
         examples=[{"q": "${{ inputs.q }}"}],
     )
-    in_: Text | None = Field(
+    in_: EnvironmentUse = Field(
         default=None,
         alias="in",
         description="The environment of `run` and of shell tools.",
-        examples=["host"],
+        examples=["host", {"box": {"python": "3.13"}}],
+    )
+    environments: EnvironmentUses = Field(
+        default=None,
+        description="Environments that the action gets, by the names it knows them by.",
+        examples=[["sandbox"], {"db": "orders"}],
     )
     join: Join | None = Field(
         default=None, description="How incoming tokens meet.", examples=["all", 2]

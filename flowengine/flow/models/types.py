@@ -188,6 +188,30 @@ def _import_path(value: Any) -> str:
     return text
 
 
+def _environment_use(value: Any) -> dict[str, Any]:
+    """Return an environment that is used as `{name: arguments}`."""
+    given = value if isinstance(value, dict) else {value: {}}
+    if len(given) != 1 or not all(isinstance(args, dict) for args in given.values()):
+        wrong("the name of an environment, or {name: arguments}", value)
+    [(found, args)] = given.items()
+    if not isinstance(found, str) or not re.fullmatch(TOOL_NAME, found):
+        wrong("the name of an environment", found)
+    return {found: args}
+
+
+def _environment_uses(value: Any) -> dict[str, dict[str, Any]]:
+    """Return environments that are used, by the name under which they are found."""
+    if isinstance(value, list):
+        uses = [_environment_use(one) for one in value]
+        names = [next(iter(use)).rpartition(".")[2] for use in uses]
+        if len(set(names)) < len(names):
+            wrong("each environment once", value, "give one of them another name: {name: env}")
+        return dict(zip(names, uses, strict=True))
+    if not isinstance(value, dict):
+        wrong("a list of environments, or a map from names to environments", value)
+    return {name: _environment_use(one) for name, one in value.items()}
+
+
 def _template(value: Any) -> str:
     if not isinstance(value, str):
         quoted = isinstance(value, bool | int | float)
@@ -362,6 +386,39 @@ FlowPath = Annotated[str, PlainValidator(_import_path), defined("FlowPath")]
 Alias = Annotated[
     str, PlainValidator(name("the alias of an import", NOT_ALIASES)), defined("Alias")
 ]
+NOT_ENVIRONMENTS = NOT_BARE | {"host"}
+EnvironmentName = Annotated[
+    str,
+    PlainValidator(name("the name of an environment", NOT_ENVIRONMENTS)),
+    AsSchema(_id_schema(NOT_ENVIRONMENTS)),
+]
+_ONE_USE: dict[str, Any] = {
+    "anyOf": [
+        {"$ref": "#/$defs/ToolName"},
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "propertyNames": {"pattern": f"^{TOOL_NAME}$"},
+            "additionalProperties": {"type": "object"},
+        },
+    ]
+}
+EnvironmentUse = Annotated[Any, PlainValidator(_environment_use), AsSchema(_ONE_USE)]
+"""The name of an environment, or `{name: arguments}`."""
+EnvironmentUses = Annotated[
+    Any,
+    PlainValidator(_environment_uses),
+    AsSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": _ONE_USE, "minItems": 1},
+                {"type": "object", "additionalProperties": _ONE_USE, "minProperties": 1},
+            ]
+        }
+    ),
+]
+"""Environments by the name under which a function finds them: a list, or a map of other names."""
 
 Text = Annotated[str, PlainValidator(constant_text), defined("Text")]
 """Text without expressions."""

@@ -1,0 +1,312 @@
+"""Environments: what a declaration compiles to, and a use of it (§10.7).
+
+A use becomes a value: the spec that the manager of environments is asked for. It is evaluated for
+each attempt, with the arguments that the user gives; they choose the instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine import registry
+from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.expressions import Typed, constant
+from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed, differs, words
+from flowengine.flow.compile.views import View
+from flowengine.flow.diagnostics import did_you_mean, nearest
+from flowengine.flow.files import known_names
+from flowengine.flow.models import Environment, Loc
+from flowengine.flow.models.types import has_expression
+from flowengine.kernel.graph import Value
+from flowengine.kernel.times import parse_duration
+from flowengine.validation import SchemaError, Validator
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from flowengine.flow.compile.tools import Tools
+    from flowengine.sdk.environments import Provider
+
+HOST = "host"
+"""The environment of the author's own scripts."""
+_MOUNTABLE = "files"
+
+
+class Declared(NamedTuple):
+    """A declaration, compiled."""
+
+    kind: str
+    spec: Typed
+    """What the manager is asked for; sees `args`."""
+    args: Schema | None
+
+
+class Environments:
+    """The environments of a file, as one flow uses them.
+
+    Args:
+        tools: The tools of the same file, for the same flow: they know the other files.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self.tools = tools
+        self.model = tools.model
+        self.expressions = tools.expressions
+        self.report = tools.report
+        self.used: set[str] = set()
+        self._declared: dict[str, Declared | None] = {}
+        self._mounting: list[str] = []
+
+    def use(
+        self, given: Mapping[str, Mapping[str, Any]], loc: Loc, view: View, *, by_tool: bool = False
+    ) -> Typed | None:
+        """Return the spec that a user asks for; None if it was reported what is wrong.
+
+        Args:
+            given: `{name: arguments}`, as the model has it.
+            loc: Where it stands.
+            view: What the arguments see.
+            by_tool: Whether a tool names it: without a scope of its own it is then the call's.
+
+        Returns:
+            A value: what the manager is asked for, with the scope.
+        """
+        [(name, args)] = given.items()
+        arguments = {
+            key: self.expressions.value(data, (*loc, name, key), view) for key, data in args.items()
+        }
+        owner = self._owner(name, loc)
+        if owner is None:
+            return None
+        there, inner = owner
+        found = there.declared(inner)
+        if found is None:
+            return None
+        self._check_arguments(name, found.args, arguments, loc)
+        scope = there.model.environments[inner].scope or ("step" if by_tool else "execution")
+        value: Value = ["map", {"scope": ["const", scope], "spec": found.spec.value}]
+        if found.args is not None:
+            together = {key: typed.value for key, typed in arguments.items()}
+            value = ["with", [["map", together], value]]
+        return Typed(value, UNKNOWN)
+
+    def declared(self, name: str) -> Declared | None:
+        """Return what this file declares; None if it was reported what is wrong with it."""
+        if name not in self._declared:
+            self._declared[name] = None
+            self._declared[name] = self._declaration(name, self.model.environments[name])
+        return self._declared[name]
+
+    def _owner(self, name: str, loc: Loc) -> tuple[Environments, str] | None:
+        """Return the environments of the file that declares one, and its name there."""
+        self.used.add(name)
+        owner = self.tools.program.files.owner(self.tools.file, "environments", name, loc)
+        if owner is None:
+            return None
+        file, inner = owner
+        if inner in file.model.environments:
+            return self.tools.of_file(file).environments, inner
+        if ("environments", inner) not in file.model.unread:
+            hint = did_you_mean(name, [*known_names(self.tools.file, "environments"), HOST]) or (
+                f"declare it: 'environments: {{{name}: {{kind: ...}}}}'"
+            )
+            self.report.at("E401", f"there is no environment {name!r}", loc, hint)
+        return None
+
+    def _declaration(self, name: str, model: Environment) -> Declared | None:
+        provider = self._provider(model)
+        if provider is None:
+            return None
+        view = self.tools.view
+        if model.args is not None:
+            view = view.having({"args": model.args})
+        before = len(self.report.diagnostics.errors)
+        mounts = self._mounts(name, model)
+        config = {
+            key: self.expressions.value(value, (*model.loc, "config", key), view, secrets=True)
+            for key, value in model.config.items()
+            if not (key == "mounts" and mounts is not None)
+        }
+        if len(self.report.diagnostics.errors) == before:
+            self._check(model, provider, config)
+        parts: dict[str, Typed] = {
+            "kind": constant(model.kind),
+            "resource_key": constant(name),
+            "config": _map(config),
+            **{
+                key: constant(getattr(model, key))
+                for key in ("policy", "limits", "requires", "provider", "on_wait")
+                if getattr(model, key)
+            },
+            "keep_for": constant(parse_duration(model.keep_for) / 1000),
+        }
+        if model.approval != "none":
+            parts["approval"] = constant(model.approval)
+        if model.key is not None:
+            parts["owner_id"] = self._key(model)
+        if mounts:
+            parts["mounts"] = _map(mounts)
+        if model.args is not None:
+            parts["args"] = Typed(
+                ["expr", self.expressions.add("args", view, model.loc)], model.args
+            )
+        return Declared(model.kind, _map(parts), model.args)
+
+    def _key(self, model: Environment) -> Typed:
+        loc = (*model.loc, "key")
+        typed = self.expressions.value(model.key, loc, self.tools.view)
+        if differs(typed.schema, TEXT):
+            message = f"expected {words(TEXT)}, this gives {words(typed.schema)}"
+            self.report.at("E103", message, loc)
+        return typed
+
+    def _provider(self, model: Environment) -> Provider[Any] | None:
+        kinds = [kind for kind in registry.environment_names() if kind != HOST]
+        loc = (*model.loc, "kind")
+        if model.kind not in kinds:
+            hint = did_you_mean(model.kind, kinds) or f"known are {', '.join(kinds)}"
+            if model.kind == "search":
+                hint = "search needs no environment: call the search tool"
+            self.report.at("E401", f"there is no kind of environment {model.kind!r}", loc, hint)
+            return None
+        try:
+            return registry.provider(model.kind)
+        except FlowEngineError as error:
+            self.report.at("E401", error.message, loc, error.hint)
+            return None
+
+    def _mounts(self, name: str, model: Environment) -> dict[str, Typed] | None:
+        """Return the folders of other environments: folder inside → their specs."""
+        given = model.config.get("mounts")
+        if given is None:
+            return None
+        loc: Loc = (*model.loc, "config", "mounts")
+        if not isinstance(given, dict) or not all(isinstance(at, str) for at in given.values()):
+            self.report.at("E103", "'mounts' is a map from environments to folders inside", loc)
+            return {}
+        if name in self._mounting:
+            self.report.at("E103", f"the mounts of {name!r} lead back to it", loc)
+            return {}
+        self._mounting.append(name)
+        mounts: dict[str, Typed] = {}
+        for other, inside in given.items():
+            place = (*loc, other)
+            used = self.use({other: {}}, place, self.tools.view)
+            beside = self._owner(other, place) if used is not None else None
+            if used is None or beside is None:
+                continue
+            kind = beside[0].model.environments[beside[1]].kind
+            if kind != _MOUNTABLE:
+                message = f"{other!r} is of kind {kind!r}; a folder is of kind {_MOUNTABLE!r}"
+                self.report.at("E103", message, place)
+            mounts[inside] = used
+        self._mounting.pop()
+        return mounts
+
+    # Checks
+
+    def _check(
+        self, model: Environment, provider: Provider[Any], config: Mapping[str, Typed]
+    ) -> None:
+        """Check what is constant against what the kind defines."""
+        from flowengine.sdk.models import Limits
+
+        known = {key: typed.value[1] for key, typed in config.items() if typed.constant}
+        open_keys = config.keys() - known.keys()
+        self._fits(provider.config_model(), known, (*model.loc, "config"), open_keys)
+        self._fits(provider.policy_model(), model.policy, (*model.loc, "policy"))
+        self._fits(Limits, model.limits, (*model.loc, "limits"))
+        choices = [model.provider] if isinstance(model.provider, str) else model.provider or []
+        kinds = registry.sandbox_names() if provider.sandbox else [model.kind]
+        for one in choices:
+            if one not in kinds:
+                hint = did_you_mean(one, kinds) or f"known are {', '.join(kinds)}"
+                message = f"there is no provider {one!r} for {model.kind!r}"
+                self.report.at("E401", message, (*model.loc, "provider"), hint)
+
+    def _fits(
+        self,
+        cls: type[BaseModel],
+        data: Mapping[str, Any],
+        loc: Loc,
+        computed: set[str] | frozenset[str] = frozenset(),
+    ) -> None:
+        """Report what does not fit a model of a kind; what is computed is looked at later."""
+        from pydantic import ValidationError
+
+        try:
+            cls.model_validate(dict(data))
+        except ValidationError as error:
+            for fault in error.errors():
+                self._fault(cls, fault, loc, computed)
+
+    def _fault(
+        self, cls: type[BaseModel], fault: Any, loc: Loc, computed: set[str] | frozenset[str]
+    ) -> None:
+        path = tuple(part for part in fault["loc"] if isinstance(part, str | int))
+        key = str(path[0]) if path else None
+        if computed and (key is None or key in computed):
+            return
+        if fault["type"] == "extra_forbidden":
+            meant = nearest(str(path[-1]), cls.model_fields)
+            hint = (
+                f"did you mean {meant!r}?" if meant else f"known are {', '.join(cls.model_fields)}"
+            )
+            message = f"unknown key {path[-1]!r} in {str(loc[-1])!r}"
+            self.report.at("E102", message, (*loc, *path), hint, key=True)
+        elif fault["type"] == "missing":
+            self.report.at("E104", f"{str(loc[-1])!r} needs {key!r}", loc[:-1], key=True)
+        else:
+            place = (*loc, *path) if key is None or len(path) > 1 else (*loc, key)
+            self.report.at("E103", _lower(fault["msg"]), place)
+
+    def _check_arguments(
+        self, name: str, schema: Schema | None, given: dict[str, Typed], loc: Loc
+    ) -> None:
+        """Check the arguments of a use against the declaration (E402)."""
+        if schema is None:
+            if given:
+                message = f"the environment {name!r} declares no 'args'"
+                self.report.at("E402", message, (*loc, name), "leave the arguments out")
+            return
+        properties = schema.get("properties", {})
+        for argument, typed in given.items():
+            place = (*loc, name, argument)
+            if argument not in properties:
+                if schema.get("additionalProperties", True) is False or properties:
+                    message = f"the environment {name!r} takes no argument {argument!r}"
+                    self.report.at("E402", message, place, did_you_mean(argument, properties))
+            elif typed.constant:
+                self._check_constant(properties[argument], typed, place, f"{name}.{argument}")
+            elif differs(typed.schema, properties[argument]):
+                expected = words(properties[argument])
+                message = f"{name}.{argument} is {expected}; this gives {words(typed.schema)}"
+                self.report.at("E402", message, place)
+        missing = [one for one in schema.get("required", []) if one not in given]
+        if missing:
+            names = " and ".join(repr(one) for one in missing)
+            message = f"the environment {name!r} needs {names}"
+            hint = f"write {{{name}: {{{missing[0]}: ...}}}}"
+            self.report.at("E402", message, loc, hint)
+
+    def _check_constant(self, schema: Any, typed: Typed, loc: Loc, name: str) -> None:
+        if not isinstance(schema, dict) or has_expression(schema):
+            return
+        try:
+            Validator(schema).check(typed.value[1], name)
+        except SchemaError:
+            return  # reported with the declaration
+        except FlowEngineError as error:
+            self.report.at("E402", error.message, loc, error.hint)
+
+
+def _map(parts: Mapping[str, Typed]) -> Typed:
+    if all(part.constant for part in parts.values()):
+        return constant({key: part.value[1] for key, part in parts.items()})
+    schema = closed({key: part.schema for key, part in parts.items()})
+    return Typed(["map", {key: part.value for key, part in parts.items()}], schema)
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:] if message else message

@@ -1,0 +1,87 @@
+"""Declared environments: what steps and tools get to work in (language reference, §10.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from flowengine.flow.models.base import Part, Problem
+from flowengine.flow.models.schemas import Schema
+from flowengine.flow.models.types import Duration, Template, Text, Value
+
+
+class Environment(Part):
+    """A managed live resource: a sandbox, a shell, a database, a session with a server."""
+
+    NOUN = "an environment"
+
+    kind: Text = Field(description="What it is.", examples=["python", "sqlite"])
+    scope: Literal["step", "region", "execution", "session"] | None = Field(
+        default=None,
+        description="How far it is shared: `execution`; named by tools only: `step`.",
+        examples=["region"],
+    )
+    key: Template | None = Field(
+        default=None,
+        description="Whose it is, for the scope `session`.",
+        examples=["${{ inputs.customer }}"],
+    )
+    args: Schema | None = Field(
+        default=None,
+        description="JSON Schema of what its users give; `config` sees `args`.",
+        examples=[{"type": "object", "properties": {"python": {"type": "string"}}}],
+    )
+    config: dict[str, Value] = Field(
+        default_factory=dict,
+        description="Settings of the kind.",
+        examples=[{"image": "ci:py${{ args.python }}"}],
+    )
+    policy: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What it may do; it can only narrow what the host allows.",
+        examples=[{"network": "none"}],
+    )
+    limits: dict[str, Any] = Field(
+        default_factory=dict,
+        description="How much it may use: cpus, memory, processes, disk, time, output.",
+        examples=[{"memory": "2GiB", "cpus": 2}],
+    )
+    requires: dict[str, Any] = Field(
+        default_factory=dict,
+        description="What must be provable on the machine, else it is refused.",
+        examples=[{"isolation": "container"}],
+    )
+    approval: Literal["none", "ask", "required"] = Field(
+        default="none",
+        description="Whether somebody is asked before it is opened.",
+        examples=["required"],
+    )
+    on_wait: Literal["keep", "release"] | None = Field(
+        default=None,
+        description="What happens while the execution waits: by the kind.",
+        examples=["keep"],
+    )
+    keep_for: Duration = Field(
+        default="1h", description="How long `keep` keeps it.", examples=["10m"]
+    )
+    eager: bool = Field(
+        default=False, description="Whether it is opened at the start.", examples=[True]
+    )
+    provider: Text | list[Text] | None = Field(
+        default=None,
+        description="Which implementation, or several in order of preference; by the kind.",
+        examples=["docker", ["docker", "namespace"]],
+    )
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that a session has a key, and nothing else has one."""
+        yield from super().problems(given)
+        if given.get("scope") == "session" and "key" not in given:
+            message = "an environment of scope 'session' needs a 'key': whose it is"
+            yield Problem(None, "E104", message, "add 'key'")
+        if "key" in given and given.get("scope") != "session":
+            message = "only an environment of scope 'session' has a 'key'"
+            yield Problem("key", "E103", message, "leave it out, or say 'scope: session'")
