@@ -36,7 +36,8 @@ class Secrets:
     """
 
     def __init__(self, references: Mapping[str, Plain]) -> None:
-        self._references = references
+        self.references = references
+        """Name → where it comes from, as the flow declares it."""
         self._values: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
         self._looked = not references
@@ -84,14 +85,14 @@ class Secrets:
 
     def _look(self) -> None:
         self._looked = True
-        for name in self._references:
+        for name in self.references:
             try:
                 self._value(name)
             except SecretMissing:
                 continue
 
     def _value(self, name: str) -> str:
-        value = resolve(name, self._references[name])
+        value = resolve(name, self.references[name])
         if value not in self._values and value.strip():
             self._values.add(value)
             forms = sorted(

@@ -190,7 +190,8 @@ class Files(Provider[Folder]):
                 f"([]), not in parts"
             )
         path = spec.config.path
-        if path is not None and not await asyncio.to_thread(os.path.isdir, path):
+        folder = None if path is None else Path(spec.folder, path)
+        if folder is not None and not await asyncio.to_thread(os.path.isdir, folder):
             raise EnvironmentUnavailable(f"{spec}: there is no folder {path}")
 
     async def ensure(self, request: Request) -> Folder:
@@ -199,7 +200,9 @@ class Files(Provider[Folder]):
         writable = config.mode != "ro" and request.policy.writable != []
         if config.path is None:
             return Folder(request, request.workspace, None, writable=writable)
-        original = Path(await asyncio.to_thread(os.path.realpath, config.path))
+        original = Path(
+            await asyncio.to_thread(os.path.realpath, Path(request.spec.folder, config.path))
+        )
         if config.mode != "copy":
             return Folder(request, original, None, writable=writable)
         await asyncio.to_thread(_copy, original, request)

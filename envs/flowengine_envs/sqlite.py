@@ -399,8 +399,8 @@ def _file(spec: Spec) -> str:
     config = spec.config
     if config.path == MEMORY:
         return MEMORY
-    path = Path(config.path).resolve()
-    roots = [Path(root).resolve() for root in config.roots]
+    path = Path(spec.folder, config.path).resolve()
+    roots = [Path(spec.folder, root).resolve() for root in config.roots]
     if not any(path.is_relative_to(root) for root in roots):
         within = ", ".join(map(str, roots))
         raise PathEscape(f"{spec}: {path} is not below {within} (config.roots)")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import logging
     import threading
 
+    from flowengine.engines.environments import Environments, Opened
+
 _Result = TypeVar("_Result")
 
 
@@ -42,6 +44,7 @@ class Task:
         self.timed = "timeout" in step
         self._kind_name = step["kind"]
         self._constants: Mapping[str, Plain] = step.get("task", {})
+        self._environments = step.get("environments", False)
         self._has_secrets = has_secret(step.get("input"))
         self._masks = bool(secrets.names)
         self._kind: StepKind | None = None
@@ -52,7 +55,7 @@ class Task:
 
     def quick_call(self) -> QuickCall | None:
         """Return what runs the step at once, or None."""
-        if self._has_secrets:
+        if self._has_secrets or self._environments:
             return None
         try:
             work = self._ready().quick(self._constants)
@@ -71,17 +74,23 @@ class Task:
 
         return call
 
-    async def attempt(self, execution: Execution, run: Run) -> Plain:
+    async def attempt(
+        self, execution: Execution, run: Run, environments: Environments | None = None
+    ) -> Plain:
         """Run one attempt to its end; as in `Runner`."""
         context = _Attempt(self, execution, run)
         try:
             kind = self._ready()
-            input = copy(run.input)
-            if self._has_secrets:
-                input = self.secrets.reveal(input)
-            self._check(run.args, input)
-            self._check_configuration(input)
-            return self._result(await kind.execute(context, self._constants, input))
+            if not self._environments:
+                return await self._execute(kind, context, run.input)
+            assert environments is not None
+            given = run.input["environments"]
+            had = await environments.have(execution, run, given, self.secrets.references)
+            context.environments = had.environments
+            try:
+                return await self._execute(kind, context, run.input["input"])
+            finally:
+                await environments.give_back(had)
         except (Exception, SystemExit) as error:
             raise self._failed(error) from error
         except BaseException as error:
@@ -89,6 +98,14 @@ class Task:
             if _is_withdrawal(error):
                 raise
             raise self._failed(error) from error
+
+    async def _execute(self, kind: StepKind, context: _Attempt, given: Plain) -> Plain:
+        input = copy(given)
+        if self._has_secrets:
+            input = self.secrets.reveal(input)
+        self._check(context.run.args, input)
+        self._check_configuration(input)
+        return self._result(await kind.execute(context, self._constants, input))
 
     def _ready(self) -> StepKind:
         if self._kind is None:
@@ -164,21 +181,22 @@ def _arguments(args: Plain, input: Plain, schema: Plain) -> Plain:
 class _Attempt:
     """What an attempt may use; a `StepContext`."""
 
-    __slots__ = ("_cancelled", "_run", "_task", "execution")
+    __slots__ = ("_cancelled", "_task", "environments", "execution", "run")
 
     def __init__(self, task: Task, execution: Execution, run: Run) -> None:
         self.execution = execution
         self._task = task
-        self._run = run
+        self.run = run
+        self.environments: Mapping[str, Opened] = {}
         self._cancelled: threading.Event | None = None
 
     @property
     def address(self) -> str:
-        return self._run.address
+        return self.run.address
 
     @property
     def attempt(self) -> int:
-        return self._run.attempt
+        return self.run.attempt
 
     @property
     def timed(self) -> bool:
@@ -186,18 +204,18 @@ class _Attempt:
 
     @property
     def idempotency_key(self) -> str:
-        if self._run.key is not None:
-            return self._run.key
+        if self.run.key is not None:
+            return self.run.key
         import hashlib
         import json
 
-        parts = [self.execution.id, self._run.address]
+        parts = [self.execution.id, self.run.address]
         text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        return {}  # declared environments are not built yet; the checker refuses them
+        return {name: opened.resource for name, opened in self.environments.items()}
 
     @property
     def hidden(self) -> frozenset[str]:
@@ -207,7 +225,7 @@ class _Attempt:
     def processes(self) -> Processes:
         from flowengine.engines.processes import ProcessRunner
 
-        mark = f"{self.execution.id}:{self._run.unit}"
+        mark = f"{self.execution.id}:{self.run.unit}"
         return ProcessRunner(self.execution.artifacts, mark, self.mask)
 
     @property
@@ -222,15 +240,17 @@ class _Attempt:
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         from flowengine.step_log import StepLog
 
-        return StepLog(self.execution.id, self._run.address, self.mask)
+        return StepLog(self.execution.id, self.run.address, self.mask)
 
     def say(self, text: str) -> None:
-        self.execution.say(self._run.address, self.mask(text))
+        self.execution.say(self.run.address, self.mask(text))
 
     def mask(self, value: Plain) -> Plain:
         return self._task.secrets.mask(value)
 
     def environment(self, name: str) -> Environment:
+        if name in self.environments:
+            return self.environments[name]
         try:
             return registry.environment(name)
         except registry.UnknownKind as error:

@@ -20,7 +20,7 @@ from flowengine.engines.views import entry_view, result_of, wait_view
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.format import unpack
 from flowengine.journal.store import Append, Wait
-from flowengine.kernel.commands import Command, Notify, Run, Send, Stop
+from flowengine.kernel.commands import Command, Notify, ReleaseRegion, Run, Send, Stop
 from flowengine.kernel.events import Event
 
 if TYPE_CHECKING:
@@ -130,8 +130,15 @@ class Driver:
             if other is not execution or run.unit != stop.unit
         ]
 
+    def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
+        """Give back what belongs to a region that has ended; steps with such run on a loop."""
+
     def rested(self, execution: Execution) -> None:
         """Be told that an execution has ended or only waits; its lease is given back."""
+        if self.host.environments.concern(execution):
+            import asyncio
+
+            asyncio.run(self.host.environments.rest(execution))
 
     def halt(self, execution: Execution, error: Exception) -> None:
         """Stop driving an execution that cannot go on in this process; it is saved as it was."""
@@ -280,6 +287,8 @@ class Driver:
             self.stop(execution, command)
         elif isinstance(command, Send):
             self._deliver()
+        elif isinstance(command, ReleaseRegion):
+            self.release_region(execution, command)
         elif isinstance(command, Notify):
             self.host.tell(Update(execution.id, "notify", command._asdict()))
 

@@ -124,6 +124,7 @@ class Engine:
         """Give back all leases and close the store; nothing happens the second time."""
         if not self._closed:
             self._closed = True
+            self._host.environments.close()
             self._host.keeper.close()
             self._host.store.close()
 
@@ -135,6 +136,7 @@ class Engine:
         """
         if not self._closed:
             self._closed = True
+            self._host.environments.close()
             self._host.keeper.close()
 
     @property

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from flowengine.engines.execution import Execution
+from flowengine.engines.environments import Environments
+from flowengine.engines.execution import ENDED, Execution
 from flowengine.engines.leases import Keeper
 from flowengine.engines.programs import Program, Programs
 from flowengine.engines.results import Update
+from flowengine.errors import NotFound
 from flowengine.sdk import Execution as Context
 
 if TYPE_CHECKING:
@@ -54,9 +57,17 @@ class Host:
         self.stay = stay
         self.keeper = Keeper(store, ttl)
         self.programs = Programs(store)
+        self.environments = Environments(_environments_of(store), self._may_go_on)
         self.subscribers: list[Callable[[Update], None]] = []
         self.woken: dict[str, bool] = {}
         """Executions to which others have sent something, to be gone on with."""
+
+    def _may_go_on(self, execution: str) -> bool:
+        """Return whether an execution is there and not over; its workspaces are then kept."""
+        try:
+            return self.store.load(execution).record.status not in ENDED
+        except NotFound:
+            return False
 
     def execution(self, id: str, program: Program, epoch: int) -> Execution:
         """Return a new object for an execution, with what its steps may know."""
@@ -85,6 +96,14 @@ class Host:
             self.tell(Update(execution, "text", {"address": address, "text": text}))
         else:
             sys.stdout.write(f"{text}\n")
+
+
+def _environments_of(store: Store) -> str | None:
+    """Return the folder of what is open, beside the store's file; None for a store in memory."""
+    location = getattr(store, "location", None)
+    if not location or location == ":memory:":
+        return None
+    return os.path.join(os.path.dirname(os.path.abspath(location)), "environments")
 
 
 class KeptFiles:

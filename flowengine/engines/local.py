@@ -17,7 +17,7 @@ from flowengine.engines.runner import AttemptFailed
 if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.kernel.commands import Run, Stop
+    from flowengine.kernel.commands import ReleaseRegion, Run, Stop
     from flowengine.kernel.events import Event
 
 POLL_SECONDS = 0.1
@@ -49,6 +49,7 @@ class Local(Driver):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = 0
         self._poller: asyncio.TimerHandle | None = None
+        self._endings: set[asyncio.Task[None]] = set()
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
@@ -134,8 +135,30 @@ class Local(Driver):
             task.cancel()
 
     def rested(self, execution: Execution) -> None:
-        """Wake those who await it."""
-        self._rests.pop(execution.id).set_result(None)
+        """Wake those who await it, when its environments are given back."""
+        rest = self._rests.pop(execution.id)
+        if not self.host.environments.concern(execution):
+            rest.set_result(None)
+            return
+        giving_back = self._loop.create_task(self.host.environments.rest(execution))
+
+        def tell(done: asyncio.Task[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if rest.done():
+                return
+            if error is None:
+                rest.set_result(None)
+            else:
+                rest.set_exception(error)
+
+        giving_back.add_done_callback(tell)
+
+    def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
+        """Give back what belongs to a region that has ended."""
+        ending = self.host.environments.end_region(execution.id, command.region)
+        task = self._loop.create_task(ending)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
 
     def halt(self, execution: Execution, error: Exception) -> None:
         """Stop driving an execution; those who await it get the error when its work has ended."""
@@ -186,7 +209,9 @@ class Local(Driver):
         try:
             if before is not None:  # the attempt before this one is still being ended
                 await asyncio.wait([before])
-            value = await execution.program.runner.attempt(execution.context, run)
+            value = await execution.program.runner.attempt(
+                execution.context, run, self.host.environments
+            )
         except AttemptFailed as failure:
             return failed(run, failure, self.host.clock.now())
         except asyncio.CancelledError:
@@ -222,6 +247,8 @@ class Local(Driver):
             if work:
                 await asyncio.wait(work)
         finally:
+            if self.host.environments.concern(execution):
+                await asyncio.shield(self.host.environments.rest(execution))
             self.release(execution)
             rest = self._rests.pop(execution.id, None)
             if rest is not None:

@@ -16,6 +16,7 @@ from flowengine.sdk import Execution
 
 if TYPE_CHECKING:
     from flowengine.engines.attempts import Task
+    from flowengine.engines.environments import Environments
     from flowengine.secrets import Secrets
 
 
@@ -65,7 +66,9 @@ class Runner:
             call = self._quick[step] = self._task(step).quick_call()
             return call
 
-    async def attempt(self, execution: Execution, run: Run) -> Plain:
+    async def attempt(
+        self, execution: Execution, run: Run, environments: Environments | None = None
+    ) -> Plain:
         """Run one attempt to its end.
 
         Cancel the task to withdraw the attempt: processes are ended, requests given up; a function
@@ -74,11 +77,12 @@ class Runner:
         Args:
             execution: The execution.
             run: The kernel's command.
+            environments: Has what the step asks for.
 
         Returns:
             The value of the `succeeded` event: plain data, no secret in it.
         """
-        return await self._task(run.step).attempt(execution, run)
+        return await self._task(run.step).attempt(execution, run, environments)
 
     def _task(self, step: int) -> Task:
         task = self._tasks.get(step)

@@ -11,7 +11,7 @@ from flowengine.sdk.errors import EnvironmentClosed, EnvironmentLost
 if TYPE_CHECKING:
     from flowengine.execution_environment.instances import Instance
     from flowengine.execution_environment.states import State
-    from flowengine.sdk.environments import Capabilities
+    from flowengine.sdk.environments import Capabilities, Scope
 
 
 class Handle:
@@ -49,7 +49,7 @@ class Handle:
         return self._instance.record.declared.spec.kind
 
     @property
-    def scope(self) -> str:
+    def scope(self) -> Scope:
         """How far it is shared."""
         return self._instance.record.declared.spec.scope
 

@@ -73,6 +73,8 @@ class EnvironmentSpec(Config):
     secrets: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Where secrets are: name → `{env: VARIABLE}` or `{file: PATH}`; default: the environment
     variable of the name."""
+    folder: str | None = None
+    """From where relative paths of the configuration lead; default: the current folder."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Arguments it was asked for with; they only tell instances apart."""
 
@@ -138,6 +140,7 @@ class Declared(NamedTuple):
             rules.model_validate(self.spec.policy if policy is None else policy),
             self.spec.limits,
             dict(self.spec.requires),
+            self.spec.folder or ".",
         )
 
 

@@ -180,8 +180,20 @@ def run(m: Machine, unit: Unit) -> None:
             unit.get("args"),
             given,
             unit.get("key"),
+            regions(m, unit) if m.node(act).environments else (),
         )
     )
+
+
+def regions(m: Machine, unit: Unit) -> tuple[int, ...]:
+    """Return the units of the map items, groups and subflows around a unit, innermost first."""
+    found = [] if m.node(m.act_of(unit)).map is None else [unit["id"]]
+    while True:
+        scope = m.scope_of(m.act_of(unit))
+        if not scope["unit"]:
+            return tuple(found)
+        unit = m.state["units"][scope["unit"]]
+        found.append(unit["id"])
 
 
 def _fail(m: Machine, node: Node, unit: Unit) -> None:

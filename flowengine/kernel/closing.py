@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts, tokens
-from flowengine.kernel.commands import ReleaseScope, Stop
+from flowengine.kernel.commands import ReleaseRegion, Stop
 from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.locks import leave
 from flowengine.kernel.machine import Machine
@@ -81,7 +81,16 @@ def close_unit(m: Machine, unit: Unit) -> None:
     no_longer_wait(m, unit)
     pass_finals(unit, act)
     leave(m, unit)
+    release_region(m, unit)
     del m.state["units"][unit["id"]]
+
+
+def release_region(m: Machine, unit: Unit) -> None:
+    """Have the environments of a unit given back, if it is a region and they may have it."""
+    if m.graph.regions:
+        node = m.node(m.act_of(unit))
+        if node.map is not None or node.action in {"group", "flow"}:
+            m.commands.append(ReleaseRegion(unit["id"]))
 
 
 def stop_attempt(m: Machine, unit: Unit) -> None:
@@ -194,7 +203,6 @@ def remove_scope(m: Machine, scope: Scope) -> None:
         del owner["scope"]
         owner["phase"] = "ready"
     del m.state["scopes"][scope["id"]]
-    m.commands.append(ReleaseScope(scope["id"]))
 
 
 def _final(m: Machine, scope: Scope, owner: Unit) -> Final:

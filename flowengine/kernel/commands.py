@@ -24,6 +24,9 @@ class Run(NamedTuple):
     """Evaluated input; may hold `SecretText`."""
     key: str | None
     """Idempotency key, if the tool names one; else the engine derives it from the address."""
+    regions: tuple[int, ...] = ()
+    """The map items, groups and subflows around it, by their units, the innermost first; of steps
+    that get environments only."""
 
 
 class Stop(NamedTuple):
@@ -114,10 +117,10 @@ class GiveBack(NamedTuple):
     unit: int
 
 
-class ReleaseScope(NamedTuple):
-    """A scope closed: give back its environments."""
+class ReleaseRegion(NamedTuple):
+    """A map item, group or subflow has ended: give back the environments that belong to it."""
 
-    scope: int
+    region: int
 
 
 class End(NamedTuple):
@@ -130,7 +133,7 @@ class End(NamedTuple):
 
 Command = (
     Run | Stop | OpenWait | CloseWait | SetTimer | ClearTimer | Notify | Send | Claim | GiveBack
-    | ReleaseScope | End
+    | ReleaseRegion | End
 )  # fmt: skip
 
 

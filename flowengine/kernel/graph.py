@@ -327,7 +327,8 @@ class CompiledFlow(TypedDict, total=False):
     """Name → `{"key": value?, "data": JSON Schema?}`."""
     secrets: dict[str, Plain]
     """Name → reference; never a value."""
-    environments: dict[str, Plain]
+    environments: list[str]
+    """The scopes of the environments that its steps get; absent: none gets any."""
     on_error: list[HandlerSpec]
     """Handlers of the whole flow."""
     triggered: list[int]

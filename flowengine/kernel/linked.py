@@ -46,7 +46,8 @@ class Node:
 
     __slots__ = (
         "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "each",
-        "effect", "emit", "environments", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map",
+        "effect", "emit",
+        "environments", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map",
         "named", "on_crash", "on_error", "output", "plain", "raises", "retry", "secret", "set",
         "sources", "split", "timeout", "trigger", "wait", "when",
     )  # fmt: skip
@@ -214,6 +215,8 @@ class Graph:
         self.text = evaluator.text
         self.validate = validate
         self.function = function
+        self.regions = "region" in flow.get("environments", ())
+        """Whether environments may belong to map items, groups and subflows."""
         self.triggers: dict[str, list[tuple[int, TriggerSpec]]] = {}
         """Signal → the steps that its messages trigger, in file order."""
         self.state_triggers: list[tuple[int, str]] = []

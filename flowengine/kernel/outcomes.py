@@ -23,6 +23,7 @@ from flowengine.kernel.closing import (
     end_bounds,
     hand_over,
     pass_finals,
+    release_region,
     stop_attempt,
 )
 from flowengine.kernel.errors import StepFailure, as_error
@@ -195,6 +196,7 @@ def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
         act["busy"] -= 1
         if act["units"] and not act["busy"]:
             m.touch(act["scope"])  # the items that are left wait: the scope may rest
+    release_region(m, unit)
     del m.state["units"][unit["id"]]
     pass_finals(unit, act)
     locks.leave(m, unit)

@@ -97,6 +97,8 @@ class Spec(NamedTuple):
     limits: Limits
     requires: Mapping[str, str]
     """What must be provable on this machine: axis → how it is to be held, or `isolation`."""
+    folder: str = "."
+    """From where relative paths of the configuration lead."""
 
     def __str__(self) -> str:
         return f"environment '{self.resource_key}' ({self.kind} by {self.provider}, {self.place})"

@@ -22,7 +22,7 @@ class _Function(NamedTuple):
     call: Callable[..., Any]
     context: tuple[str, ...]
     """Parameters that take the `StepContext`."""
-    takes_resources: bool
+    parameters: tuple[str, ...]
     is_async: bool
     is_quick: bool
     home: ModuleType | None
@@ -37,8 +37,12 @@ class _Function(NamedTuple):
         """Return what the function is called with."""
         arguments = dict(input["args"])
         arguments.update(input.get("bind", ()))
-        if self.takes_resources:
-            arguments["runtime_resources"] = context.resources
+        resources = context.resources
+        if "runtime_resources" in self.parameters:
+            arguments["runtime_resources"] = resources
+        for name in resources:
+            if name in self.parameters:
+                arguments[name] = resources[name]
         for name in self.context:
             arguments[name] = context
         return arguments
@@ -79,7 +83,7 @@ class Python(StepKind):
         if not function.is_quick or function.is_async:
             return None
         call = function.call
-        if function.context or function.takes_resources:
+        if function.context or "runtime_resources" in function.parameters:
             return lambda context, input: call(**function.arguments(context, input))
         return lambda context, input: (
             call(**input["args"])
@@ -145,7 +149,7 @@ def _look_at(call: Callable[..., Any]) -> _Function:
     return _Function(
         call=call,
         context=tuple(name for name in parameters if _is_context(hints.get(name))),
-        takes_resources="runtime_resources" in parameters,
+        parameters=tuple(parameters),
         is_async=bool(code and code.co_flags & _COROUTINE),
         is_quick=getattr(call, "__flowengine_quick__", False),
         home=home if getattr(home, getattr(call, "__name__", ""), None) is call else None,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flowengine.flow.compile.expressions import Expressions, Typed
 from flowengine.flow.compile.environments import HOST
+from flowengine.flow.compile.expressions import Expressions, Typed
 from flowengine.flow.compile.tools import COMMANDS, Callee, Home, Tools, hide, together
 from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View

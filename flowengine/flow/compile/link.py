@@ -7,6 +7,7 @@ however deep they run inside one another.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from flowengine.flow.hash import CONDITIONS, OPAQUE
@@ -257,5 +258,22 @@ def _joined(whole: Any, parts: list[_Part]) -> CompiledFlow:
     if parts[0].flow.get("triggered"):
         whole["triggered"] = specs[0]["triggered"]
     whole.update({"steps": steps, "bodies": bodies, "expressions": expressions})
+    scopes = {scope for step in steps if step.get("environments") for scope in _scopes(step)}
+    if scopes:
+        whole["environments"] = sorted(scopes)
     linked: CompiledFlow = whole
     return linked
+
+
+def _scopes(step: Any) -> Iterator[str]:
+    """Yield the scopes of the environments that a step gets."""
+    pending = list(step["input"][1]["environments"][1].values())
+    while pending:
+        tag, use = pending.pop()
+        if tag == "with":
+            pending.append(use[1])
+            continue
+        yield use["scope"][1]
+        tag, spec = use["spec"]
+        if tag == "map" and "mounts" in spec:
+            pending.extend(spec["mounts"][1].values())

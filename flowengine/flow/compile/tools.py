@@ -338,8 +338,14 @@ class Tools:
         if kind == "http" and config.get("method", "GET") in REPEATABLE:
             found.default_effect = "idempotent"
         if kind in COMMANDS:
-            use = in_ or _as_use(config.get("in")) or self.model.defaults.in_ or {HOST: {}}
-            self._place(found, use, (*loc, "in"), view)
+            defaults = self.model.defaults
+            choices = [
+                (in_, (*loc[:-1], "in")),
+                (_as_use(config.get("in")), (*loc, "in")),
+                (defaults.in_, (*defaults.loc, "in")),
+                ({HOST: {}}, loc),
+            ]
+            self._place(found, *next((use, at) for use, at in choices if use), view)
             if found.task["in"] == HOST:
                 self._check_command(config.get("argv"), (*loc, "argv"))
 

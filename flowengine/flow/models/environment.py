@@ -38,17 +38,17 @@ class Environment(Part):
         description="Settings of the kind.",
         examples=[{"image": "ci:py${{ args.python }}"}],
     )
-    policy: dict[str, Any] = Field(
+    policy: dict[str, Value] = Field(
         default_factory=dict,
         description="What it may do; it can only narrow what the host allows.",
         examples=[{"network": "none"}],
     )
-    limits: dict[str, Any] = Field(
+    limits: dict[str, Value] = Field(
         default_factory=dict,
         description="How much it may use: cpus, memory, processes, disk, time, output.",
         examples=[{"memory": "2GiB", "cpus": 2}],
     )
-    requires: dict[str, Any] = Field(
+    requires: dict[str, Value] = Field(
         default_factory=dict,
         description="What must be provable on the machine, else it is refused.",
         examples=[{"isolation": "container"}],

@@ -24,7 +24,6 @@ from flowengine.flow.models.types import (
     SignalName,
     StepId,
     Template,
-    Text,
     ToolName,
     Value,
 )

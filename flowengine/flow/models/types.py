@@ -394,7 +394,7 @@ EnvironmentName = Annotated[
 ]
 _ONE_USE: dict[str, Any] = {
     "anyOf": [
-        {"$ref": "#/$defs/ToolName"},
+        {"type": "string", "pattern": f"^{TOOL_NAME}$"},
         {
             "type": "object",
             "minProperties": 1,

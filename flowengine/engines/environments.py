@@ -1,0 +1,287 @@
+"""The environments of executions: had for attempts, kept for scopes, given back on every way out.
+
+What a step asks for is ensured when an attempt begins. The first hold on what belongs to a region,
+an execution or a session is kept until that ends; what belongs to a step ends with the attempt.
+Nothing here is loaded before a flow uses an environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.kernel.graph import Plain, SecretText
+from flowengine.sdk import Command, Environment, EnvironmentClosed, EnvironmentUnavailable
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
+    from flowengine.engines.execution import Execution
+    from flowengine.execution_environment import EnvironmentManager, Handle
+    from flowengine.kernel.commands import Run
+    from flowengine.sdk import Execution as Context
+    from flowengine.sdk import StepContext
+    from flowengine.sdk.environments import Scope
+
+STEP: Scope = "action_call"
+REGION: Scope = "region"
+EXECUTION: Scope = "execution"
+SESSION: Scope = "session"
+_SCOPES: dict[str, Scope] = {
+    "step": STEP,
+    "region": REGION,
+    "execution": EXECUTION,
+    "session": SESSION,
+}
+
+
+class Opened(Environment):
+    """An environment that an attempt has.
+
+    Args:
+        handle: The hold.
+        fresh: Whether it was opened anew since the execution used it last.
+    """
+
+    def __init__(self, handle: Handle, fresh: bool) -> None:
+        self.handle = handle
+        self.fresh = fresh
+
+    @property
+    def resource(self) -> Any:
+        """The live resource."""
+        return self.handle.resource
+
+    @property
+    def generation(self) -> int:
+        """1 for the first opening; higher after each time it was opened anew."""
+        return self.handle.generation
+
+    async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
+        """Run a command in it, as a `run` step says, and return what came of it.
+
+        Args:
+            context: The attempt.
+            command: What to run.
+
+        Returns:
+            `{exit_code, stdout, stderr, value, files}`.
+
+        Raises:
+            EnvironmentUnavailable: Its kind runs no commands.
+        """
+        from flowengine import registry
+
+        provider = registry.provider(self.handle.kind)
+        try:
+            return await provider.run(self.handle.resource, context, command)
+        except NotImplementedError as error:
+            raise EnvironmentUnavailable(str(error)) from None
+
+
+class Had(NamedTuple):
+    """What one attempt has."""
+
+    environments: dict[str, Opened]
+    """By the names under which the step knows them."""
+    holds: list[Handle]
+    """Those that end with the attempt."""
+
+
+class Environments:
+    """The environments of all executions of an engine.
+
+    Args:
+        folder: Where the manager writes down what is open; None: nothing survives the process.
+        wanted: Says whether an execution may still go on.
+    """
+
+    def __init__(self, folder: str | None, wanted: Any) -> None:
+        self._folder = folder
+        self._wanted = wanted
+        self._found: EnvironmentManager | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
+        self._kept: dict[tuple[Scope, str], dict[str, Handle]] = {}
+        """(scope, owner) → the holds that are kept for it, by id of the opening."""
+        self._owners: dict[str, dict[tuple[Scope, str], None]] = {}
+        """Execution → the scopes of it that have something."""
+        self._seen: dict[tuple[str, str], int] = {}
+        """(execution, id of the spec) → the generation that it used last."""
+
+    @property
+    def manager(self) -> EnvironmentManager:
+        """The manager, made when it is first asked for."""
+        if self._found is None:
+            from flowengine.execution_environment import EnvironmentManager
+
+            folder = self._folder
+            if folder is None:
+                import tempfile
+
+                self._temporary = tempfile.TemporaryDirectory(prefix="flowengine-")
+                folder = self._temporary.name
+            self._found = EnvironmentManager(folder, wanted=self._is_wanted)
+        return self._found
+
+    async def have(
+        self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
+    ) -> Had:
+        """Open what an attempt asks for, all of it or nothing.
+
+        Args:
+            context: The execution.
+            run: The attempt.
+            given: Name → `{scope, spec}`, evaluated.
+            secrets: Where the secrets of the flow come from.
+
+        Returns:
+            What it has, to be given back by `give_back`.
+        """
+        names = list(given)
+        specs = [self._spec(context, run, given[name], secrets) for name in names]
+        handles = await self.manager.async_ensure_all(specs, holder=context.id)
+        holds = [handle for handle in handles if not self._keep(context.id, handle)]
+        opened = {
+            name: Opened(handle, self._is_fresh(context.id, handle))
+            for name, handle in zip(names, handles, strict=True)
+        }
+        return Had(opened, holds)
+
+    async def give_back(self, had: Had) -> None:
+        """Give back what ends with an attempt."""
+        for handle in reversed(had.holds):
+            await self.manager.async_release(handle)
+            if handle.scope == STEP:
+                await self.manager.async_release_scope(STEP, handle.owner_id)
+
+    async def end_region(self, execution: str, region: int) -> None:
+        """Give back what belongs to a region that has ended."""
+        owner = (REGION, _region(execution, region))
+        if owner in self._owners.get(execution, ()):
+            await self._end(execution, [owner])
+
+    def concern(self, execution: Execution) -> bool:
+        """Return whether an execution has, or may have had, any environment."""
+        return "environments" in execution.program.compiled or execution.id in self._owners
+
+    async def rest(self, execution: Execution) -> None:
+        """Give back what an execution needs no more: it is over, waits, or is let go."""
+        if execution.ended:
+            await self._finish(execution)
+        else:
+            await self._suspend(execution)
+
+    async def _finish(self, execution: Execution) -> None:
+        """Give back all of an execution that is over."""
+        owners = [*self._owners.get(execution.id, ())]
+        await self._end(execution.id, list(reversed(owners)))
+        await self.manager.async_release_scope(EXECUTION, execution.id)
+        self._owners.pop(execution.id, None)
+        self._forget(execution.id)
+
+    async def _suspend(self, execution: Execution) -> None:
+        """Give back what need not be kept while an execution waits."""
+        for scope, owner in reversed(self._owners.get(execution.id, {})):
+            for handle in self._kept.pop((scope, owner), {}).values():
+                with suppress(EnvironmentClosed):
+                    await self.manager.async_release(handle)
+            await self.manager.async_suspend_scope(scope, owner)
+
+    def close(self) -> None:
+        """Give back everything."""
+        if self._found is not None:
+            self._found.close()
+            self._found = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    # Inside
+
+    async def _end(self, execution: str, owners: Sequence[tuple[Scope, str]]) -> None:
+        for scope, owner in owners:
+            self._kept.pop((scope, owner), None)
+            self._owners.get(execution, {}).pop((scope, owner), None)
+            await self.manager.async_release_scope(scope, owner)
+
+    def _spec(
+        self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
+    ) -> dict[str, Any]:
+        """Return what the manager is asked for."""
+        spec = dict(given["spec"])
+        scope = _SCOPES[given["scope"]]
+        spec["scope"] = scope
+        spec["secrets"] = dict(secrets)
+        spec["config"] = _literal(spec.get("config", {}))
+        spec["folder"] = context.workdir
+        if scope == STEP:
+            spec["owner_id"] = f"{context.id}/{run.unit}.{run.attempt}"
+        elif scope == EXECUTION:
+            spec["owner_id"] = context.id
+        elif scope == REGION:
+            spec["owner_id"] = self._region_of(context.id, run, spec)
+        if "mounts" in spec:
+            spec["mounts"] = {
+                inside: self._mounted(context, run, each, secrets)
+                for inside, each in spec["mounts"].items()
+            }
+        return spec
+
+    def _mounted(
+        self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
+    ) -> str:
+        found: str = self.manager.declare(self._spec(context, run, given, secrets))["id"]
+        return found
+
+    def _region_of(self, execution: str, run: Run, spec: Mapping[str, Any]) -> str:
+        """Return the region that has it already, from the inside outwards; else the innermost."""
+        regions = run.regions or (0,)
+        for region in regions:
+            owner = _region(execution, region)
+            kept = self._kept.get((REGION, owner), {})
+            if any(handle.resource_key == spec["resource_key"] for handle in kept.values()):
+                return owner
+        return _region(execution, regions[0])
+
+    def _keep(self, execution: str, handle: Handle) -> bool:
+        """Keep a hold for its scope, if it is the first on this opening."""
+        if handle.scope == STEP:
+            return False
+        owner: tuple[Scope, str] = (handle.scope, handle.owner_id)
+        kept = self._kept.setdefault(owner, {})
+        if handle.scope != SESSION:
+            self._owners.setdefault(execution, {})[owner] = None
+        if handle.id in kept:
+            return False
+        kept[handle.id] = handle
+        return True
+
+    def _is_fresh(self, execution: str, handle: Handle) -> bool:
+        key = (execution, handle.spec_id)
+        before, self._seen[key] = self._seen.get(key), handle.generation
+        return handle.generation > 1 if before is None else before != handle.generation
+
+    def _forget(self, execution: str) -> None:
+        for key in [key for key in self._seen if key[0] == execution]:
+            del self._seen[key]
+
+    def _is_wanted(self, scope: str, owner: str) -> bool:
+        if scope not in {EXECUTION, REGION}:
+            return False
+        return bool(self._wanted(owner.partition("/")[0]))
+
+
+def _region(execution: str, region: int) -> str:
+    return f"{execution}/{region}"
+
+
+def _literal(value: Plain) -> Plain:
+    """Return data in which no text can be taken for a reference to a secret."""
+    if isinstance(value, str) and value.startswith("secret:"):
+        return SecretText([value])
+    if isinstance(value, dict):
+        return {key: _literal(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_literal(item) for item in value]
+    return value
