@@ -53,7 +53,7 @@ class Bash(Supervised):
         self,
         command: str | Sequence[str],
         cwd: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - held inside the sandbox
+        timeout: float | None = None,
         env: Mapping[str, str] | None = None,
         stdin: str | bytes | None = None,
         on_output: OnOutput | None = None,

@@ -33,7 +33,7 @@ class Node(Supervised):
         self,
         code: str,
         inputs: Mapping[str, Plain] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - held inside the sandbox
+        timeout: float | None = None,
         module: bool | None = None,
         on_output: OnOutput | None = None,
     ) -> CodeResult:

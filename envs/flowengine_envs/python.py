@@ -50,7 +50,7 @@ class PythonSandbox(Supervised):
         self,
         code: str,
         inputs: Mapping[str, Plain] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - held inside the sandbox
+        timeout: float | None = None,
         on_output: OnOutput | None = None,
     ) -> CodeResult:
         """Run code. What goes wrong in it is in the result, not raised.

@@ -218,7 +218,7 @@ class Supervised(Resource):
         argv: Sequence[str],
         *,
         cwd: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - held inside the sandbox
+        timeout: float | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
         on_output: OnOutput | None = None,
@@ -246,7 +246,7 @@ class Supervised(Resource):
         self,
         argv: Sequence[str],
         cwd: str | None,
-        timeout: float | None,  # noqa: ASYNC109 - held inside the sandbox
+        timeout: float | None,
         env: Mapping[str, str] | None,
         stdin: bytes | None,
         on_output: OnOutput | None,

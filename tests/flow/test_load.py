@@ -193,7 +193,8 @@ def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:
     assert errors == ["4:13 E102 unknown key 'teleport' in a step"]
 
 
-@pytest.mark.parametrize(("part", "key"), sorted(NOT_YET))
+# The words of test cases are read elsewhere.
+@pytest.mark.parametrize(("part", "key"), sorted(key for key in NOT_YET if key[0] != "Case"))
 def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> None:
     value = {"join": "none", "in": "box"}.get(key, "x")
     places = {
@@ -212,6 +213,7 @@ def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> Non
         "Emit": f"steps:\n  - {{id: a, emit: {{signal: b, {key}: {value}}}}}\n",
         "Wait": f"steps:\n  - {{id: a, wait: {{{key}: {value}}}}}\n",
         "Alternative": f"steps:\n  - {{id: a, wait: {{all: [{{id: b, {key}: {value}}}]}}}}\n",
+        "Start": f"start: [{{signal: b, {key}: {value}}}]\n{GREET}",
         "Approval": f"steps:\n  - {{id: a, approval: {{title: b, {key}: {value}}}}}\n",
     }
 

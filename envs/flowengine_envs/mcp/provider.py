@@ -1,0 +1,177 @@
+"""Opens sessions with MCP servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
+from flowengine.sdk.environments import VARIABLE, Capabilities, Provider, Request, Spec
+from flowengine_envs.mcp.session import Connection, Session
+from flowengine_envs.mcp.stdio import Server
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_LARGEST = 10 * 1024 * 1024
+"""Bytes of a message where the spec sets no `output`."""
+_CONNECT = 30.0
+_READ = 300.0
+"""Seconds: a server may hold the stream of an answer open without a word."""
+
+
+class Mcp(Provider[Session]):
+    """Opens sessions, over the standard streams of a process (`command`) or over HTTP (`url`)."""
+
+    kind = "mcp"
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from pydantic import Field, model_validator
+
+        from flowengine.sdk.models import Config, Secret
+
+        # A text that looks like a reference to a secret is one.
+        Text = Annotated[Secret | str, Field(union_mode="left_to_right")]
+
+        class McpConfig(Config):
+            """An MCP server."""
+
+            command: str | list[str] | None = Field(default=None, min_length=1)
+            """The program to start, or the program with its arguments."""
+            args: tuple[str, ...] = ()
+            """Arguments of the program."""
+            env: dict[str, Text] = Field(default_factory=dict)
+            """The environment variables of the program, beside PATH, HOME and LANG."""
+            cwd: str | None = None
+            """Its working directory; default: the working folder."""
+            url: str | None = Field(default=None, pattern="^https?://")
+            """The address of a server that speaks streamable HTTP."""
+            headers: dict[str, Text] = Field(default_factory=dict)
+            """Headers of every request to it."""
+            roots: tuple[str, ...] = ()
+            """Folders that the server may be told of when it asks for its roots."""
+            mode: Literal["auto", "legacy"] = "auto"
+            """Which revisions of the protocol are tried; `legacy`: those with a handshake."""
+
+            @model_validator(mode="after")
+            def _one_way(self) -> McpConfig:
+                if (self.command is None) == (self.url is None):
+                    raise ValueError("needs either 'command' or 'url'")
+                return self
+
+        return McpConfig
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what holds for a server."""
+        return Capabilities(
+            "none",
+            {
+                "variables": "only those that are declared",
+                "time": "a call is given up",
+                "output": "a longer message is not taken in",
+            },
+        )
+
+    async def probe(self, spec: Spec) -> None:
+        """Find out whether the program is there, and the protocol library."""
+        try:
+            await asyncio.to_thread(_import)
+        except ModuleNotFoundError as error:
+            raise EnvironmentUnavailable(
+                f'{spec}: needs the package mcp: pip install "flowengine[mcp]"'
+            ) from error
+        if spec.config.command is not None:
+            await asyncio.to_thread(_argv, spec)
+
+    async def ensure(self, request: Request) -> Session:
+        """Connect to the server; it has until the deadline to answer."""
+        session = Session(request, _connection(request))
+        try:
+            async with asyncio.timeout_at(request.deadline):
+                await session.connect()
+        except TimeoutError:
+            await asyncio.shield(session.close())
+            raise EnvironmentStartFailed(
+                f"{request.spec}: the server did not answer in time{session.said()}"
+            ) from None
+        except BaseException:
+            await asyncio.shield(session.close())
+            raise
+        return session
+
+    async def health_check(self, resource: Session) -> bool:
+        """Return whether the server answers."""
+        return await resource.ping()
+
+    async def release(self, resource: Session) -> None:
+        """End the session, and the server's processes."""
+        await resource.close()
+
+
+def _import() -> None:
+    import mcp  # noqa: F401 - takes a second, so not on the loop
+
+
+def _argv(spec: Spec) -> list[str]:
+    """Return program and arguments; the program by its absolute path, which it has to have."""
+    command = spec.config.command
+    program, *args = [command] if isinstance(command, str) else command
+    found = shutil.which(program)
+    if found is None:
+        raise EnvironmentStartFailed(f"{spec}: there is no program {program}")
+    return [os.path.abspath(found), *args, *spec.config.args]
+
+
+def _connection(request: Request) -> Connection:
+    return _process(request) if request.config.command is not None else _http(request)
+
+
+def _process(request: Request) -> Connection:
+    """Return how a server is started and spoken to over its standard streams."""
+    config = request.config
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(request.workspace),
+        "LANG": "C.UTF-8",
+        **{name: _text(value) for name, value in config.env.items()},
+    }
+    server = Server(
+        _argv(request.spec),
+        env=env,
+        cwd=Path(config.cwd or "."),
+        largest=request.limits.output or _LARGEST,
+        mark=(VARIABLE, request.mark),
+        started=lambda pid: request.trace(pid=pid),
+    )
+
+    def told() -> str:
+        return "; it wrote last:\n" + "\n".join(server.errors) if server.errors else ""
+
+    return Connection(lambda: server, told, again=False)
+
+
+def _http(request: Request) -> Connection:
+    """Return how a server is spoken to over HTTP."""
+    config = request.config
+    headers = {name: _text(value) for name, value in config.headers.items()}
+
+    def transport() -> Any:
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        client = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(_CONNECT, read=_READ))
+        return streamable_http_client(
+            config.url,
+            http_client=client,
+            max_sse_event_size=request.limits.output or _LARGEST,
+        )
+
+    return Connection(transport, lambda: "", again=True)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value.reveal())

@@ -1,0 +1,430 @@
+"""A session with an MCP server.
+
+A client of the protocol belongs to the task that opened it. So one task owns it, from the first
+message to the last; everybody else hands in requests, from any task, thread or loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from flowengine.sdk import (
+    EnvironmentFailure,
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    LimitExceeded,
+    Plain,
+    Timeout,
+    ToolError,
+)
+from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+_Result = TypeVar("_Result")
+_ITEMS = 10_000
+"""Tools, resources or prompts that one server may list."""
+_CLOSING = 8.0
+"""Seconds in which a server and its processes are gone, or are given up."""
+_SESSION_ENDED = "Session terminated"
+"""What the protocol library says of an HTTP session that the server no longer knows."""
+
+
+class ToolResult(NamedTuple):
+    """What a tool answered; an error of the tool is an answer too."""
+
+    content: list[dict[str, Plain]]
+    """Parts: `{"type": "text", "text": ...}`, images, links."""
+    structured: Plain
+    """The answer as data, if the tool gives it."""
+    is_error: bool
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined by newlines."""
+        return "\n".join(str(part["text"]) for part in self.content if part.get("type") == "text")
+
+
+class Changed(NamedTuple):
+    """How a server's list of tools differs from the one before: names, sorted."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+
+class Connection(NamedTuple):
+    """How a session is made: one is opened for the first connection and each one after it."""
+
+    transport: Callable[[], Any]
+    """Returns the transport of a new connection."""
+    told: Callable[[], str]
+    """What the server last said outside of the protocol, for messages."""
+    again: bool
+    """Whether a session that the server forgot can be begun anew."""
+
+
+class Session(Resource):
+    """A session with a server: tools, resources and prompts.
+
+    Args:
+        request: What was asked for.
+        connection: How it is connected.
+    """
+
+    def __init__(self, request: Request, connection: Connection) -> None:
+        super().__init__(request)
+        self._connection = connection
+        self._seconds: float | None = request.limits.time
+        self._roots: list[str] = list(getattr(request.config, "roots", ()))
+        self._log = request.log
+        self._client: Client | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
+        self._tools: dict[str, str] = {}
+        self._renewing = asyncio.Lock()
+        self.tools_changed: Changed | None = None
+        """The difference that the last `list_tools` found, if the server had listed others before:
+        what was allowed for a tool was allowed for its old description."""
+
+    async def _list_tools(self) -> list[dict[str, Plain]]:
+        """Return all tools of the server: name, description, `inputSchema` and so on.
+
+        Raises:
+            LimitExceeded: It lists more than 10,000.
+            EnvironmentLost: The server is gone.
+        """
+        tools = await self._all("tools", lambda client, at: client.list_tools(cursor=at))
+        self._compare({str(tool["name"]): _digest(tool) for tool in tools})
+        return tools
+
+    list_tools = blocking(_list_tools)
+    async_list_tools = awaitable(_list_tools)
+
+    async def _call_tool(
+        self, name: str, args: Mapping[str, Plain] | None = None, *, timeout: float | None = None
+    ) -> ToolResult:
+        """Call a tool once.
+
+        It is never repeated by itself: when the server is lost meanwhile, the tool may have acted.
+
+        Args:
+            name: Its name on the server.
+            args: Its arguments.
+            timeout: Seconds to wait for the answer; default: `limits.time`.
+
+        Returns:
+            The answer, an error of the tool included.
+
+        Raises:
+            ToolError: The server refused the call: there is no such tool, or it is misused.
+            Timeout: There was no answer in time; the session goes on.
+            EnvironmentLost: The server is gone; whether the tool ran is not known.
+        """
+        answer = await self._ask(
+            lambda client: client.call_tool(name, dict(args or {})), f"tool {name}", timeout
+        )
+        return ToolResult(_plain(answer.content), answer.structured_content, answer.is_error)
+
+    call_tool = blocking(_call_tool)
+    async_call_tool = awaitable(_call_tool)
+
+    async def _list_resources(self) -> list[dict[str, Plain]]:
+        """Return all resources of the server."""
+        return await self._all("resources", lambda client, at: client.list_resources(cursor=at))
+
+    list_resources = blocking(_list_resources)
+    async_list_resources = awaitable(_list_resources)
+
+    async def _read_resource(self, uri: str) -> list[dict[str, Plain]]:
+        """Return the parts of a resource.
+
+        Args:
+            uri: Its address.
+
+        Returns:
+            Parts with `text`, or `blob` in base64.
+        """
+        answer = await self._ask(lambda client: client.read_resource(uri), f"resource {uri}")
+        return _plain(answer.contents)
+
+    read_resource = blocking(_read_resource)
+    async_read_resource = awaitable(_read_resource)
+
+    async def _list_prompts(self) -> list[dict[str, Plain]]:
+        """Return all prompts of the server."""
+        return await self._all("prompts", lambda client, at: client.list_prompts(cursor=at))
+
+    list_prompts = blocking(_list_prompts)
+    async_list_prompts = awaitable(_list_prompts)
+
+    async def _get_prompt(
+        self, name: str, args: Mapping[str, str] | None = None
+    ) -> list[dict[str, Plain]]:
+        """Return the messages of a prompt.
+
+        Args:
+            name: Its name.
+            args: Its arguments.
+
+        Returns:
+            Messages with `role` and `content`.
+        """
+        answer = await self._ask(
+            lambda client: client.get_prompt(name, dict(args or {})), f"prompt {name}"
+        )
+        return _plain(answer.messages)
+
+    get_prompt = blocking(_get_prompt)
+    async_get_prompt = awaitable(_get_prompt)
+
+    async def connect(self) -> None:
+        """Open the session.
+
+        Raises:
+            EnvironmentFailure: The server did not start.
+            EnvironmentStartFailed: It did not answer as one.
+        """
+        ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._ending = asyncio.Event()
+        ready.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._owner = asyncio.create_task(self._own(ready, self._ending))
+        try:
+            self._client = await asyncio.shield(ready)
+        except EnvironmentFailure:
+            raise
+        except Exception as error:
+            raise EnvironmentStartFailed(f"{self.name}: {_reason(error)}{self.said()}") from error
+
+    async def close(self) -> None:
+        """End the session, and the server if it was started for it."""
+        self._ending.set()
+        if self._owner is not None:
+            if self._client is not None:
+                await asyncio.wait([self._owner], timeout=_CLOSING)
+            self._owner.cancel()
+            await asyncio.wait([self._owner], timeout=_CLOSING)
+        self._client = None
+
+    def said(self) -> str:
+        """Return what the server last said outside of the protocol, for messages."""
+        return self._connection.told()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the owner of the session is there."""
+        return self._owner is not None and not self._owner.done()
+
+    async def ping(self) -> bool:
+        """Return whether the server answers."""
+        client = self._client
+        if client is None or not self.connected:
+            return False
+        try:
+            await _ping(client)
+        except asyncio.CancelledError:
+            if _withdrawn():
+                raise
+            return False
+        except Exception:
+            return False
+        return True
+
+    async def _own(self, ready: asyncio.Future[Client], ending: asyncio.Event) -> None:
+        """Hold the client open; it is left in the task in which it was entered."""
+        try:
+            async with self._made() as client:
+                ready.set_result(client)
+                await ending.wait()
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(_first(error))
+            elif not ending.is_set():
+                self._log.warning("the session with the server broke: %s", _reason(error))
+
+    def _made(self) -> AbstractAsyncContextManager[Client]:
+        from mcp import Client
+
+        options: dict[str, Any] = {}
+        if self._roots:
+            options["list_roots_callback"] = self._tell_roots
+        return Client(
+            self._connection.transport(),
+            logging_callback=_ignore_log,
+            message_handler=_ignore_message,
+            cache=None,
+            **options,
+        )
+
+    async def _tell_roots(self, context: Any) -> Any:
+        from mcp.types import ListRootsResult, Root
+        from pydantic import FileUrl
+
+        return ListRootsResult(roots=[Root(uri=FileUrl(f"file://{root}")) for root in self._roots])
+
+    async def _ask(
+        self,
+        verb: Callable[[Client], Awaitable[_Result]],
+        what: str,
+        bound: float | None = None,
+    ) -> _Result:
+        """Send a request and wait for its answer."""
+        client = self._client
+        seconds = self._seconds if bound is None else bound
+        try:
+            return await self._once(client, verb, what, seconds)
+        except _Forgotten:
+            # The server answered that it has no such session: it did not look at the request.
+            await self._renew(client)
+            return await self._once(self._client, verb, what, seconds)
+
+    async def _once(
+        self,
+        client: Client | None,
+        verb: Callable[[Client], Awaitable[_Result]],
+        what: str,
+        seconds: float | None,
+    ) -> _Result:
+        from mcp import MCPError
+
+        owner = self._owner
+        if client is None or owner is None or owner.done():
+            raise self._lost(what)
+        asking = asyncio.ensure_future(verb(client))
+        try:
+            await asyncio.wait(
+                [asking, owner], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if asking.done():
+                return asking.result()
+            if not owner.done():
+                raise Timeout(f"{self.name}: {what}: no answer in {seconds:g} s", retryable=False)
+            raise self._lost(what)
+        except MCPError as error:
+            if _SESSION_ENDED in error.message and self._connection.again:
+                raise _Forgotten from error
+            if error.message == "Connection closed":
+                raise self._lost(what) from error
+            raise ToolError(f"{self.name}: {what}: {error.message}", retryable=False) from error
+        except asyncio.CancelledError:
+            # The library cancels whoever waits for a server that is gone.
+            if _withdrawn():
+                raise
+            raise self._lost(what) from None
+        finally:
+            if not asking.done():
+                asking.cancel()
+                with suppress(BaseException):
+                    await asking
+
+    def _lost(self, what: str) -> EnvironmentLost:
+        return EnvironmentLost(
+            f"{self.name}: {what}: the server is gone, and may or may not have acted{self.said()}",
+            data={"ran": "maybe"},
+        )
+
+    async def _renew(self, old: Client | None) -> None:
+        """Begin a new session where the server forgot the old one; several callers do it once."""
+        async with self._renewing:
+            if self._client is old:
+                await self.close()
+                await self.connect()
+
+    async def _all(
+        self, what: str, page: Callable[[Client, str | None], Awaitable[Any]]
+    ) -> list[dict[str, Plain]]:
+        """Return the items of all pages of a list."""
+        items: list[dict[str, Plain]] = []
+        cursor: str | None = None
+        while True:
+            at = cursor
+            answer = await self._ask(partial(_page, page, at), f"list of {what}")
+            items += _plain(getattr(answer, what))
+            if len(items) > _ITEMS:
+                raise LimitExceeded(
+                    f"{self.name}: the server lists more than {_ITEMS} {what}",
+                    data={"limit": what, "value": _ITEMS},
+                )
+            cursor = answer.next_cursor
+            if cursor is None or cursor == at:
+                return items
+
+    def _compare(self, tools: dict[str, str]) -> None:
+        """Notice what has changed since the tools were listed before."""
+        before, self._tools = self._tools, tools
+        if not before or before == tools:
+            return
+        self.tools_changed = Changed(
+            sorted(tools.keys() - before.keys()),
+            sorted(name for name in tools.keys() & before.keys() if tools[name] != before[name]),
+            sorted(before.keys() - tools.keys()),
+        )
+        self._log.warning("the server's tools have changed: %s", self.tools_changed)
+
+
+async def _page(
+    page: Callable[[Client, str | None], Awaitable[Any]], at: str | None, client: Client
+) -> Any:
+    return await page(client, at)
+
+
+class _Forgotten(Exception):
+    """The server does not know the session."""
+
+
+async def _ping(client: Client) -> None:
+    """Ask something that every server answers."""
+    from mcp import MCPError
+    from mcp.types import METHOD_NOT_FOUND
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the newest revision has no ping
+            await client.send_ping()
+    except MCPError as error:
+        if error.code != METHOD_NOT_FOUND:
+            raise
+
+
+async def _ignore_log(params: Any) -> None:
+    """Take what a server logs, and keep none of it."""
+
+
+async def _ignore_message(message: Any) -> None:
+    """Take what a server tells unasked, and keep none of it."""
+
+
+def _withdrawn() -> bool:
+    """Return whether the current task is being cancelled, and not only something inside it."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the one error that a group of errors is about."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, asyncio.CancelledError):
+        return EnvironmentStartFailed("the server went away before it had answered")
+    return error
+
+
+def _reason(error: BaseException) -> str:
+    error = _first(error)
+    return str(error) or type(error).__name__
+
+
+def _plain(items: Any) -> list[dict[str, Plain]]:
+    return [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in items]
+
+
+def _digest(tool: Mapping[str, Plain]) -> str:
+    return hashlib.sha256(json.dumps(tool, sort_keys=True).encode()).hexdigest()

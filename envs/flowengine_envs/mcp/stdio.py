@@ -1,0 +1,215 @@
+"""An MCP server as a child process: one JSON message a line, in both directions.
+
+The transport is our own because a server is not trusted: it sees declared variables only, a message
+has a largest size, its error stream is kept to a tail, and its whole process tree ends with it.
+Source: the Model Context Protocol, revision 2025-11-25, Transports / stdio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.sdk import EnvironmentStartFailed
+from flowengine.sdk.process_tree import Family
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.shared.message import SessionMessage
+
+GRACE = 2.0
+"""Seconds that a server has to end when its input ends, and again when it is told to."""
+_TAIL = 20
+"""Lines of the error stream that are kept."""
+_LINE = 2000
+"""Characters of such a line."""
+_BLOCK = 1 << 16
+_NUMBER = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{1,200}")\s*[,}]')
+
+
+class Server:
+    """One run of a server: an asynchronous context that gives the session its two streams.
+
+    Args:
+        argv: Program and arguments.
+        env: Its whole environment.
+        cwd: Its working directory.
+        largest: Bytes of the longest message that is taken in.
+        mark: Variable and value that mark all of its processes.
+        started: Told the process id, once there is one.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        largest: int,
+        mark: tuple[str, str],
+        started: Callable[[int], None],
+    ) -> None:
+        self._argv = argv
+        self._env = {**env, mark[0]: mark[1]}
+        self._cwd = cwd
+        self._largest = largest
+        self._mark = mark
+        self._started = started
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.errors: deque[str] = deque(maxlen=_TAIL)
+        """The last lines of its error stream."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.returncode is None
+
+    async def __aenter__(
+        self,
+    ) -> tuple[
+        MemoryObjectReceiveStream[SessionMessage | Exception],
+        MemoryObjectSendStream[SessionMessage],
+    ]:
+        """Start the server.
+
+        Returns:
+            What comes from the server, and what goes to it.
+
+        Raises:
+            EnvironmentStartFailed: There is no such program.
+        """
+        import anyio
+
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._argv,
+                env=self._env,
+                cwd=self._cwd,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                limit=_BLOCK,
+            )
+        except OSError as error:
+            raise EnvironmentStartFailed(f"{self._argv[0]}: {error.strerror or error}") from error
+        self._started(self._process.pid)
+        self._to_session, from_server = anyio.create_memory_object_stream[Any](0)
+        to_server, self._from_session = anyio.create_memory_object_stream[Any](0)
+        self._tasks = [
+            asyncio.create_task(work) for work in (self._read(), self._write(), self._listen())
+        ]
+        return from_server, to_server
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """End the server and everything it started."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()
+        family = Family(self._mark[1], process.pid, variable=self._mark[0])
+        polite = exc_info[0] is None  # one that did not answer is given no more time
+        for sign in (None, signal.SIGTERM) if polite else ():
+            if sign is not None:
+                with suppress(ProcessLookupError):
+                    process.send_signal(sign)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(process.wait(), GRACE)
+                break
+        await asyncio.to_thread(family.kill)
+        await process.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._to_session.close()
+        self._from_session.close()
+
+    async def _read(self) -> None:
+        """Bring messages to the session until the server's output ends."""
+        from mcp.shared.message import SessionMessage
+        from mcp_types import jsonrpc_message_adapter
+
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._to_session:
+            async for line in _lines(self._process.stdout, self._largest):
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line)
+                except ValueError as error:
+                    await self._to_session.send(error)
+                else:
+                    await self._to_session.send(SessionMessage(message))
+
+    async def _write(self) -> None:
+        """Bring messages of the session to the server until one of the two ends."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with self._from_session:
+            async for message in self._from_session:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                try:
+                    self._process.stdin.write(text.encode() + b"\n")
+                    await self._process.stdin.drain()
+                except (ConnectionError, BrokenPipeError):
+                    self._to_session.close()
+                    return
+
+    async def _listen(self) -> None:
+        """Keep the end of the error stream; read all of it, so that the server never waits."""
+        assert self._process is not None
+        assert self._process.stderr is not None
+        rest = b""
+        while block := await self._process.stderr.read(_BLOCK):
+            *lines, rest = (rest + block).split(b"\n")
+            self.errors.extend(_text(line) for line in lines[-_TAIL:])
+            rest = rest[-_LINE:]
+        if rest:
+            self.errors.append(_text(rest))
+
+
+async def _lines(stream: asyncio.StreamReader, largest: int) -> AsyncIterator[bytes]:
+    """Give the lines of a stream; one that is too long becomes an error answer of its request."""
+    kept = bytearray()
+    size = 0
+    while block := await stream.read(_BLOCK):
+        pieces = block.split(b"\n")
+        for number, piece in enumerate(pieces):
+            size += len(piece)
+            kept += piece
+            if len(kept) > largest:
+                # Beginning and end are enough to find out which request it answers.
+                del kept[1024:-1024]
+            if number < len(pieces) - 1:
+                if size > largest:
+                    yield _too_large(bytes(kept), size, largest)
+                elif kept:
+                    yield bytes(kept)
+                kept.clear()
+                size = 0
+
+
+def _too_large(ends: bytes, size: int, largest: int) -> bytes:
+    """Return the answer that stands for a message that is not taken in."""
+    found = [*_NUMBER.finditer(ends[:1024]), *_NUMBER.finditer(ends[-1024:])]
+    number = json.loads(found[-1][1]) if found else None
+    message = f"the server's message has {size} bytes, more than the {largest} allowed"
+    told = {"jsonrpc": "2.0", "id": number, "error": {"code": -32000, "message": message}}
+    if number is None:
+        told = {
+            "jsonrpc": "2.0",
+            "method": "notifications/message",
+            "params": {"level": "warning", "data": message},
+        }
+    return json.dumps(told).encode()
+
+
+def _text(line: bytes) -> str:
+    return line[:_LINE].decode("utf-8", "replace")
