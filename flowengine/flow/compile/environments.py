@@ -254,12 +254,12 @@ class Environments:
                 f"did you mean {meant!r}?" if meant else f"known are {', '.join(cls.model_fields)}"
             )
             message = f"unknown key {path[-1]!r} in {str(loc[-1])!r}"
-            self.report.at("E102", message, (*loc, *path), hint, key=True)
+            self.report.at("E402", message, (*loc, *path), hint, key=True)
         elif fault["type"] == "missing":
-            self.report.at("E104", f"{str(loc[-1])!r} needs {key!r}", loc[:-1], key=True)
+            self.report.at("E402", f"{str(loc[-1])!r} needs {key!r}", loc[:-1], key=True)
         else:
             place = (*loc, *path) if key is None or len(path) > 1 else (*loc, key)
-            self.report.at("E103", _lower(fault["msg"]), place)
+            self.report.at("E402", _lower(fault["msg"]), place)
 
     def _check_arguments(
         self, name: str, schema: Schema | None, given: dict[str, Typed], loc: Loc
