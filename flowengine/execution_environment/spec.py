@@ -57,7 +57,7 @@ class EnvironmentSpec(Config):
     """What must be held here: `isolation: container`, or an axis: `network: true`."""
     approval: Literal["none", "ask", "required"] | Asking = "none"
     """Whether somebody is asked before it is opened."""
-    on_wait: Literal["release", "keep"] | None = None
+    on_wait: Literal["keep", "release"] | None = None
     """What happens while the execution waits; default: `keep` where live state matters."""
     keep_for: Duration = 3600.0
     """Seconds that `keep` keeps it."""
@@ -86,7 +86,7 @@ class Declared(NamedTuple):
     spec: EnvironmentSpec
     providers: tuple[str, ...]
     resource_key: str
-    on_wait: Literal["release", "keep"]
+    on_wait: Literal["keep", "release"]
     config: Mapping[str, Plain]
     """As it was written; secrets are `SecretText`."""
     secrets: Mapping[str, Mapping[str, Plain]]
