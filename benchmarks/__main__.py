@@ -265,6 +265,31 @@ async def _wait_many(engine: Engine, flow: LoadedFlow, count: int) -> None:
         await asyncio.gather(*(engine.run_async(flow) for _ in range(min(1000, count))))
 
 
+def in_a_sandbox(folder: Path) -> Iterator[Figure]:
+    from benchmarks.sandboxes import Measured
+
+    with Measured(folder) as measured:
+        opened = measured.open_python()
+        yield Figure("a Python sandbox from nothing to its first result", "seconds", opened, 0.5)
+        call = measured.python_call() * 1000
+        yield Figure("a trivial call of Python in a sandbox", "ms", call, 0.5)
+        ours, plain = measured.bash_call()
+        yield Figure(
+            "a command in a sandbox, against a plain child",
+            f"{ours * 1000:.1f} ms, plain {plain * 1000:.1f}",
+            ours / plain,
+            8.0,
+        )
+        ours, plain, grown = measured.printed()
+        yield Figure(
+            "50 MB of output cut and kept, against a pipe into a file",
+            f"{ours * 1000:.0f} ms, plain {plain * 1000:.0f}",
+            ours / plain,
+            4.0,
+        )
+        yield Figure("MB that the engine grows by meanwhile", "MB", grown / 1024, 16.0)
+
+
 ALL = {
     case.__name__: case
     for case in (
@@ -277,6 +302,7 @@ ALL = {
         pending,
         scale,
         reused_environment,
+        in_a_sandbox,
     )
 }
 

@@ -199,21 +199,24 @@ def test_an_engine_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
         pids = bash.sandbox.request.trace.facts["pids"]
 
         def heard(*_: str) -> None:
-            os.write(sink, str(pids[0]).encode())
+            groups = bash.sandbox.request.trace.facts.get("groups", [])
+            os.write(sink, " ".join([str(pids[0]), *groups]).encode())
             os.kill(os.getpid(), 9)
 
         bash.run("echo 1; sleep 1000", on_output=heard)
         os._exit(1)
     os.close(sink)
     with open(source, "rb") as file:
-        pid = int(file.read())
+        pid, *groups = file.read().decode().split()
     os.waitpid(child, 0)
 
     for _ in range(1000):
         if not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text():
-            return
+            break
         threading.Event().wait(0.01)
-    pytest.fail("the sandbox lives on")
+    else:
+        pytest.fail("the sandbox lives on")
+    background().run(cgroups.remove(groups))
 
 
 # Where it cannot be had

@@ -59,9 +59,8 @@ class Host(Processes):
     async def open(self) -> None:
         """Warn, and make ready."""
         self.request.log.warning(
-            "%s runs on this machine as the user, without a sandbox (provider 'host', LocalEnv): "
-            "its programs can read and change whatever the user can",
-            self.request.spec,
+            "it runs on this machine as the user, without a sandbox (provider 'host', LocalEnv): "
+            "its programs can read and change whatever the user can"
         )
         await super().open()
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from flowengine_envs.supervisor.loop import Loop, Outbox, Timer, close_quietly
-from flowengine_envs.supervisor.output import Capture, Limits, pipe
+from flowengine_envs.supervisor.output import Capture, Limits
 from flowengine_envs.supervisor.programs import Ended, Program
 
 STREAMS = {1: "stdout", 2: "stderr"}
@@ -63,13 +63,13 @@ class Command:
         sinks = {0: source}
         self._captures: dict[str, Capture] = {}
         for fd, stream in STREAMS.items():
-            reader, sinks[fd] = pipe()
+            reader, sinks[fd] = os.pipe()
             self._captures[stream] = Capture(
                 loop, reader, output, f"{name}-{stream}", partial(self._said, stream), self._look
             )
         self._reader: int | None = None
         if task.result:
-            self._reader, sinks[RESULT] = pipe()
+            self._reader, sinks[RESULT] = os.pipe()
             os.set_blocking(self._reader, False)
             loop.reading(self._reader, self._read_result)
         self._program = Program(

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 from flowengine_envs.supervisor.loop import Call, Loop
 
 READ = 256 * 1024
-PIPE = 1024 * 1024
-"""Bytes that a pipe holds, if the system allows it: so a writer rarely waits."""
 
 
 class Limits(NamedTuple):
@@ -183,11 +181,3 @@ class Capture:
         except OSError:  # full, or over the quota: the result says how much is missing
             os.close(self._file)
             self._file = None
-
-
-def pipe() -> tuple[int, int]:
-    """Return a pipe that holds much: where to read, where to write."""
-    source, sink = os.pipe()
-    with suppress(OSError, AttributeError):
-        fcntl.fcntl(sink, getattr(fcntl, "F_SETPIPE_SZ", 1031), PIPE)
-    return source, sink

@@ -265,10 +265,11 @@ class Worker:
 
 def _take_over(pipes: list[int]) -> None:
     """Make pipes the standard output and error, whatever code has done to the first descriptors."""
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in pipes]
-    for fd in pipes:
-        os.close(fd)
-    for fd, target in zip(high, (1, 2)):  # noqa: B905 - Python 3.9
+    if min(pipes, default=3) < 3:  # they came where those should be that were closed
+        low, pipes = pipes, [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in pipes]
+        for fd in low:
+            os.close(fd)
+    for fd, target in zip(pipes, (1, 2)):  # noqa: B905 - Python 3.9
         os.dup2(fd, target)
         os.close(fd)
     try:

@@ -20,7 +20,7 @@ from flowengine_envs.supervisor import bootstrap, system
 from flowengine_envs.supervisor.commands import STREAMS, Say
 from flowengine_envs.supervisor.files import Workspace
 from flowengine_envs.supervisor.loop import Call, Loop, Outbox, Timer
-from flowengine_envs.supervisor.output import Capture, Limits, pipe
+from flowengine_envs.supervisor.output import Capture, Limits
 from flowengine_envs.supervisor.programs import Ended, Program, kill_below
 
 _FILE_CLOCK = 5
@@ -210,7 +210,7 @@ class _Call:
         self.captures: dict[str, Capture] = {}
         sinks = []
         for stream in STREAMS.values():
-            reader, sink = pipe()
+            reader, sink = os.pipe()
             sinks.append(sink)
             self.captures[stream] = Capture(
                 loop,
@@ -300,7 +300,7 @@ class _Process:
         ours.setblocking(False)
         self._control = ours
         self._outbox = Outbox(loop, ours.fileno(), _nothing)
-        self._errors, errors = pipe()
+        self._errors, errors = os.pipe()
         os.set_blocking(self._errors, False)
         with open(os.devnull, "r+b", buffering=0) as null:
             fds = {0: null.fileno(), 1: null.fileno(), 2: errors, CONTROL: theirs.fileno()}

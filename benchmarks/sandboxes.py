@@ -1,0 +1,82 @@
+"""Code and commands in the sandbox of namespaces, against the same without one."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flowengine.execution_environment import EnvironmentManager
+
+PRINTED = 50 * 1024 * 1024
+
+
+class Measured:
+    """The three kinds, open, with their times."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._manager = EnvironmentManager(folder / "environments")
+
+    def __enter__(self) -> Measured:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._manager.close()
+
+    def _open(self, kind: str) -> Any:
+        spec = {"kind": kind, "scope": "session", "owner_id": "bench"}
+        return self._manager.ensure(spec).resource
+
+    def python_call(self) -> float:
+        """Seconds of a trivial call, the median of many."""
+        python = self._open("python")
+        return median(lambda: python.run("1"), 500)
+
+    def open_python(self) -> float:
+        """Seconds from nothing to the first result."""
+        began = time.perf_counter()
+        self._open("python").run("1")
+        return time.perf_counter() - began
+
+    def bash_call(self) -> tuple[float, float]:
+        """Seconds of `true`, in the sandbox and as a plain child."""
+        bash = self._open("bash")
+        bare = ["bash", "--noprofile", "--norc", "-c", "true"]
+        return (
+            median(lambda: bash.run("true"), 50),
+            median(lambda: subprocess.run(bare, check=True, capture_output=True), 50),
+        )
+
+    def printed(self) -> tuple[float, float, int]:
+        """Seconds for 50 MB of output, cut or into a file, and kB that this process grew by."""
+        bash = self._open("bash")
+        command = f"head -c {PRINTED} /dev/zero"
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        ours = median(lambda: cleared(bash, bash.run(command)), 5)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+        def plain() -> None:
+            with (self._folder / "printed").open("wb") as file:
+                subprocess.run(f"{command} | cat", shell=True, check=True, stdout=file)
+
+        return ours, median(plain, 5), grown
+
+
+def cleared(bash: Any, result: Any) -> None:
+    """Take the file of the output away."""
+    assert result.truncated
+    bash.remove(result.stdout_file)
+
+
+def median(work: Callable[[], object], rounds: int) -> float:
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)

@@ -1,0 +1,134 @@
+"""Code kinds under the manager: reuse, loss, no fallback, and what a killed engine left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
+from flowengine_envs.sandboxes import namespace
+
+SPEC = {"kind": "python", "scope": "session", "owner_id": "s"}
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
+    manager = EnvironmentManager(tmp_path / "data")
+    yield manager
+    manager.close()
+
+
+def test_a_healthy_sandbox_is_reused_and_a_lost_one_replaced(manager: EnvironmentManager) -> None:
+    first = manager.ensure(SPEC)
+    first.resource.run("x = 1; open('kept.txt', 'w').write('here')")
+    again = manager.ensure(SPEC)
+    assert again.resource is first.resource
+    kill(first.resource)
+    with pytest.raises(EnvironmentLost):
+        first.resource.run("1")
+
+    renewed = manager.ensure(SPEC)
+
+    assert renewed.generation == 2
+    assert renewed.resource.run("'x' in globals()").value is False
+    assert renewed.resource.get("kept.txt") == b"here"
+
+
+def test_without_bubblewrap_nothing_weaker_is_taken(
+    manager: EnvironmentManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespace, "_bwrap", lambda: None)
+
+    for kind in ("python", "bash", "node"):
+        with pytest.raises(EnvironmentUnavailable, match=r"provider: docker.*provider: host"):
+            manager.ensure({"kind": kind, "scope": "session", "owner_id": "s"})
+    assert not list((tmp_path / "data").rglob(".flowengine"))
+
+
+def test_what_is_required_must_be_there(manager: EnvironmentManager) -> None:
+    strong = {**SPEC, "requires": {"isolation": "container"}}
+    weak = {**SPEC, "resource_key": "weak", "provider": "host", "requires": {"network": True}}
+
+    with pytest.raises(EnvironmentUnavailable, match="container"):
+        manager.ensure(strong)
+    with pytest.raises(EnvironmentUnavailable, match="network"):
+        manager.ensure(weak)
+
+
+def test_a_secret_is_in_the_variables_and_nowhere_else(
+    manager: EnvironmentManager, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOKEN", "SEKRET-canary")
+    spec = {**SPEC, "kind": "bash", "config": {"env": {"TOKEN": "secret:TOKEN"}}}
+
+    handle = manager.ensure(spec)
+    shown = f"{manager.inspect(handle.id)}{manager.list()}{caplog.text}"
+
+    assert handle.resource.run("echo $TOKEN").stdout == "SEKRET-canary\n"
+    assert "SEKRET" not in shown
+    for pid in os.listdir("/proc"):
+        if pid.isdecimal() and int(pid) != os.getpid():
+            try:
+                line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            except OSError:
+                continue
+            assert b"SEKRET-canary" not in line
+
+
+@pytest.mark.parametrize("provider", ["namespace", "host"])
+def test_what_a_killed_engine_left_is_reaped(tmp_path: Path, provider: str) -> None:
+    program = (
+        "import os, sys\n"
+        "from flowengine.execution_environment import EnvironmentManager\n"
+        "manager = EnvironmentManager(sys.argv[1])\n"
+        f"spec = {{'kind': 'bash', 'provider': {provider!r}, 'scope': 'session'}}\n"
+        "bash = manager.ensure({**spec, 'owner_id': 's'}).resource\n"
+        "group = bash.sandbox._group\n"
+        "print(*(group.folders if group else ()))\n"
+        "def heard(stream, text):\n"
+        "    mark = f'FLOWENGINE_ENVIRONMENT={bash.sandbox.request.mark}'.encode()\n"
+        "    pids = [p for p in os.listdir('/proc') if p.isdecimal() and mark in environ(p)]\n"
+        "    print(*pids, flush=True)\n    os.kill(os.getpid(), 9)\n"
+        "def environ(pid):\n"
+        "    try: return open(f'/proc/{pid}/environ', 'rb').read()\n"
+        "    except OSError: return b''\n"
+        "bash.run('setsid sleep 1000 & sleep 0.1; echo begun; sleep 1000', on_output=heard)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -9, killed.stderr
+    groups, pids = (line.split() for line in killed.stdout.splitlines())
+    assert pids
+
+    with EnvironmentManager(tmp_path) as manager:
+        manager.reap()
+        deadline = time.monotonic() + 10
+        while any(alive(pid) for pid in pids):
+            assert time.monotonic() < deadline, "processes are left"
+            time.sleep(0.02)
+    assert not [group for group in groups if Path(group).exists()]
+
+
+def kill(resource: object) -> None:
+    """Kill the sandbox's first process on the host."""
+    for program in resource.sandbox._programs:  # type: ignore[attr-defined]
+        os.kill(program.pid, 9)
+    deadline = time.monotonic() + 10
+    while resource.healthy:  # type: ignore[attr-defined]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
