@@ -21,7 +21,7 @@ _MEANS_MORE = {
     "#": "a comment",
     "!": "the history",
 }
-_DOUBLE = '$`!\\"'
+_DOUBLE = '$`\\"\n'
 """What means something between double quotes."""
 
 _RUN_OR_WRITE: dict[str, tuple[str, ...]] = {
