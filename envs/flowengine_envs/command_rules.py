@@ -105,7 +105,8 @@ def split(command: str, who: str) -> list[str]:
         elif quote == "'":
             word = (word or "") + sign
         elif sign == "\\" and at < len(command) and (not quote or command[at] in _DOUBLE):
-            word = (word or "") + command[at].strip("\n")
+            if command[at] != "\n":  # a line that goes on: as if neither were there
+                word = (word or "") + command[at]
             at += 1
         elif sign in "\"'" and not quote:
             word = word or ""
