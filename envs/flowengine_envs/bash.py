@@ -22,7 +22,7 @@ from flowengine_envs.channel import Channel
 from flowengine_envs.command_rules import check
 from flowengine_envs.results import CommandResult, OnOutput
 from flowengine_envs.steps import LARGEST_VALUE, StepFiles, add_outputs
-from flowengine_envs.supervised import OWN, Supervised, SupervisedProvider
+from flowengine_envs.supervised import OWN, UNBOUNDED, Supervised, SupervisedProvider
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -63,7 +63,7 @@ class Bash(Supervised):
         Args:
             command: A text that bash reads, or a list of words that no shell reads.
             cwd: Working directory; default: the root of the policy, else the workspace.
-            timeout: Seconds; default and maximum: the spec's.
+            timeout: Seconds; default: the spec's, or 30; the spec's is the most, `inf` asks for it.
             env: Variables beside the declared ones.
             stdin: What it reads; None: nothing.
             on_output: Called with output as it comes.
@@ -178,6 +178,7 @@ async def _run_step(
     return await resource.program(
         words,
         cwd=resource._checked_folder(command.cwd),
+        timeout=UNBOUNDED,
         env=env,
         stdin=await files.data(command.stdin),
     )

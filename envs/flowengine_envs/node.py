@@ -13,7 +13,7 @@ from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, 
 from flowengine.sdk.environments import Request, awaitable, blocking
 from flowengine_envs.results import CodeError, CodeResult, CommandResult, OnOutput
 from flowengine_envs.steps import StepFiles, code_of, step_result
-from flowengine_envs.supervised import Supervised, SupervisedProvider
+from flowengine_envs.supervised import UNBOUNDED, Supervised, SupervisedProvider
 from flowengine_envs.supervisor import plain
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Node(Supervised):
             code: The code: the body of a function with `inputs`, `require` and the other names of
                 CommonJS, or a module.
             inputs: Plain data; the code finds it under the name `inputs`.
-            timeout: Seconds; default and maximum: the spec's.
+            timeout: Seconds; default: the spec's, or 30; the spec's is the most, `inf` asks for it.
             module: Whether the code is a module; default: what the spec says.
             on_output: Called with output as it comes.
 
@@ -64,6 +64,7 @@ class Node(Supervised):
             "module": config.module if module is None else module,
             "largest": LARGEST_VALUE,
         }
+        seconds = self._seconds(timeout)
         kills = self.sandbox.memory_kills()
         result, told = await self._program(
             [config.node, *self._options(), "-e", _runner()],
@@ -75,7 +76,7 @@ class Node(Supervised):
             result=True,
         )
         killed = self.sandbox.memory_kills() > kills
-        return self._result(result, _last(told), self._seconds(timeout), killed=killed)
+        return self._result(result, _last(told), seconds, killed=killed)
 
     run = blocking(_run)
     async_run = awaitable(_run)
@@ -90,7 +91,7 @@ class Node(Supervised):
         self,
         done: CommandResult,
         told: dict[str, Any] | None,
-        seconds: float,
+        seconds: float | None,
         *,
         killed: bool,
     ) -> CodeResult:
@@ -161,7 +162,7 @@ class NodeProvider(SupervisedProvider[Node]):
         files = StepFiles(resource, context)
         code = code_of(command, "node")
         inputs = {name: await files.place(value) for name, value in command.env.items()}
-        return await step_result(files, command, await resource.async_run(code, inputs))
+        return await step_result(files, command, await resource.async_run(code, inputs, UNBOUNDED))
 
 
 async def _check_version(node: Node, request: Request) -> None:

@@ -12,7 +12,7 @@ from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine_envs.channel import Channel
 from flowengine_envs.results import CodeError, CodeResult, OnOutput, Streams
 from flowengine_envs.steps import StepFiles, code_of, step_result
-from flowengine_envs.supervised import GRACE, Supervised, SupervisedProvider
+from flowengine_envs.supervised import GRACE, UNBOUNDED, Supervised, SupervisedProvider
 from flowengine_envs.supervisor import plain
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class PythonSandbox(Supervised):
         Args:
             code: The code.
             inputs: Plain data; the code finds it under the name `inputs`.
-            timeout: Seconds; default and maximum: the spec's.
+            timeout: Seconds; default: the spec's, or 30; the spec's is the most, `inf` asks for it.
             on_output: Called with output as it comes.
 
         Returns:
@@ -140,7 +140,7 @@ class PythonSandbox(Supervised):
         )
 
     def _error(
-        self, answer: Mapping[str, Any], seconds: float, *, killed: bool
+        self, answer: Mapping[str, Any], seconds: float | None, *, killed: bool
     ) -> CodeError | None:
         """Return why the code did not come to its end, the outermost reason first."""
         stopped = answer["stopped"]
@@ -192,7 +192,7 @@ class Python(SupervisedProvider[PythonSandbox]):
         files = StepFiles(resource, context)
         code = code_of(command, "python")
         inputs = {name: await files.place(value) for name, value in command.env.items()}
-        result = await resource.async_run(code, inputs)
+        result = await resource.async_run(code, inputs, UNBOUNDED)
         return await step_result(files, command, result)
 
 

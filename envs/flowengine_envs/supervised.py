@@ -39,6 +39,8 @@ FILE = 256 * 1024 * 1024
 """Bytes of output that a file of the workspace may have."""
 TIMEOUT = 30.0
 """Seconds of a call, where neither the spec nor the caller says anything."""
+UNBOUNDED = float("inf")
+"""As a timeout: no bound but the spec's. Steps have a `timeout` of their own."""
 GRACE = 2.0
 """Seconds between being told to end and being killed."""
 OWN = ".flowengine"
@@ -305,14 +307,14 @@ class Supervised(Resource):
             return self.sandbox.workdir
         return cwd if cwd.startswith("/") else f"{self.sandbox.workdir}/{cwd}"
 
-    def _seconds(self, timeout: float | None) -> float:
-        """Return how long a call may take.
+    def _seconds(self, timeout: float | None) -> float | None:
+        """Return how long a call may take; None: as long as it likes.
 
         Raises:
             ValidationError: The timeout is no positive number.
             LimitExceeded: The time of all calls together is used up.
         """
-        if timeout is not None and not 0 < timeout < float("inf"):
+        if timeout is not None and not timeout > 0:
             raise ValidationError(f"{self.name}: timeout must be a positive number, not {timeout}")
         seconds = self.limits.time or TIMEOUT if timeout is None else timeout
         if self.limits.time is not None:
@@ -326,7 +328,7 @@ class Supervised(Resource):
                     data={"limit": "total_time", "value": total},
                 )
             seconds = min(seconds, total - self._spent)
-        return seconds
+        return None if seconds == UNBOUNDED else seconds
 
     def _out_of_memory(self) -> str:
         limit = self.limits.memory

@@ -104,7 +104,7 @@ def test_bad_arguments_are_refused_and_harm_nothing(python: PythonSandbox) -> No
         python.run("#" * 20_000_000)
     with pytest.raises(ValidationError, match="no plain data"):
         python.run("1", {"x": object()})
-    for timeout in (0, -1, float("nan"), float("inf")):
+    for timeout in (0, -1, float("nan")):
         with pytest.raises(ValidationError, match="positive"):
             python.run("1", timeout=timeout)
 

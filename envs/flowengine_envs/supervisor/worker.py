@@ -181,9 +181,7 @@ class PythonWorker:
         header = call.finish(answer, late=self._process is not None)
         header["namespace"] = self.namespace
         header["files"], header["more_files"] = self._workspace.changed(call.began, _LOOKED_AT)
-        self._late.append(call)
-        while self._late and not self._late[0].open:
-            self._late.popleft()
+        self._late = deque(each for each in [*self._late, call] if each.open)
         if len(self._late) > _LATE_CALLS:
             self._late.popleft().close()
         call.job.say(header, b"")
