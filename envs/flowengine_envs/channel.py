@@ -14,11 +14,12 @@ from typing import Any
 
 from flowengine.sdk import (
     EnvironmentBusy,
-    EnvironmentFailure,
     EnvironmentLost,
     EnvironmentStartFailed,
     NotAFile,
     PathEscape,
+    StepError,
+    ToolError,
     ValidationError,
 )
 from flowengine.sdk.environments import Program
@@ -32,7 +33,8 @@ _LOG = 4096
 _READ = 1 << 18
 _ENDING = 3.0
 """Seconds for an end that was asked for."""
-_FAULTS: dict[str, type[EnvironmentFailure]] = {
+_FAULTS: dict[str, type[StepError]] = {
+    "bad_request": ValidationError,
     "escape": PathEscape,
     "no_file": NotAFile,
     "missing": NotAFile,
@@ -120,7 +122,7 @@ class Channel:
             raise EnvironmentStartFailed(
                 f"{self.name} did not answer in time{self._said()}"
             ) from None
-        except EnvironmentFailure as error:
+        except StepError as error:
             await asyncio.wait(self._readers, timeout=0.5)  # for its last words
             raise EnvironmentStartFailed(
                 f"{self.name} did not start: {error.message}{self._said()}"
@@ -131,7 +133,7 @@ class Channel:
         try:
             async with asyncio.timeout(PING):
                 await self.request("ping")
-        except (TimeoutError, EnvironmentFailure):
+        except (TimeoutError, StepError):
             return False
         return True
 
@@ -159,7 +161,7 @@ class Channel:
 
         Raises:
             EnvironmentLost: The supervisor is gone.
-            EnvironmentFailure: It cannot be done.
+            StepError: It cannot be done.
         """
         exchange = self.begin(name, payload, about, said, **fields)
         return await self.end(exchange)
@@ -279,13 +281,10 @@ class Channel:
     def _loss(self) -> EnvironmentLost:
         return EnvironmentLost(f"{self.name} is gone: its processes ended or were ended")
 
-    def _fault(self, fault: Mapping[str, str], about: str) -> EnvironmentFailure | ValidationError:
+    def _fault(self, fault: Mapping[str, str], about: str) -> StepError:
         kind, message = fault["kind"], fault["message"]
         what = f"{about}: {message}" if about else message
-        if kind == "bad_request":
-            return ValidationError(f"{self.name}: {what}")
-        error = _FAULTS.get(kind, EnvironmentFailure)
-        return error(f"{self.name}: {what}")
+        return _FAULTS.get(kind, ToolError)(f"{self.name}: {what}", retryable=kind == "busy")
 
     def _said(self) -> str:
         return f"; it said: {self.log}" if self.log else ""

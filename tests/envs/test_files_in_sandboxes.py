@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.sdk import NotAFile, PathEscape
+from flowengine.sdk import NotAFile, PathEscape, ToolError
 from flowengine_envs.bash import Bash
 from flowengine_envs.supervisor import files
 
@@ -145,6 +145,15 @@ def test_what_is_no_file_is_refused_at_once(bash: Bash) -> None:
     for path in ("odd/missing", "odd/pipe/below"):
         with pytest.raises(NotAFile):
             bash.get(path)
+
+
+def test_what_the_system_refuses_is_told_with_the_path(bash: Bash) -> None:
+    bash.run("mkdir -p full/deep")
+
+    with pytest.raises(ToolError, match=r"'full': Directory not empty"):
+        bash.remove("full")
+    with pytest.raises(ToolError, match="too long"):
+        bash.put("a" * 256, b"")
 
 
 def test_a_link_swapped_in_while_files_are_written_gains_nothing(
