@@ -55,8 +55,8 @@ def claims_in(execution: str, graph: Graph, state: State) -> Iterator[StoredClai
     wanted = []
     waiting = state.get("claims", {})
     if "bound" in state:
-        spec = graph.flow["concurrency"]
-        wanted.append(Claim(state["bound"], 0, spec["max"], _again(spec["then"], 0 in waiting)))
+        name, most, then = state["bound"]
+        wanted.append(Claim(name, 0, most, _again(then, 0 in waiting)))
     for number, unit in state["units"].items():
         if is_shared(unit.get("lock", "0")):
             lock = graph.node(state["acts"][unit["act"]]["step"]).lock

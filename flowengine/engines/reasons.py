@@ -54,7 +54,7 @@ def reasons(host: Host, execution: Execution) -> list[Reason]:
         elif unit["phase"] == "lock":
             found.append(_queued(machine, unit))
     if 0 in state.get("claims", {}):
-        found.append({"address": "", **_shared(host, execution.id, 0, state["bound"])})
+        found.append({"address": "", **_shared(host, execution.id, 0, state["bound"][0])})
     found += [_wait(host, execution.id, record, id) for record in execution.waits.values()]
     found += _held(machine, id)
     return found or _idle(machine, id)
@@ -83,10 +83,12 @@ def _recorded(message: Message, id: str) -> Reason:
         "decided": f"a decision by {event.get('by')} was recorded and has not been taken",
         "message": f"a message '{event.get('signal')}' was recorded and has not been taken",
         "cancel": f"{event.get('by')} asked to cancel it, which has not been done",
+        "granted": f"{_lock(event.get('lock', ''))} became free for it, which it has not taken",
     }
+    handed = f"{event.get('by')} handed on an approval of it, which has not been done"
     return {
         "address": "",
-        "what": what[event["type"]],
+        "what": what.get(event["type"], handed),
         "since": format_time(message.at),
         "wakes": "a process that goes on with it",
         "command": f"flowengine resume {id}",
@@ -129,6 +131,14 @@ def _queued(machine: Machine, unit: Unit) -> Reason:
         "what": f"it waits for the lock '{key}', which {names} has",
         "wakes": f"the end of {names}",
     }
+
+
+def _lock(name: str) -> str:
+    """Return what a lock that executions share is called for people."""
+    kind, _, key = name.partition(":")
+    if kind.startswith("concurrency"):
+        return f"its place among the executions of '{kind.removeprefix('concurrency ')}'"
+    return f"the lock '{key}'"
 
 
 def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:

@@ -74,7 +74,8 @@ def begin(m: Machine, event: Started) -> None:
 def _queue(m: Machine, names: Names, bound: dict[str, Plain]) -> None:
     """Claim a place among the executions of the flow, before anything else is done."""
     key = str(evaluate(names, bound["key"])) if "key" in bound else ""
-    name = m.state["bound"] = f"concurrency {m.graph.flow['id']}:{key}"
+    name = f"concurrency {m.graph.flow['id']}:{key}"
+    m.state["bound"] = [name, bound["max"], bound["then"]]
     m.state["claims"] = {0: name}
     m.commands.append(Claim(name, 0, bound["max"], bound["then"]))
 

@@ -395,8 +395,9 @@ class State(TypedDict, total=False):
     claims: dict[int, str]
     """Unit, or 0 for all of it → the lock that executions share for which it waits. Absent while
     there is none."""
-    bound: str
-    """The lock that bounds how many such executions there are at once; absent without a bound."""
+    bound: list[Any]
+    """`[lock, max, then]`: what bounds how many such executions there are at once, as it was when
+    this one began; absent without a bound."""
     cleanups: dict[int, Cleanup]
     """Absent while there is none."""
     keys: dict[str, str]

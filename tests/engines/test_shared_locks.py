@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict
+from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
 
 HOLDS = """
@@ -207,6 +209,29 @@ def test_a_retry_needs_the_lock_it_held(engine: Engine, tmp_path: Path) -> None:
     assert engine.store.claims("global:a") == []
 
 
+def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) -> None:
+    """The process dies with the write that gives it back; who waits has it already."""
+    store = FaultyStore()
+    with Engine(store, stay=0) as engine:
+        for id in ("e0", "e1"):
+            engine.run(holds(tmp_path, "global"), id=id)
+        wait = engine.result("e0").waits[0]["id"]
+    for crash in range(10):
+        store.faults = {store.writes + crash: "die after"}
+        with suppress(ProcessDied), Engine(store, stay=0) as engine:
+            engine.approve(wait, resume=not crash)
+            engine.resume("e0")
+        store.restart()
+        with Engine(store, stay=0) as engine:
+            if engine.result("e0").status == "succeeded":
+                break
+    with Engine(store, stay=0) as engine:
+        first = engine.why("e1")[0]
+        assert first["what"] == "the lock 'a' became free for it, which it has not taken"
+        assert first["command"] == "flowengine resume e1"
+        assert [wait["title"] for wait in engine.resume("e1").waits] == ["Sure?"]
+
+
 def test_messages_that_come_before_its_turn_are_kept(engine: Engine, tmp_path: Path) -> None:
     text = BOUND.replace("THEN", "queue").replace(
         "steps: [{id: sure, approval: Sure?}]",
@@ -220,3 +245,71 @@ def test_messages_that_come_before_its_turn_are_kept(engine: Engine, tmp_path: P
     assert engine.show("e1")["steps"] == []
     approve(engine, "e0")
     assert [step["step"] for step in engine.show("e1")["steps"]] == ["sure", "t"]
+
+
+RENAMED = ("  - id: g\n", "  - {id: before, output: 1}\n  - id: g\n    title: It holds the lock\n")
+
+
+@pytest.mark.parametrize("scope", ["flow", "global"])
+def test_who_holds_one_and_who_waits_for_one_are_moved_to_another_form(
+    engine: Engine, tmp_path: Path, scope: str
+) -> None:
+    """The lock stays where it is, in the same order; the next to come is after them."""
+    file = holds(tmp_path, scope)
+    for id in ("e0", "e1"):
+        engine.run(file, id=id)
+    text = file.read_text()
+    file.write_text(text.replace(*RENAMED))
+
+    moved = engine.upgrade(file)
+    assert [(one["execution"], one["moved"]) for one in moved] == [("e0", True), ("e1", True)]
+    engine.run(file, id="e2")
+    assert [asked(engine, id) for id in ("e0", "e1", "e2")] == [True, False, False]
+    for id in ("e0", "e1", "e2"):
+        approve(engine, id)
+        assert engine.result(id).status == "succeeded"
+    assert engine.store.claims("global:a") == engine.store.claims("flow flow:a") == []
+
+
+@pytest.mark.parametrize(
+    ("into", "why"),
+    [
+        ("    lock: {key: a, scope: flow}\n", "the scope of its lock is another"),
+        ("    lock: a\n", "the scope of its lock is another"),
+        ("", "'lock' came or went"),
+    ],
+)
+def test_what_would_tear_a_lock_from_who_holds_or_awaits_it_is_told(
+    engine: Engine, tmp_path: Path, into: str, why: str
+) -> None:
+    file = holds(tmp_path, "global")
+    for id in ("e0", "e1"):
+        engine.run(file, id=id)
+    text = file.read_text()
+    lock = '    lock: {key: "${{ inputs.key }}", scope: global, permits: 1}\n'
+    assert lock in text
+    file.write_text(text.replace(lock, into))
+
+    for told in engine.upgrade(file):
+        assert (told["verdict"], told["moved"]) == ("cannot", False)
+        assert why in told["obstacles"][0]["why"]
+
+
+def test_who_waits_for_its_turn_begins_under_the_form_it_was_moved_to(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """Its place among the executions of the flow stays; so it does if the bound is gone."""
+    file = flow(tmp_path, BOUND.replace("THEN", "queue"))
+    for id in ("e0", "e1"):
+        engine.run(file, id=id)
+    text = file.read_text().replace("[{id: sure, approval: Sure?}]", "[{id: new, fail: Odd}]")
+    bound = 'concurrency: {key: "${{ inputs.repo }}", max: 1, then: queue}'
+    assert bound in text
+    file.write_text(text.replace(bound, ""))
+
+    assert engine.upgrade(file, "e1")[0]["moved"]
+    assert engine.result("e1").status == "waiting"
+    approve(engine, "e0")
+    assert engine.result("e1").status == "failed"
+    assert [step["step"] for step in engine.show("e1")["steps"]] == ["new"]
+    assert engine.retry("e1").status == "failed"
