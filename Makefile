@@ -21,8 +21,9 @@ $(READY): pyproject.toml requirements/dev.txt scripts/install.sh
 demo: $(READY)  ## Review a folder of documents: wait, approve with an edit, resume, report.
 	@$(BIN)/python examples/document_review/demo.py
 
-test: lint  ## Check format, lint, types and import contracts, then run the tests.
+test: $(READY)  ## Check format, lint, types and import contracts, then run the tests.
 	@scripts/sandboxes.sh
+	@$(MAKE) --no-print-directory lint
 	$(BIN)/pytest -n auto --no-skips $(ARGS)
 
 lint: $(READY)  ## Check format, lint, types and import contracts.

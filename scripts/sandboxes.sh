@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# See to it that the programs are there which the tests of sandboxes run: bubblewrap, the system's
-# own Python with pip, Node.js. What is missing is installed, as root on Debian; elsewhere it is
-# named, and its tests are skipped.
+# See to it that the programs are there which the tests of environments run: bubblewrap, the
+# system's own Python with pip, Node.js with npm, tmux, mmdebstrap, a Docker daemon with the image of
+# the docker sandbox, and the test servers' packages. What is missing is installed, as root on
+# Debian; elsewhere it is named, and its tests are skipped.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
+cd "$(dirname "$0")/.."
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 say() { echo "sandboxes: $*"; }
@@ -11,19 +13,35 @@ say() { echo "sandboxes: $*"; }
 missing=()
 command -v bwrap >/dev/null || missing+=(bubblewrap)
 command -v node >/dev/null || missing+=(nodejs)
+command -v npm >/dev/null || missing+=(npm)
+command -v tmux >/dev/null || missing+=(tmux)
+command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
 [ -x /usr/bin/python3 ] || missing+=(python3)
 /usr/bin/python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
-[ ${#missing[@]} = 0 ] && exit 0
 
-if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-  say "this machine lacks ${missing[*]}; on Debian or Ubuntu: sudo apt-get install ${missing[*]}"
-  exit 0
+if [ ${#missing[@]} != 0 ]; then
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    say "this machine lacks ${missing[*]}; on Debian or Ubuntu: sudo apt-get install ${missing[*]}"
+  else
+    say "installing the Debian packages ${missing[*]}"
+    log=$(mktemp)
+    if ! { apt-get update && apt-get install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+      cat "$log" >&2
+      say "apt-get could not install ${missing[*]}"
+      exit 1
+    fi
+    rm -f "$log"
+  fi
 fi
-say "installing the Debian packages ${missing[*]}"
-log=$(mktemp)
-if ! { apt-get update && apt-get install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-  cat "$log" >&2
-  say "apt-get could not install ${missing[*]}"
-  exit 1
+
+servers=tests/mcp_servers
+if command -v npm >/dev/null && ! [ "$servers/node_modules/.package-lock.json" -nt "$servers/package-lock.json" ]; then
+  say "installing the packages of $servers"
+  npm ci --prefix "$servers" --ignore-scripts --no-audit --no-fund --loglevel=error \
+    || say "npm could not install them: the tests that need them are skipped"
 fi
-rm -f "$log"
+
+# The image takes half a minute, so it is built beside what comes next; tests that need it wait.
+if scripts/docker.sh; then
+  nohup .venv/bin/python -m flowengine_envs.docker.image >/dev/null 2>&1 </dev/null &
+fi

@@ -19,14 +19,6 @@ class Programs(Config):
 
     env: dict[Name, Secret | str] = Field(default_factory=dict)
     """Environment variables of all programs: texts, or references to secrets."""
-    image: str | None = None
-    """Of `provider: docker`: the image; default: the project's own."""
-    pull_policy: Literal["missing", "never", "always"] = "missing"
-    """Of `provider: docker`: when the image is fetched."""
-    platform: str | None = None
-    """Of `provider: docker`: such as `linux/amd64`."""
-    gpus: str | None = None
-    """Of `provider: docker`: `all`, or ids with commas."""
 
 
 class PythonConfig(Programs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,9 @@ _HEAP_SHARE = 0.75
 
 class Node(Supervised):
     """Runs JavaScript; files last from call to call, names do not."""
+
+    flags: Sequence[str] = ()
+    """What its version of Node.js has to be told."""
 
     async def _run(
         self,
@@ -84,8 +87,8 @@ class Node(Supervised):
     def _options(self) -> list[str]:
         memory = self.limits.memory
         if memory is None:
-            return []
-        return [f"--max-old-space-size={max(16, int(memory * _HEAP_SHARE) >> 20)}"]
+            return [*self.flags]
+        return [*self.flags, f"--max-old-space-size={max(16, int(memory * _HEAP_SHARE) >> 20)}"]
 
     def _result(
         self,
@@ -179,6 +182,12 @@ async def _check_version(node: Node, request: Request) -> None:
             f"{request.spec}: {program} in the sandbox is version {found[1]}, wanted is {wanted} "
             "or newer"
         )
+    node.flags = _flags(found[1])
+
+
+def _flags(version: str) -> list[str]:
+    """Return what a version needs so that scripts can `import()`."""
+    return ["--experimental-vm-modules"] if _numbers(version) < (20, 10) else []
 
 
 def _numbers(version: str) -> tuple[int, ...]:

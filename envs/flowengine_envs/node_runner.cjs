@@ -104,7 +104,9 @@ function runScript() {
   const options = { filename: file, lineOffset: -1 };
   const call = new vm.Script(`(async function (${names.join(", ")}) {\n${given.code}\n})`, {
     ...options,
-    importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER,
+    // Node 18 has no name for its own loader.
+    importModuleDynamically:
+      vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ?? ((name) => import(name)),
   }).runInThisContext();
   const module = { exports: {} };
   return call(globalThis.inputs, createRequire(file), module, module.exports, file, process.cwd());

@@ -281,7 +281,7 @@ def _request(
 
     declared = instance.record.declared
     spec = declared.request_spec(choice.name, policy)
-    model, _ = providers.models_of(provider)
+    model, _ = providers.models_of(provider, declared.providers)
     try:
         config = model.model_validate(revealed, context={"revealed": True})
     except ValidationError as error:

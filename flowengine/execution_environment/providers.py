@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _lock = threading.Lock()
-_models: WeakKeyDictionary[Provider[Any], tuple[type[BaseModel], type[BaseModel]]] = (
-    WeakKeyDictionary()
-)
+_Models = tuple["type[BaseModel]", "type[BaseModel]"]
+_models: WeakKeyDictionary[Provider[Any], dict[tuple[str, ...], _Models]] = WeakKeyDictionary()
 _sandboxes: dict[str, type[Sandbox]] = {}
 
 
@@ -94,11 +93,24 @@ def find_provider(kind: str) -> Provider[Any]:
     return found
 
 
-def models_of(provider: Provider[Any]) -> tuple[type[BaseModel], type[BaseModel]]:
-    """Return the models of configuration and policy; a provider is asked for them once."""
-    found = _models.get(provider)
+def models_of(provider: Provider[Any], places: tuple[str, ...]) -> _Models:
+    """Return the models of configuration and policy; they are made once.
+
+    Args:
+        provider: It defines both.
+        places: The sandboxes that it may run in: they add to the configuration.
+
+    Returns:
+        The two models.
+    """
+    known = _models.setdefault(provider, {})
+    found = known.get(places)
     if found is None:
-        found = _models[provider] = (provider.config_model(), provider.policy_model())
+        from flowengine.sdk.models import with_sandboxes
+
+        used = [find_sandbox(each) for each in places] if provider.sandbox else []
+        config = with_sandboxes(provider.config_model(), used)
+        found = known[places] = (config, provider.policy_model())
     return found
 
 

@@ -128,7 +128,8 @@ class Declared(NamedTuple):
         Returns:
             The spec as the sdk has it.
         """
-        config, rules = providers.models_of(providers.find_provider(self.spec.kind))
+        found = providers.find_provider(self.spec.kind)
+        config, rules = providers.models_of(found, self.providers)
         return Spec(
             self.id,
             self.spec.kind,
@@ -169,9 +170,9 @@ def check_spec(given: Mapping[str, Any]) -> Declared:
     except ValidationError as error:
         faults += faults_of(error, EnvironmentSpec)
     provider = _provider(written.get("kind"), faults)
-    if provider is not None:
-        spec = _check_parts(provider, spec, written, faults)
     names = _choices(provider, written.get("provider"), faults)
+    if provider is not None:
+        spec = _check_parts(provider, names, spec, written, faults)
     _check_requires(written.get("requires"), faults)
     if faults or spec is None or provider is None:
         raise SpecInvalid(name, faults)
@@ -241,13 +242,15 @@ def _provider(kind: Any, faults: list[Fault]) -> Provider[Any] | None:
 
 def _check_parts(
     provider: Provider[Any],
+    names: tuple[str, ...],
     spec: EnvironmentSpec | None,
     written: Mapping[str, Any],
     faults: list[Fault],
 ) -> EnvironmentSpec | None:
     """Check config and policy, which the provider defines, and take them over with defaults."""
     checked: dict[str, Any] = {}
-    for part, model in zip(("config", "policy"), providers.models_of(provider), strict=True):
+    models = providers.models_of(provider, tuple(n for n in names if n in providers.sandboxes()))
+    for part, model in zip(("config", "policy"), models, strict=True):
         data = written.get(part, {})
         if not isinstance(data, dict):
             continue  # told already

@@ -16,6 +16,8 @@ from flowengine.sdk.errors import PathEscape
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
 
+    from pydantic import BaseModel
+
     from flowengine.sdk.environments import Leftover, Request, Spec
     from flowengine.sdk.process_identity import Owner
 
@@ -97,6 +99,15 @@ class Sandbox:
     def workdir(self) -> str:
         """The workspace as programs inside see it."""
         return "/workspace"
+
+    @classmethod
+    def config_model(cls) -> type[BaseModel] | None:
+        """Return the model of what `config:` may say of the sandbox beside what the kind defines.
+
+        Its fields need defaults: they are added to those of every kind that may run in it. Default:
+        nothing may be said.
+        """
+        return None
 
     @classmethod
     def capabilities(cls) -> Capabilities:

@@ -11,14 +11,20 @@ import pytest
 
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.bash import Bash, BashProvider
+from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.node import Node, NodeProvider
 from flowengine_envs.python import Python, PythonSandbox
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
+from tests.envs.containers import skip_without_docker
 from tests.envs.opening import opened
 
-SANDBOXES: dict[str, type[Sandbox]] = {"namespace": Namespace, "host": Host}
+SANDBOXES: dict[str, type[Sandbox]] = {
+    "namespace": Namespace,
+    "docker": Docker,
+    "host": Host,
+}
 LEFT_OUT: dict[str, dict[str, str]] = tomllib.loads(
     Path(__file__).with_name("left_out.toml").read_text()
 )
@@ -29,6 +35,8 @@ LEFT_OUT: dict[str, dict[str, str]] = tomllib.loads(
 def sandbox(request: pytest.FixtureRequest) -> type[Sandbox]:
     if request.param == "namespace" and not has("bwrap"):
         pytest.skip("no bubblewrap: apt-get install bubblewrap")
+    if request.param == "docker":
+        skip_without_docker()
     return SANDBOXES[request.param]
 
 

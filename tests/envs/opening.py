@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.sdk.environments import Owner, Provider, Request, Sandbox, Spec, background
-from flowengine.sdk.models import Limits
+from flowengine.sdk.models import Limits, with_sandboxes
+from flowengine_envs.docker.daemon import connect
 
 LOG = logging.LoggerAdapter(logging.getLogger("flowengine.environments"), {})
 
@@ -37,7 +38,8 @@ def request_for(
     mounts: Mapping[str, Path] | None = None,
     seconds: float = 60,
 ) -> Request:
-    made = provider.config_model()(**(config or {}))
+    places = [sandbox] if sandbox else []
+    made = with_sandboxes(provider.config_model(), places)(**(config or {}))
     rules = provider.policy_model()(**(policy or {}))
     bounds = Limits(**(limits or {}))
     spec = Spec(
@@ -95,6 +97,14 @@ def opened(
         yield resource
     finally:
         release(provider, resource)
+
+
+def processes_of(resource: Any) -> list[int]:
+    """The first processes of an open sandbox, as the host numbers them."""
+    facts = resource.sandbox.request.trace.facts
+    if "container" not in facts:
+        return list(facts["pids"])
+    return [connect().api.inspect_container(facts["container"])["State"]["Pid"]]
 
 
 def release(provider: Provider[Any], resource: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from flowengine.sdk import EnvironmentUnavailable, LimitExceeded, Refused, ValidationError
 from flowengine.sdk.environments import Sandbox, background
 from flowengine_envs.bash import Bash, BashProvider
-from tests.envs.opening import opened, request_for
+from tests.envs.opening import opened, processes_of, request_for
 
 
 def test_words_reach_the_program_as_they_are(bash: Bash) -> None:
@@ -177,6 +177,6 @@ def test_many_at_once_end_with_the_sandbox(sandbox: type[Sandbox], tmp_path: Pat
     with opened(BashProvider(), sandbox, tmp_path) as bash:
         result = bash.run("for n in $(seq 50); do setsid sleep 1066 & done; wait", timeout=0.5)
         assert result.timed_out
-        [pid] = bash.sandbox.request.trace.facts["pids"]
+        [pid] = processes_of(bash)
 
     assert not Path(f"/proc/{pid}").exists()

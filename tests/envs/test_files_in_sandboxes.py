@@ -72,8 +72,14 @@ def test_both_sides_see_the_same_file(bash: Bash) -> None:
 
     assert (bash.workspace / "both" / "a.txt").read_text() == "inside\n"
     assert bash.run("cat both/b.txt").stdout == "outside\n"
-    owner = os.stat(bash.workspace / "both" / "a.txt")
-    assert (owner.st_uid, owner.st_gid) == (os.getuid(), os.getgid())
+
+
+def test_what_is_made_inside_belongs_to_the_caller(bash: Bash) -> None:
+    bash.run("mkdir -p mine && echo inside > mine/a.txt")
+
+    for path in ("mine", "mine/a.txt"):
+        owner = os.stat(bash.workspace / path)
+        assert (owner.st_uid, owner.st_gid) == (os.getuid(), os.getgid())
 
 
 def test_paths_are_translated_by_their_parts(bash: Bash) -> None:
@@ -163,8 +169,8 @@ def test_a_link_swapped_in_while_files_are_written_gains_nothing(
     outside = tmp_path / "target"
     outside.mkdir()
     place, link = bash.workspace / "race", bash.workspace / "link"
-    place.mkdir()
-    link.symlink_to(outside)
+    made = bash.run(["sh", "-c", 'mkdir race && ln -s "$1" link', "sh", str(outside)])
+    assert made.exit_code == 0
     stop = threading.Event()
     exchange = ctypes.CDLL(None).renameat2
 

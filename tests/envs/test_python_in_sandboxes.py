@@ -14,7 +14,7 @@ import pytest
 from flowengine.sdk import EnvironmentClosed, EnvironmentLost, ValidationError
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.python import Python, PythonSandbox
-from tests.envs.opening import open_resource, opened, release
+from tests.envs.opening import open_resource, opened, processes_of, release
 
 # What code gives
 
@@ -518,7 +518,7 @@ def test_use_after_the_end_is_refused_by_name(sandbox: type[Sandbox], tmp_path: 
     provider = Python()
     resource = open_resource(provider, sandbox, tmp_path)
     resource.run("1")
-    pids = list(resource.sandbox.request.trace.facts["pids"])
+    pids = processes_of(resource)
     release(provider, resource)
 
     with pytest.raises((EnvironmentClosed, EnvironmentLost), match="box"):
@@ -530,7 +530,7 @@ def test_a_sandbox_that_is_killed_during_a_call_is_lost(
     sandbox: type[Sandbox], tmp_path: Path
 ) -> None:
     with opened(Python(), sandbox, tmp_path) as resource:
-        [pid] = resource.sandbox.request.trace.facts["pids"]
+        [pid] = processes_of(resource)
 
         def heard(*_: str) -> None:
             os.kill(pid, 9)

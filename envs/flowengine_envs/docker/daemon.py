@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import urllib.parse
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ def connect() -> DockerClient:
             "forward its socket: ssh -L /tmp/docker.sock:/var/run/docker.sock HOST"
         )
     try:
+        _knock(where)
         client = _client(where, os.getpid())
         client.ping()
     except (docker.errors.DockerException, OSError) as error:
@@ -61,6 +63,14 @@ def _client(where: str, pid: int) -> DockerClient:
     import docker
 
     return docker.DockerClient(base_url=where, timeout=_TIMEOUT, max_pool_size=32)
+
+
+def _knock(where: str) -> None:
+    """Find out whether somebody listens; the library leaves its socket open where nobody does."""
+    if where.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as trial:
+            trial.settimeout(_TIMEOUT)
+            trial.connect(where.removeprefix("unix://"))
 
 
 def _why(error: BaseException, where: str) -> str:

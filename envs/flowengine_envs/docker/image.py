@@ -157,3 +157,9 @@ def _alone(tag: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+if __name__ == "__main__":
+    from flowengine_envs.docker.daemon import connect
+
+    build(connect())

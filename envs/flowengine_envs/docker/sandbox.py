@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowengine.sdk import (
@@ -25,6 +25,7 @@ from flowengine.sdk.environments import (
     VARIABLE,
     Capabilities,
     Leftover,
+    Owner,
     Program,
     Request,
     Sandbox,
@@ -32,9 +33,13 @@ from flowengine.sdk.environments import (
 )
 from flowengine_envs.docker import image
 from flowengine_envs.docker.daemon import Attached, attached, connect
+from flowengine_envs.docker.mounts import check
+from flowengine_envs.docker.ownership import group, lend, take_back, user
+from flowengine_envs.sandboxes.cgroups import memory_group, memory_kills
 
 if TYPE_CHECKING:
     from docker import DockerClient
+    from pydantic import BaseModel
 
 HOME = "/home/flow"
 SCRATCH = 64 * 1024 * 1024
@@ -43,9 +48,11 @@ PROCESSES = 512
 MEMORY = 2 * 1024**3
 
 _KEEPER = (
-    "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.buffer.read()"
+    "import ctypes, signal, sys; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); "
+    "signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.buffer.read()"
 )
-"""What the first process does: it takes in orphans, and ends with its input."""
+"""What the first process does: it takes in orphans, and ends with its input. It is made undumpable
+(PR_SET_DUMPABLE), so that no program inside can open its input and keep it from ending."""
 
 
 class Docker(Sandbox):
@@ -58,8 +65,21 @@ class Docker(Sandbox):
         self._container: str | None = None
         self._keeper: Attached | None = None
         self._input: asyncio.StreamWriter | None = None
+        self._memory: Path | None = None
         self.image_id = ""
         """Digest of the image that runs: `sha256:...`."""
+
+    @property
+    def workdir(self) -> str:
+        """The workspace as programs inside see it."""
+        return str(_config(self.request.config, "workdir") or "/workspace")
+
+    @classmethod
+    def config_model(cls) -> type[BaseModel]:
+        """Return the model of what `config:` may say of a container."""
+        from flowengine_envs.docker.configuration import Container
+
+        return Container
 
     @classmethod
     def capabilities(cls) -> Capabilities:
@@ -81,6 +101,7 @@ class Docker(Sandbox):
     @classmethod
     async def probe(cls, spec: Spec) -> None:
         """Ask the daemon, and look for the image if it must not be fetched."""
+        _network(spec)
         await asyncio.to_thread(_probe, spec)
 
     @cached_property
@@ -89,12 +110,16 @@ class Docker(Sandbox):
 
     async def open(self) -> None:
         """Make and start the container."""
-        self.request.trace(container=self._name, host=os.environ.get("DOCKER_HOST", ""))
+        self.request.trace(container=self._name, lent=[str(path) for path in self._lent])
+        for folder in self._folders.values():
+            check(folder, self.workspace.parent)
         try:
+            await asyncio.to_thread(lend, self._lent)
             self._container = await asyncio.to_thread(self._create)
             path = f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
             self._keeper, self._input = await attached(path)
             await asyncio.to_thread(self._start)
+            self._memory = await asyncio.to_thread(self._memory_group)
         except BaseException:
             await asyncio.shield(self.close())
             raise
@@ -103,13 +128,24 @@ class Docker(Sandbox):
     def _name(self) -> str:
         return _config(self.request.config, "container_name") or f"flowengine-{self.request.id}"
 
+    @property
+    def _folders(self) -> dict[str, Path]:
+        """Return what is mounted: path inside → folder."""
+        return {self.workdir: self.workspace, **self.request.mounts}
+
+    def _may_write(self, inside: str) -> bool:
+        writable = self.request.policy.writable
+        return inside == self.workdir or writable is None or inside in writable
+
+    @property
+    def _lent(self) -> list[Path]:
+        return [path for inside, path in self._folders.items() if self._may_write(inside)]
+
     def _create(self) -> str:
         from docker.errors import APIError
 
         config = self.request.config
         reference = _image(self._client, self.request.spec)
-        if os.getuid() == 0:
-            _give(str(self.workspace), _user(), _group())
         self.image_id = str(self._client.images.get(reference).id)
         api = self._client.api
         try:
@@ -120,7 +156,7 @@ class Docker(Sandbox):
                 name=self._name,
                 platform=_config(config, "platform"),
                 stdin_open=True,
-                user=f"{_user()}:{_group()}",
+                user=f"{user()}:{group()}",
                 working_dir=self.workdir,
                 labels=self.request.labels,
                 environment={"HOME": HOME, VARIABLE: self.request.mark},
@@ -136,14 +172,16 @@ class Docker(Sandbox):
 
         limits = self.request.limits
         scratch = limits.disk or SCRATCH
-        owner = f"uid={_user()},gid={_group()}"
-        mounts = {self.workdir: self.workspace, **self.request.mounts}
+        owner = f"uid={user()},gid={group()}"
         memory = limits.memory or MEMORY
         gpus = _config(self.request.config, "gpus")
         return {
             "auto_remove": True,
-            "network_mode": _network(self.request),
-            "mounts": [Mount(inside, str(path), "bind") for inside, path in mounts.items()],
+            "network_mode": _network(self.request.spec),
+            "mounts": [
+                Mount(inside, str(path), "bind", read_only=not self._may_write(inside))
+                for inside, path in self._folders.items()
+            ],
             "read_only": True,
             "tmpfs": {
                 "/tmp": f"size={scratch},mode=1777",
@@ -167,6 +205,16 @@ class Docker(Sandbox):
             self._client.api.start(str(self._container))
         except APIError as error:
             raise EnvironmentStartFailed(self._told(error)) from error
+
+    def _memory_group(self) -> Path | None:
+        """Return the control group of the container, if it is one of this machine."""
+        found = self._client.api.inspect_container(str(self._container))
+        folder = memory_group(found["State"]["Pid"])
+        return folder if folder is not None and str(self._container) in str(folder) else None
+
+    def memory_kills(self) -> int:
+        """Return how many programs were killed because memory was at its limit."""
+        return 0 if self._memory is None else memory_kills(self._memory)
 
     def _told(self, error: Exception) -> str:
         """Say what the daemon did not like."""
@@ -217,13 +265,17 @@ class Docker(Sandbox):
             await asyncio.to_thread(_remove, self._client, self._container)
         if self._input is not None:
             self._input.close()
-        if os.getuid() == 0:
-            await asyncio.to_thread(_give, str(self.workspace), 0, 0)
+        await asyncio.to_thread(take_back, self._lent)
 
     @classmethod
     async def reap(cls, leftover: Leftover) -> None:
         """Remove the containers of a dead owner; they are found by their labels."""
         await asyncio.to_thread(_reap, leftover)
+
+    @classmethod
+    async def sweep(cls, is_dead: Callable[[Owner], bool]) -> None:
+        """Remove containers whose labels name a dead owner on this machine."""
+        await asyncio.to_thread(_sweep, is_dead)
 
 
 class _Running:
@@ -272,6 +324,27 @@ class _Running:
         self._input.close()
 
 
+def _sweep(is_dead: Callable[[Owner], bool]) -> None:
+    client = connect()
+    for found in client.api.containers(all=True, filters={"label": ["flowengine=1"]}):
+        owner = _owner(found["Labels"])
+        if owner is not None and is_dead(owner):
+            _remove(client, found["Id"])
+
+
+def _owner(labels: Mapping[str, str]) -> Owner | None:
+    """Return who made a container, or None if its labels do not say it."""
+    try:
+        return Owner(
+            int(labels["flowengine.pid"]),
+            int(labels["flowengine.started"]),
+            labels["flowengine.boot"],
+            labels["flowengine.host"],
+        )
+    except (KeyError, ValueError):
+        return None
+
+
 def _probe(spec: Spec) -> None:
     client = connect()
     if _config(spec.config, "pull_policy") == "never":
@@ -309,42 +382,26 @@ def _config(config: Any, field: str) -> Any:
     return getattr(config, field, None)
 
 
-def _network(request: Request) -> str:
-    """Return Docker's name of the network that the policy asks for."""
-    named = _config(request.config, "network")
-    if named is not None:
-        return str(named)
-    wanted = request.policy.network
-    if wanted in (None, "none"):
-        return "none"
-    if wanted == "any":
-        return "bridge"
-    raise EnvironmentUnavailable(
-        f"{request.spec}: containers reach all of the network (any) or nothing of it (none); "
-        f"{wanted} cannot be held"
-    )
+def _network(spec: Spec) -> str:
+    """Return Docker's name of the network that is asked for."""
+    named = _config(spec.config, "network")
+    wanted = spec.policy.network
+    if isinstance(wanted, list):
+        raise EnvironmentUnavailable(
+            f"{spec}: containers reach all of the network (any) or nothing of it (none); "
+            f"{', '.join(wanted)} alone cannot be held"
+        )
+    if named not in {None, "none"} and wanted == "none":
+        raise EnvironmentUnavailable(
+            f"{spec}: its policy forbids the network, and config.network is {named}"
+        )
+    return str(named or ("bridge" if wanted == "any" else "none"))
 
 
 def _gpus(request: Any, wanted: str) -> list[Any]:
     if wanted == "all":
         return [request(count=-1, capabilities=[["gpu"]])]
     return [request(device_ids=wanted.split(","), capabilities=[["gpu"]])]
-
-
-def _user() -> int:
-    """Never root: root's containers run as an ordinary user, and their files are given back."""
-    return os.getuid() or 1000
-
-
-def _group() -> int:
-    return os.getgid() or 1000
-
-
-def _give(folder: str, user: int, group: int) -> None:
-    """Give a folder and all in it to a user; links are not followed."""
-    for path, _, files in os.walk(folder):
-        for name in (".", *files):
-            os.lchown(os.path.join(path, name), user, group)
 
 
 def _remove(client: DockerClient, container: str) -> None:
@@ -368,3 +425,4 @@ def _reap(leftover: Leftover) -> None:
     label = f"flowengine.environment={leftover.id}"
     for found in client.api.containers(all=True, quiet=True, filters={"label": [label]}):
         _remove(client, found["Id"])
+    take_back(Path(str(folder)) for folder in leftover.facts.get("lent") or [])

@@ -80,15 +80,7 @@ class Group:
     def memory_kills(self) -> int:
         """Return how many of its processes were killed because memory was at its limit."""
         folder = self._by_controller.get("memory")
-        if folder is None:
-            return 0
-        name = "memory.oom_control" if self._tree.version == 1 else "memory.events"
-        with suppress(OSError, ValueError):
-            for line in (folder / name).read_text().splitlines():
-                key, _, value = line.partition(" ")
-                if key == "oom_kill":
-                    return int(value)
-        return 0
+        return 0 if folder is None else memory_kills(folder)
 
     async def remove(self) -> None:
         """Take it away; what is left in it must have been killed."""
@@ -111,6 +103,33 @@ async def remove(folders: list[str]) -> None:
                 await asyncio.sleep(0.02)
             else:
                 break
+
+
+def memory_kills(folder: Path) -> int:
+    """Return how many processes of a group were killed because memory was at its limit.
+
+    Args:
+        folder: The group, of the tree that has the memory controller.
+    """
+    for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
+        with suppress(OSError, ValueError):
+            for line in (folder / name).read_text().splitlines():
+                key, _, value = line.partition(" ")
+                if key == "oom_kill":
+                    return int(value)
+    return 0
+
+
+def memory_group(pid: int) -> Path | None:
+    """Return the group that holds the memory of a process, or None where it cannot be seen."""
+    with suppress(OSError):
+        own = _own_groups(Path(f"/proc/{pid}/cgroup").read_text())
+        mounted, unified = _mounted(Path("/proc/self/mountinfo").read_text())
+        if "memory" in own and "memory" in mounted:
+            return _place(*mounted["memory"], own["memory"])
+        if unified is not None and "" in own:
+            return _place(*unified, own[""])
+    return None
 
 
 def tree() -> Tree | None:
@@ -136,17 +155,7 @@ def find(mounts: str, groups: str) -> Tree | None:
         What is there and may be written, of the version that has the memory controller.
     """
     own = _own_groups(groups)
-    mounted: dict[str, tuple[str, Path]] = {}
-    unified: tuple[str, Path] | None = None
-    for line in mounts.splitlines():
-        fields, _, rest = line.partition(" - ")
-        kind, _source, options = (*rest.split(" ", 2), "", "")[:3]
-        root, place = fields.split(" ")[3:5]
-        if kind == "cgroup2":
-            unified = (root, Path(place))
-        elif kind == "cgroup":
-            for controller in options.split(","):
-                mounted[controller] = (root, Path(place))
+    mounted, unified = _mounted(mounts)
     folders = {
         controller: _place(*mounted[controller], own[controller])
         for controller in CONTROLLERS
@@ -158,6 +167,22 @@ def find(mounts: str, groups: str) -> Tree | None:
     if unified is not None and "" in own:
         return _find_unified(unified[1], _place(*unified, own[""]))
     return None
+
+
+def _mounted(mounts: str) -> tuple[dict[str, tuple[str, Path]], tuple[str, Path] | None]:
+    """Return root and place of each controller's tree (version 1), and of the one for all."""
+    mounted: dict[str, tuple[str, Path]] = {}
+    unified: tuple[str, Path] | None = None
+    for line in mounts.splitlines():
+        fields, _, rest = line.partition(" - ")
+        kind, _source, options = (*rest.split(" ", 2), "", "")[:3]
+        root, place = fields.split(" ")[3:5]
+        if kind == "cgroup2":
+            unified = (root, Path(place))
+        elif kind == "cgroup":
+            for controller in options.split(","):
+                mounted[controller] = (root, Path(place))
+    return mounted, unified
 
 
 def _find_unified(top: Path, own: Path) -> Tree | None:

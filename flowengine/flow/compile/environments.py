@@ -214,7 +214,7 @@ class Environments:
 
         known = {key: typed.value[1] for key, typed in config.items() if typed.constant}
         open_keys = config.keys() - known.keys()
-        self._fits(provider.config_model(), known, (*model.loc, "config"), open_keys)
+        self._fits(_config_model(provider, model), known, (*model.loc, "config"), open_keys)
         self._fits(provider.policy_model(), model.policy, (*model.loc, "policy"))
         self._fits(Limits, model.limits, (*model.loc, "limits"))
         choices = [model.provider] if isinstance(model.provider, str) else model.provider or []
@@ -299,6 +299,18 @@ class Environments:
             return  # reported with the declaration
         except FlowEngineError as error:
             self.report.at("E402", error.message, loc, error.hint)
+
+
+def _config_model(provider: Provider[Any], model: Environment) -> type[BaseModel]:
+    """Return what the kind and the sandboxes that are named define."""
+    from flowengine.sdk.models import with_sandboxes
+
+    if provider.sandbox is None:
+        return provider.config_model()
+    given = model.provider or provider.sandbox
+    names = [given] if isinstance(given, str) else given
+    known = [registry.sandbox_class(one) for one in names if one in registry.sandbox_names()]
+    return with_sandboxes(provider.config_model(), known)
 
 
 def _map(parts: Mapping[str, Typed]) -> Typed:

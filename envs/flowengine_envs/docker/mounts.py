@@ -1,0 +1,69 @@
+"""Which folders of the machine a container may see.
+
+Mounting is the one way by which a container reaches the machine, so what would hand it the machine
+is refused before the daemon hears of it: `/`, the system's folders, a home folder, whatever holds
+the daemon's socket or the state of the engine.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from flowengine.sdk import Refused
+from flowengine_envs.docker.daemon import DEFAULT_HOST, host
+
+_SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr")
+"""Folders that are not handed out, nor anything in them."""
+_SHARED = ("home", "root", "run", "var")
+"""Folders that are not handed out as a whole."""
+_DOCKER = Path("/var/lib/docker")
+
+
+def check(folder: Path, state: Path | None = None) -> Path:
+    """Return where a folder really is, if a container may see it.
+
+    Args:
+        folder: On this machine.
+        state: A folder of the engine's state: nothing above it is handed out.
+
+    Returns:
+        Its path without links.
+
+    Raises:
+        Refused: It may not be mounted; the message has the path without links.
+    """
+    real = Path(os.path.realpath(folder))
+    told = str(real) if real == folder else f"{folder} (which is {real})"
+    reason = _danger(real, state)
+    if reason is not None:
+        raise Refused(f"{told} is not mounted into a container: {reason}")
+    return real
+
+
+def _danger(real: Path, state: Path | None) -> str | None:
+    """Return what is wrong with mounting a folder, or None."""
+    if real == Path("/"):
+        return "it is the whole machine"
+    if real.parts[1] in _SYSTEM or real.is_relative_to(_DOCKER) or _DOCKER.is_relative_to(real):
+        return "it belongs to the system"
+    if len(real.parts) == 2 and real.parts[1] in _SHARED:
+        return "it holds what belongs to others"
+    home = Path(os.path.realpath(Path.home()))
+    if home.is_relative_to(real):
+        return "it is the home folder or holds it; mount a folder in it"
+    for place in (host(), DEFAULT_HOST):
+        path = place.removeprefix("unix://")
+        socket = Path(os.path.realpath(path)) if path.startswith("/") else None
+        if socket is not None and socket.is_relative_to(real):
+            return (
+                "it holds the socket of the Docker daemon, which is root's power over the machine"
+            )
+    if state is not None and Path(os.path.realpath(state)).is_relative_to(real):
+        return "it holds the state of the engine"
+    try:
+        mode = os.lstat(real).st_mode
+    except FileNotFoundError:
+        return None
+    return None if stat.S_ISDIR(mode) else "it is no folder"

@@ -1,0 +1,412 @@
+"""Containers: what they may do, whose they are, and that none is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from flowengine.sdk import (
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    ImageUnavailable,
+    Refused,
+)
+from flowengine.sdk.environments import Owner, background
+from flowengine_envs.bash import Bash, BashProvider
+from flowengine_envs.docker import image
+from flowengine_envs.docker.configuration import Container
+from flowengine_envs.docker.daemon import connect
+from flowengine_envs.docker.mounts import check
+from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.python import Python
+from tests.envs.containers import skip_without_docker
+from tests.envs.opening import open_resource, opened, processes_of, release, request_for
+
+LIMITS = {"time": 20, "memory": "256MiB", "processes": 64, "cpus": 0.5, "disk": "8MiB"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _daemon() -> None:
+    skip_without_docker()
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bash]:
+    folder = tmp_path_factory.mktemp("bash")
+    with opened(BashProvider(), Docker, folder, limits=LIMITS) as resource:
+        yield resource
+
+
+def containers(**labels: str) -> list[Any]:
+    wanted = [f"flowengine.{name}={value}" for name, value in labels.items()]
+    found: list[Any] = connect().api.containers(all=True, filters={"label": wanted})
+    return found
+
+
+def inspected(resource: Any) -> dict[str, Any]:
+    name = resource.sandbox.request.trace.facts["container"]
+    found: dict[str, Any] = connect().api.inspect_container(name)
+    return found
+
+
+# Rights
+
+
+def test_a_container_has_no_needless_rights(bash: Bash) -> None:
+    told = inspected(bash)
+    rights = told["HostConfig"]
+
+    assert told["Config"]["User"].split(":")[0] not in {"", "0", "root"}
+    assert rights["CapDrop"] == ["ALL"]
+    assert not rights["CapAdd"]
+    assert not rights["Privileged"]
+    assert rights["ReadonlyRootfs"]
+    assert rights["SecurityOpt"] == ["no-new-privileges"]
+    assert rights["NetworkMode"] == "none"
+    assert rights["PidMode"] == ""
+    assert rights["IpcMode"] == "private"
+    assert rights["AutoRemove"]
+    assert not rights["PortBindings"]
+    assert [mount["Destination"] for mount in told["Mounts"]] == ["/workspace"]
+    assert "docker.sock" not in str(told["Mounts"])
+    assert bash.run("touch /etc/x").exit_code != 0
+    assert bash.run("touch /usr/x").exit_code != 0
+    assert bash.run("touch ~/x /tmp/x /workspace/x").exit_code == 0
+
+
+def test_limits_are_those_of_the_container(bash: Bash) -> None:
+    rights = inspected(bash)["HostConfig"]
+
+    assert rights["NanoCpus"] == 500_000_000
+    assert rights["Memory"] == rights["MemorySwap"] == 256 * 2**20
+    assert rights["PidsLimit"] == 64
+
+
+def test_labels_say_whose_it_is(bash: Bash) -> None:
+    request = bash.sandbox.request
+    labels = inspected(bash)["Config"]["Labels"]
+
+    assert labels["flowengine.environment"] == request.id
+    assert labels["flowengine.manager"] == "manager"
+    assert labels["flowengine.owner_id"] == "e1"
+    assert labels["flowengine.pid"] == str(os.getpid())
+    assert isinstance(bash.sandbox, Docker)
+    assert bash.sandbox.image_id == inspected(bash)["Image"]
+
+
+def test_a_fork_bomb_is_an_error_result(bash: Bash) -> None:
+    result = bash.run("bomb() { bomb | bomb & }; bomb; sleep 0.2; cat /nowhere", timeout=5)
+
+    assert result.exit_code != 0
+    assert bash.run("echo still here").stdout == "still here\n"
+
+
+def test_memory_is_limited_and_the_cause_told(bash: Bash) -> None:
+    result = bash.run(["python3", "-c", "x = bytearray(2**31)"])
+    assert "MemoryError" in result.stderr or "out of memory: the limit is 256 MiB" in result.stderr
+    assert bash.run("echo still here").stdout == "still here\n"
+
+
+def test_scratch_space_and_workspace_are_limited(bash: Bash) -> None:
+    full = bash.run("head -c 20M /dev/zero > /tmp/big; status=$?; rm /tmp/big; exit $status")
+    over = bash.run("while :; do head -c 1M /dev/urandom >> big; done", timeout=20)
+
+    assert "No space left" in full.stderr
+    assert over.stopped == "disk"
+    assert "its quota (limits.disk) is 8 MiB" in over.stderr
+    assert bash.run("rm big; echo ok").stdout == "ok\n"
+
+
+def test_nothing_of_the_network_is_reached(bash: Bash) -> None:
+    code = (
+        "import socket\n"
+        "for place in (('127.0.0.1', 22), ('172.17.0.1', 22), ('1.1.1.1', 53)):\n"
+        "    try: socket.create_connection(place, 2); print('reached', place)\n"
+        "    except OSError: pass\n"
+        "try: socket.getaddrinfo('example.org', 80); print('resolved')\n"
+        "except OSError: pass\n"
+    )
+    assert bash.run(["python3", "-c", code]).stdout == ""
+
+
+def test_places_that_cannot_be_held_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentUnavailable, match=r"localhost:80 alone cannot be held"):
+        open_resource(BashProvider(), Docker, tmp_path, policy={"network": ["localhost:80"]})
+    with pytest.raises(EnvironmentUnavailable, match="policy forbids the network"):
+        open_resource(
+            BashProvider(),
+            Docker,
+            tmp_path,
+            policy={"network": "none"},
+            config={"network": "bridge"},
+        )
+
+
+def test_variables_and_secrets_of_the_host_stay_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_HOST", "canary")
+    monkeypatch.setenv("HTTP_PROXY", "http://canary")
+    with opened(BashProvider(), Docker, tmp_path) as bash:
+        assert "canary" not in bash.run("env; cat /proc/1/environ").stdout
+        assert "canary" not in str(inspected(bash))
+
+
+def test_nobody_inside_can_keep_the_container_from_ending(bash: Bash) -> None:
+    """Its first process ends with its input; whoever could open that could hold it open."""
+    for descriptor in (0, 1, 2):
+        assert bash.run(f"exec 9<>/proc/1/fd/{descriptor}").exit_code != 0
+
+
+# Ownership, mounts
+
+
+def test_files_are_the_callers_when_it_has_ended(tmp_path: Path) -> None:
+    with opened(BashProvider(), Docker, tmp_path) as bash:
+        bash.run("mkdir -p a && echo x > a/b && ln -s /etc/passwd a/link")
+
+    for path in (tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "link"):
+        found = path.lstat()
+        assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
+    assert os.stat("/etc/passwd").st_uid == 0
+
+
+def test_folders_of_other_environments_are_mounted(tmp_path: Path) -> None:
+    workspace, shared, kept = tmp_path / "w", tmp_path / "shared", tmp_path / "kept"
+    for folder in (workspace, shared, kept):
+        folder.mkdir()
+    (kept / "a.txt").write_text("a")
+    mounts = {"/data": shared, "/kept": kept}
+    policy = {"writable": ["/data"]}
+    with opened(BashProvider(), Docker, workspace, mounts=mounts, policy=policy) as bash:
+        assert bash.run("cat /kept/a.txt; echo b > /data/b.txt").stdout == "a"
+        assert bash.run("touch /kept/x").exit_code != 0
+
+    assert (shared / "b.txt").read_text() == "b\n"
+    assert (shared / "b.txt").stat().st_uid == os.getuid()
+
+
+DANGEROUS = ["/", "/etc", "/etc/ssl", "/var", "/var/lib/docker", "/run", "/usr", "/proc/1", "~"]
+
+
+@pytest.mark.parametrize("path", DANGEROUS)
+def test_dangerous_mounts_are_refused(path: str, tmp_path: Path) -> None:
+    folder = Path(path).expanduser()
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+
+    with pytest.raises(Refused, match="is not mounted"):
+        check(folder)
+    with pytest.raises(Refused, match=rf"which is {folder.resolve()}\)"):
+        check(link)
+
+
+def test_the_state_of_the_engine_and_files_are_not_mounted(tmp_path: Path) -> None:
+    state = tmp_path / "state" / "environments"
+    state.mkdir(parents=True)
+    file = tmp_path / "file"
+    file.touch()
+
+    with pytest.raises(Refused, match="state of the engine"):
+        check(tmp_path, state)
+    with pytest.raises(Refused, match="no folder"):
+        check(file)
+    assert check(tmp_path / "absent") == tmp_path / "absent"
+
+
+def test_a_dangerous_mount_is_refused_before_the_daemon_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_for(BashProvider(), Docker, tmp_path, mounts={"/host": Path("/")})
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+
+    with pytest.raises(Refused, match="whole machine"):
+        background().run(BashProvider().ensure(request))
+
+
+# What cannot be had is told apart
+
+
+def test_what_keeps_us_from_the_daemon_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    with pytest.raises(EnvironmentUnavailable, match=r"no Docker daemon at .*provider: namespace"):
+        connect()
+    monkeypatch.setenv("DOCKER_HOST", "ssh://host")
+    with pytest.raises(EnvironmentUnavailable, match="only unix:// and tcp://"):
+        connect()
+
+
+def test_an_absent_image_that_must_not_be_fetched(tmp_path: Path) -> None:
+    config = {"image": "example.invalid/absent:1", "pull_policy": "never"}
+    before = containers(owner_id="e1")
+    with pytest.raises(
+        ImageUnavailable, match=r"example\.invalid/absent:1 .* pull_policy is never"
+    ):
+        open_resource(Python(), Docker, tmp_path, config=config)
+    assert len(containers(owner_id="e1")) <= len(before)
+
+
+def test_a_platform_that_the_image_has_not_is_told(tmp_path: Path) -> None:
+    config = {"platform": "linux/arm64"}
+    with pytest.raises(EnvironmentStartFailed, match="platform"):
+        open_resource(Python(), Docker, tmp_path, config=config)
+
+
+def test_an_image_without_python_is_told_at_once(tmp_path: Path) -> None:
+    client = connect()
+    empty = bytes(10240)
+    client.api.import_image_from_data(empty, repository="flowengine-test", tag="empty")
+    try:
+        with pytest.raises(EnvironmentStartFailed, match="no python3"):
+            open_resource(Python(), Docker, tmp_path, config={"image": "flowengine-test:empty"})
+    finally:
+        client.images.remove("flowengine-test:empty", force=True)
+    assert not [each for each in containers() if "flowengine-test" in each["Image"]]
+
+
+def test_a_name_that_somebody_else_has_is_not_taken_over(tmp_path: Path) -> None:
+    name = f"somebody-elses-{os.getpid()}"
+    api = connect().api
+    foreign = api.create_container(image.description().tag, ["sleep", "60"], name=name)
+    try:
+        with pytest.raises(EnvironmentStartFailed, match=f"{name} already.* left alone"):
+            open_resource(Python(), Docker, tmp_path, config={"container_name": name})
+        assert api.inspect_container(name)["Id"] == foreign["Id"]
+    finally:
+        api.remove_container(foreign["Id"], force=True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"imagee": "x"},
+        {"pull_policy": "sometimes"},
+        {"container_name": "a b"},
+        {"network": "wide"},
+        {"workdir": "/etc"},
+        {"workdir": "/a/../etc"},
+        {"workdir": "relative"},
+    ],
+)
+def test_a_wrong_configuration_names_its_field(wrong: dict[str, str]) -> None:
+    [field] = wrong
+    with pytest.raises(ValidationError, match=field):
+        Container(**wrong)  # type: ignore[arg-type]
+
+
+def test_gpus_platform_and_network_are_asked_for_only_when_said(tmp_path: Path) -> None:
+    asked = {"gpus": "all", "network": "host"}
+    plain = Docker(request_for(Python(), Docker, tmp_path))._rights()
+    rich = Docker(request_for(Python(), Docker, tmp_path, config=asked))._rights()
+
+    assert plain["device_requests"] is None
+    assert plain["network_mode"] == "none"
+    assert rich["device_requests"][0]["Capabilities"] == [["gpu"]]
+    assert rich["device_requests"][0]["Count"] == -1
+    assert rich["network_mode"] == "host"
+
+
+def test_gpus_without_their_runtime_are_told(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentStartFailed, match="no GPU runtime"):
+        open_resource(Python(), Docker, tmp_path, config={"gpus": "all"})
+
+
+def test_the_workspace_is_where_the_config_says(tmp_path: Path) -> None:
+    with opened(BashProvider(), Docker, tmp_path, config={"workdir": "/work/here"}) as bash:
+        assert bash.run("pwd; echo x > a").stdout == "/work/here\n"
+        assert (tmp_path / "a").read_text() == "x\n"
+
+
+# Ends
+
+
+def test_a_container_killed_during_a_call_is_lost(tmp_path: Path) -> None:
+    with opened(BashProvider(), Docker, tmp_path) as bash:
+        [pid] = processes_of(bash)
+        began = time.monotonic()
+        with pytest.raises(EnvironmentLost, match="box"):
+            bash.run("echo go; sleep 100", on_output=lambda *_: os.kill(pid, signal.SIGKILL))
+        assert time.monotonic() - began < 20
+        assert not bash.healthy
+
+
+def test_five_at_once_do_not_clash(tmp_path: Path) -> None:
+    made = []
+    try:
+        for number in range(5):
+            (tmp_path / str(number)).mkdir()
+            made.append(open_resource(BashProvider(), Docker, tmp_path / str(number)))
+        assert len({inspected(each)["Name"] for each in made}) == 5
+    finally:
+        for each in made:
+            release(BashProvider(), each)
+
+
+OWNER = """
+import os, sys, time
+from pathlib import Path
+from tests.envs.opening import open_resource
+from flowengine_envs.bash import BashProvider
+from flowengine_envs.docker.sandbox import Docker
+bash = open_resource(BashProvider(), Docker, Path(sys.argv[1]))
+print(bash.sandbox.request.id, flush=True)
+bash.run("sleep 1000", timeout=1000)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_however_the_engine_ends(end: signal.Signals, tmp_path: Path) -> None:
+    engine = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(OWNER), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with engine:
+        assert engine.stdout is not None
+        id = engine.stdout.readline().strip()
+        assert containers(environment=id)
+        engine.send_signal(end)
+        engine.wait()
+        until(lambda: not containers(environment=id), 10)
+
+
+def test_only_containers_of_dead_owners_are_swept(tmp_path: Path) -> None:
+    api = connect().api
+    labels = request_for(BashProvider(), Docker, tmp_path).labels
+    living = Owner(os.getpid(), 0, "boot", "host")
+    dead = {**labels, "flowengine.pid": "1", "flowengine.host": "gone"}
+    foreign = {"flowengine.pid": "1"}
+    made = {}
+    for name, each in {"living": labels, "dead": dead, "foreign": foreign}.items():
+        created = api.create_container(image.description().tag, ["sleep", "60"], labels=each)
+        made[name] = str(created["Id"])
+    try:
+        background().run(Docker.sweep(lambda owner: owner.host == "gone" and owner != living))
+        background().run(Docker.sweep(lambda owner: owner.host == "gone"))
+        there = {each["Id"] for each in api.containers(all=True)}
+        assert {name for name, id in made.items() if id in there} == {"living", "foreign"}
+    finally:
+        for id in made.values():
+            if id in {each["Id"] for each in api.containers(all=True)}:
+                api.remove_container(id, force=True)
+
+
+def until(condition: Any, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not come about in time"
+        time.sleep(0.05)
