@@ -8,11 +8,10 @@ Nothing here is loaded before a flow uses an environment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.kernel.graph import Plain, SecretText
-from flowengine.sdk import Command, Environment, EnvironmentClosed, EnvironmentUnavailable
+from flowengine.sdk import Command, Environment, EnvironmentUnavailable
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
@@ -183,9 +182,7 @@ class Environments:
     async def _suspend(self, execution: Execution) -> None:
         """Give back what need not be kept while an execution waits."""
         for scope, owner in reversed(self._owners.get(execution.id, {})):
-            for handle in self._kept.pop((scope, owner), {}).values():
-                with suppress(EnvironmentClosed):
-                    await self.manager.async_release(handle)
+            self._kept.pop((scope, owner), None)
             await self.manager.async_suspend_scope(scope, owner)
 
     def close(self) -> None:

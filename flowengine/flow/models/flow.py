@@ -300,7 +300,7 @@ class FlowBody(Part):
     finally_: Cleanup
 
 
-LIBRARY = ("tools", "flows")
+LIBRARY = ("tools", "environments", "flows")
 """What a file without `steps` has for others."""
 
 

@@ -1,0 +1,467 @@
+"""Environments in flows: who has them, how far they are shared, when they are given back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine, Flow
+from flowengine.execution_environment import register_provider, unregister_provider
+from tests.execution_environment.toy import Thing, Toy
+
+FUNCTIONS = """
+from flowengine.sdk import StepContext
+
+def use(toy, text="x"):
+    return toy.echo(text)
+
+def names(runtime_resources):
+    return sorted(runtime_resources)
+
+async def told(box, context: StepContext):
+    had = context.environment("box")
+    return [had.generation, had.fresh, await box.async_echo("hi")]
+
+def fail(toy):
+    raise ValueError("no")
+
+def keep(toy):
+    return {"it": toy}
+
+def spoil(toy):
+    toy.healthy = False
+
+async def wait_long(toy, context: StepContext):
+    import asyncio
+    began.set()
+    await asyncio.Event().wait()
+
+import threading
+began = threading.Event()
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    monkeypatch.chdir(tmp_path)
+    Path("things.py").write_text(FUNCTIONS)
+    provider = Toy()
+    register_provider(provider)
+    yield provider
+    unregister_provider("toy")
+
+
+def run(flow: str, inputs: dict[str, Any] | None = None) -> Any:
+    """Run a flow in an engine of its own."""
+    Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{flow}")
+    with Engine("store") as engine:
+        result = engine.run("flow.yaml", inputs, id="it")
+        print(result.status, result.error)
+        return result
+
+
+ONE = "environments: {toy: {kind: toy}}\n"
+
+
+def test_a_step_gets_it_by_the_name_of_a_parameter_and_it_is_closed_in_the_end(toy: Toy) -> None:
+    result = run(
+        ONE
+        + """
+steps:
+  - {id: a, python: "things:use", with: {text: one}, environments: [toy]}
+  - {id: b, python: "things:use", environments: [toy]}
+outputs: {a: "${{ steps.a.output }}", b: "${{ steps.b.output }}"}
+"""
+    )
+
+    assert result.outputs == {"a": "one", "b": "x"}
+    assert (toy.opens, toy.releases) == (1, 1)
+
+
+def test_a_function_may_take_all_of_them_under_names_of_its_own(toy: Toy) -> None:
+    result = run(
+        """
+environments: {toy: {kind: toy}, other: {kind: toy}}
+steps: [{id: a, python: "things:names", environments: {first: toy, second: other}}]
+outputs: {a: "${{ steps.a.output }}"}
+"""
+    )
+
+    assert result.outputs == {"a": ["first", "second"]}
+    assert (toy.opens, toy.releases) == (2, 2)
+
+
+def test_nothing_is_opened_that_no_step_uses(toy: Toy) -> None:
+    run(
+        ONE
+        + """
+steps:
+  - {id: a, next: {first: [{when: "${{ 1 > 2 }}", to: b}, {else: end}]}}
+  - {id: b, python: "things:use", environments: [toy]}
+"""
+    )
+
+    assert toy.opens == 0
+
+
+def test_what_only_tools_name_belongs_to_one_call(toy: Toy) -> None:
+    run(
+        ONE
+        + """
+tools: {use: {python: "things:use", environments: [toy]}}
+steps: [{id: a, call: use}, {id: b, call: use}]
+"""
+    )
+
+    assert (toy.opens, toy.releases) == (2, 2)
+    assert [one.request.spec.scope for one in toy.things] == ["action_call"] * 2
+
+
+def test_a_step_and_a_tool_share_what_says_its_scope(toy: Toy) -> None:
+    run(
+        """
+environments: {toy: {kind: toy, scope: execution}}
+tools: {use: {python: "things:use", environments: [toy]}}
+steps: [{id: a, call: use}, {id: b, python: "things:use", environments: [toy]}]
+"""
+    )
+
+    assert toy.opens == 1
+
+
+def test_a_region_is_the_item_of_a_map_and_is_closed_with_it(toy: Toy) -> None:
+    run(
+        """
+environments: {toy: {kind: toy, scope: region}}
+steps:
+  - id: each
+    map: {over: 10, concurrency: 1}
+    group:
+      - {id: a, python: "things:use", environments: [toy]}
+      - {id: b, python: "things:use", environments: [toy]}
+      - {id: c, python: "things:use", environments: [toy]}
+"""
+    )
+
+    assert (toy.opens, toy.releases) == (10, 10)
+    assert len({one.request.spec.owner_id for one in toy.things}) == 10
+
+
+def test_the_rounds_of_a_loop_share_their_region(toy: Toy) -> None:
+    run(
+        """
+environments: {toy: {kind: toy, scope: region}}
+steps:
+  - id: again
+    loop: {until: "${{ round.number == 5 }}", max: 5}
+    group: [{id: a, python: "things:use", environments: [toy]}]
+  - {id: outside, python: "things:use", environments: [toy]}
+"""
+    )
+
+    assert (toy.opens, toy.releases) == (2, 2)
+
+
+def test_what_an_outer_region_has_is_used_inside(toy: Toy) -> None:
+    run(
+        """
+environments: {toy: {kind: toy, scope: region}}
+steps:
+  - id: outer
+    group:
+      - {id: a, python: "things:use", environments: [toy]}
+      - {id: each, map: 3, python: "things:use", environments: [toy]}
+"""
+    )
+
+    assert toy.opens == 1
+
+
+def test_a_subflow_shares_the_executions_own(toy: Toy) -> None:
+    result = run(
+        ONE
+        + """
+flows:
+  inner:
+    steps: [{id: c, python: "things:use", environments: [toy]}]
+    outputs: {text: "${{ steps.c.output }}"}
+steps:
+  - {id: a, python: "things:use", environments: [toy]}
+  - {id: b, flow: inner}
+outputs: {b: "${{ steps.b.output.text }}"}
+"""
+    )
+
+    assert result.outputs == {"b": "x"}
+    assert (toy.opens, toy.releases) == (1, 1)
+
+
+def test_what_an_import_declares_is_shared_by_all_who_name_it(toy: Toy) -> None:
+    Path("lib.yaml").write_text("flowengine: 1\nid: lib\nenvironments: {toy: {kind: toy}}\n")
+    run(
+        """
+imports: {lib: ./lib.yaml}
+flows: {inner: {steps: [{id: c, python: "things:use", environments: [lib.toy]}]}}
+steps:
+  - {id: a, python: "things:use", environments: [lib.toy]}
+  - {id: b, flow: inner}
+"""
+    )
+
+    assert toy.opens == 1
+
+
+def test_arguments_choose_the_instance(toy: Toy) -> None:
+    run(
+        """
+environments:
+  toy:
+    kind: toy
+    args: {type: object, properties: {size: {type: integer}}, required: [size]}
+    config: {size: "${{ args.size }}", image: "of ${{ args.size }}"}
+steps:
+  - id: each
+    map: {over: [1, 2, 3], as: n}
+    group:
+      - {id: a, python: "things:use", environments: {toy: {toy: {size: "${{ n }}"}}}}
+      - {id: b, python: "things:use", environments: {toy: {toy: {size: "${{ n }}"}}}}
+"""
+    )
+
+    assert sorted(one.request.config.image for one in toy.things) == ["of 1", "of 2", "of 3"]
+    assert toy.releases == 3
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        pytest.param("- {id: b, fail: done}", id="failed"),
+        pytest.param("- {id: b, cancel: execution}", id="cancelled"),
+        pytest.param('- {id: b, python: "things:fail", environments: [toy]}', id="in use"),
+        pytest.param(
+            '- {id: b, python: "things:wait_long", environments: [toy], timeout: 10ms}',
+            id="timeout",
+        ),
+    ],
+)
+def test_it_is_given_back_on_every_way_out(toy: Toy, ways: str) -> None:
+    run(
+        ONE
+        + f"""
+steps:
+  - {{id: a, python: "things:use", environments: [toy]}}
+  {ways}
+"""
+    )
+
+    assert (toy.opens, toy.releases) == (1, 1)
+    assert toy.things[0].closed
+
+
+def test_they_are_closed_in_reverse_order(toy: Toy) -> None:
+    run(
+        """
+environments: {one: {kind: toy}, two: {kind: toy}, three: {kind: toy}}
+steps: [{id: a, python: "things:names", environments: [one, two, three]}]
+"""
+    )
+
+    opened = [line.partition(" ")[2] for line in toy.log if line.startswith("open")]
+    assert opened == ["one", "two", "three"]
+    assert [one.request.spec.resource_key for one in toy.released] == ["three", "two", "one"]
+
+
+def test_what_cannot_start_fails_the_step_which_may_handle_it(toy: Toy) -> None:
+    async def refuse(_: Any) -> Any:
+        from flowengine.sdk import EnvironmentStartFailed
+
+        raise EnvironmentStartFailed("no power", retryable=False)
+
+    toy.open = refuse
+    result = run(
+        ONE
+        + """
+steps:
+  - id: a
+    python: "things:use"
+    environments: [toy]
+    on_error: [{type: EnvironmentStartFailed, output: "${{ error.message }}"}]
+outputs: {a: "${{ steps.a.output }}"}
+"""
+    )
+
+    assert result.outputs == {"a": "no power"}
+
+
+def test_one_that_is_ill_is_replaced_before_it_is_used_again(toy: Toy) -> None:
+    run(
+        ONE
+        + """
+steps:
+  - {id: a, python: "things:spoil", environments: [toy]}
+  - {id: b, python: "things:told", environments: {box: toy}}
+  - {id: c, python: "things:told", environments: {box: toy}}
+outputs: {b: "${{ steps.b.output }}", c: "${{ steps.c.output }}"}
+"""
+    )
+
+    assert (toy.opens, toy.releases) == (2, 2)
+
+
+def test_a_resource_is_no_output(toy: Toy) -> None:
+    result = run(ONE + 'steps: [{id: a, python: "things:keep", environments: [toy]}]\n')
+
+    assert result.status == "failed"
+    assert result.error is not None
+    assert "Thing" in result.error["message"]
+
+
+WAITS = """
+environments: {{toy: {{kind: toy, on_wait: {on_wait}}}}}
+steps:
+  - {{id: a, python: "things:told", environments: {{box: toy}}}}
+  - {{id: ask, approval: Go on?}}
+  - {{id: b, python: "things:told", environments: {{box: toy}}}}
+outputs: {{a: "${{{{ steps.a.output }}}}", b: "${{{{ steps.b.output }}}}"}}
+"""
+
+
+def test_while_it_waits_nothing_is_open_and_then_it_is_there_again(toy: Toy) -> None:
+    waiting = run(WAITS.format(on_wait="release"))
+    assert waiting.status == "waiting"
+    assert (toy.opens, len(toy.suspended), toy.releases) == (1, 1, 1)
+
+    with Engine("store") as engine:
+        [wait] = engine.waits().items
+        ended = engine.approve(wait["id"])
+
+    assert ended.result is not None
+    assert ended.result.outputs == {"a": [1, False, "hi"], "b": [2, True, "hi"]}
+    assert toy.opens == 2
+
+
+def test_what_is_to_be_kept_is_the_same_after_the_wait_in_the_same_process(toy: Toy) -> None:
+    Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{WAITS.format(on_wait='keep')}")
+    with Engine("store") as engine:
+        assert engine.run("flow.yaml").status == "waiting"
+        assert (toy.opens, toy.releases) == (1, 0)
+        [wait] = engine.waits().items
+        ended = engine.approve(wait["id"])
+        assert toy.releases == 1
+
+    assert ended.result is not None
+    assert ended.result.outputs == {"a": [1, False, "hi"], "b": [1, False, "hi"]}
+    assert toy.opens == 1
+
+
+def test_the_workspace_comes_along(toy: Toy) -> None:
+    Path("things.py").write_text(
+        FUNCTIONS
+        + """
+def write(toy):
+    (toy.request.workspace / "note").write_text("kept")
+
+def read(toy):
+    return (toy.request.workspace / "note").read_text()
+"""
+    )
+    run(
+        ONE
+        + """
+steps:
+  - {id: a, python: "things:write", environments: [toy]}
+  - {id: ask, approval: Go on?}
+  - {id: b, python: "things:read", environments: [toy]}
+outputs: {b: "${{ steps.b.output }}"}
+"""
+    )
+    sys.modules.pop("things", None)
+    with Engine("store") as engine:
+        [wait] = engine.waits().items
+        ended = engine.approve(wait["id"])
+
+    assert ended.result is not None
+    assert ended.result.outputs == {"b": "kept"}
+    assert not toy.things[-1].request.workspace.exists()
+
+
+def test_an_execution_that_ends_without_using_it_again_leaves_no_workspace(toy: Toy) -> None:
+    run(WAITS.format(on_wait="release"))
+    with Engine("store") as engine:
+        engine.cancel("it")
+
+    assert not toy.things[0].request.workspace.exists()
+
+
+def test_nothing_live_is_stored(toy: Toy) -> None:
+    run(ONE + 'steps: [{id: a, python: "things:use", environments: [toy]}, {id: q, approval: Go?}]')
+
+    stored = b"".join(path.read_bytes() for path in Path("store").iterdir() if path.is_file())
+    assert b"Thing" not in stored
+    assert toy.things[0].request.id.encode() not in stored
+
+
+def test_a_session_lives_over_executions_of_one_key(toy: Toy) -> None:
+    Path("flow.yaml").write_text("""
+flowengine: 1
+id: it
+inputs: {who: {type: string}}
+environments: {toy: {kind: toy, scope: session, key: "${{ inputs.who }}"}}
+steps: [{id: a, python: "things:use", environments: [toy]}]
+""")
+    with Engine("store") as engine:
+        for who in ("ana", "ben", "ana", "ana"):
+            engine.run("flow.yaml", {"who": who})
+        assert (toy.opens, toy.releases) == (2, 0)
+
+    assert toy.releases == 2
+
+
+def test_data_that_looks_like_a_reference_is_no_secret(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "SEKRET")
+    run(
+        """
+inputs: {image: {type: string}}
+environments: {toy: {kind: toy, config: {image: "${{ inputs.image }}"}}}
+steps: [{id: a, python: "things:use", environments: [toy]}]
+""",
+        {"image": "secret:API_KEY"},
+    )
+
+    assert toy.things[0].request.config.image == "secret:API_KEY"
+
+
+def test_a_secret_reaches_what_is_opened_and_nothing_else(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "SEKRET")
+    run(
+        """
+secrets: {API_KEY: {env: API_KEY}}
+environments: {toy: {kind: toy, config: {token: "${{ secrets.API_KEY }}"}}}
+steps: [{id: a, python: "things:use", environments: [toy]}]
+"""
+    )
+
+    thing: Thing = toy.things[0]
+    assert thing.request.config.token.reveal() == "SEKRET"
+    for path in Path("store").rglob("*"):
+        assert not path.is_file() or b"SEKRET" not in path.read_bytes()
+
+
+def test_a_flow_built_in_python_declares_them_too(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    flow = Flow("it", environments={"toy": {"kind": "toy"}})
+    flow.step("a", action={"python": "things:use"}, environments=["toy"])
+    with Engine("store") as engine:
+        assert engine.run(flow).status == "succeeded"
+
+    assert (toy.opens, toy.releases) == (1, 1)
