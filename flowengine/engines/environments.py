@@ -27,6 +27,8 @@ STEP: Scope = "action_call"
 REGION: Scope = "region"
 EXECUTION: Scope = "execution"
 SESSION: Scope = "session"
+_LONGEST = 400
+"""Characters of a name with its arguments."""
 _SCOPES: dict[str, Scope] = {
     "step": STEP,
     "region": REGION,
@@ -212,6 +214,9 @@ class Environments:
         spec["secrets"] = dict(secrets)
         spec["config"] = _literal(spec.get("config", {}))
         spec["folder"] = context.workdir
+        if spec.get("args"):
+            given_by = ", ".join(f"{key}={value!r}" for key, value in sorted(spec["args"].items()))
+            spec["resource_key"] = f"{spec['resource_key']}({given_by})"[:_LONGEST]
         if scope == STEP:
             spec["owner_id"] = f"{context.id}/{run.unit}.{run.attempt}"
         elif scope == EXECUTION:

@@ -25,7 +25,6 @@ from flowengine.execution_environment.handle import Handle
 from flowengine.execution_environment.inspecting import describe
 from flowengine.execution_environment.instances import Instance, Opened, Record, Waiter
 from flowengine.execution_environment.opening import Surroundings, failure_of, open_resource
-from flowengine.execution_environment.records import NoEntry
 from flowengine.sdk.background import background
 from flowengine.sdk.environments import Capabilities, Scope
 from flowengine.sdk.errors import (
@@ -588,7 +587,7 @@ class Lifecycle:
             if other is not instance
         ):
             return
-        remove = remove or isinstance(instance.entry, NoEntry)  # nobody would find it again
+        remove = remove or not self.around.workspaces.has(path)  # nobody would find it again
         self.around.workspaces.let_go(path, remove=remove, generation=instance.generation)
 
 

@@ -230,23 +230,30 @@ def _prepare(
         "state": "ensuring",
         "at": around.clock.now(),
     }
-    workspaces = around.workspaces
-    if not provider.leaves_traces or spec.registry == "none":
-        path = workspaces.path(spec.scope, spec.owner_id, record.declared.id)
-        if provider.leaves_traces:
-            instance.workspace = path = workspaces.temporary()
-        instance.entry = NoEntry(around.records, {**data, "workspace": str(path), "facts": {}})
-        return
-    try:
-        path, generation = workspaces.claim(
-            spec.scope, spec.owner_id, record.declared.id, instance.generation
-        )
-    except OSError as error:
-        raise around.records.unusable(error) from None
+    recorded = provider.leaves_traces and spec.registry == "disk"
+    path, generation = _workspace(instance, around, needed=recorded)
     instance.workspace = path
     # Another process may have opened it before.
     record.generation = instance.generation = data["generation"] = generation
-    instance.entry = around.records.add({**data, "workspace": str(path)})
+    data["workspace"] = str(path)
+    if recorded:
+        instance.entry = around.records.add(data)
+    else:
+        instance.entry = NoEntry(around.records, {**data, "facts": {}})
+
+
+def _workspace(instance: Instance, around: Surroundings, *, needed: bool) -> tuple[Path, int]:
+    """Return the folder of an opening, and which opening it really is."""
+    declared = instance.record.declared
+    spec = declared.spec
+    if spec.registry == "none":
+        return around.workspaces.temporary(), instance.generation
+    try:
+        return around.workspaces.claim(spec.scope, spec.owner_id, declared.id, instance.generation)
+    except OSError as error:
+        if needed:
+            raise around.records.unusable(error) from None
+        return around.workspaces.temporary(), instance.generation
 
 
 def mark_of(id: str, owner: Owner, records: Records) -> str:

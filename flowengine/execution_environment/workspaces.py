@@ -76,6 +76,10 @@ class Workspaces:
 
         return Path(tempfile.mkdtemp(prefix="flowengine-environment-"))
 
+    def has(self, path: Path) -> bool:
+        """Return whether a folder is one that is found again."""
+        return path.is_relative_to(self._folder)
+
     def let_go(self, path: Path, *, remove: bool, generation: int = 0) -> None:
         """Give a folder back.
 

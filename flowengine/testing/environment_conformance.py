@@ -95,9 +95,9 @@ def _bench(case: Case) -> Iterator[Bench]:
 
 
 def _installed_kinds() -> list[str]:
-    from flowengine.registry import environment_names
+    from flowengine.registry import environment_names, registered_providers
 
-    return environment_names()
+    return [kind for kind in environment_names() if kind not in registered_providers]
 
 
 def is_whole(case: Case) -> None:

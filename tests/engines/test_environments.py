@@ -60,7 +60,6 @@ def run(flow: str, inputs: dict[str, Any] | None = None) -> Any:
     Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{flow}")
     with Engine("store") as engine:
         result = engine.run("flow.yaml", inputs, id="it")
-        print(result.status, result.error)
         return result
 
 

@@ -132,7 +132,7 @@ class Environments:
             self._check(model, provider, config)
         parts: dict[str, Typed] = {
             "kind": constant(model.kind),
-            "resource_key": constant(name),
+            "resource_key": constant(self._key_of(name)),
             "config": _map(config),
             **{
                 key: constant(getattr(model, key))
@@ -152,6 +152,11 @@ class Environments:
                 ["expr", self.expressions.add("args", view, model.loc)], model.args
             )
         return Declared(model.kind, _map(parts), model.args)
+
+    def _key_of(self, name: str) -> str:
+        """Return the name by which people know it: of another file with the name of that."""
+        file = self.tools.file
+        return name if file is self.tools.program.first else f"{file.model.id}.{name}"
 
     def _key(self, model: Environment) -> Typed:
         loc = (*model.loc, "key")
