@@ -45,7 +45,7 @@ class Modifiers(TypedDict, total=False):
     on_error: Literal["fail", "continue", "compensate"] | Sequence[Spec]
     compensate: Spec
     next: Chain | Callable[..., Any] | str | Spec
-    in_: str
+    in_: str | Mapping[str, Any]
     environments: Spec
 
 
