@@ -46,7 +46,7 @@ class Modifiers(TypedDict, total=False):
     compensate: Spec
     next: Chain | Callable[..., Any] | str | Spec
     in_: str | Mapping[str, Any]
-    environments: Spec
+    environments: Sequence[str | Mapping[str, Any]] | Mapping[str, Any]
 
 
 class Words(Modifiers, total=False):
