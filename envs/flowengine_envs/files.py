@@ -158,7 +158,6 @@ class Files(Provider[Folder]):
     """Opens folders."""
 
     kind = "files"
-    leaves_traces = False
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from flowengine.sdk import (
     EnvironmentBusy,
+    EnvironmentClosed,
     EnvironmentStartFailed,
     EnvironmentUnavailable,
     LimitExceeded,
@@ -124,6 +125,7 @@ class Database(Resource):
         self._seconds = request.limits.time or _SECONDS
         self._rows = request.config.rows
         self._bytes = request.limits.output or _BYTES
+        self._reads_only = request.config.mode == "ro" and file != MEMORY
         self._turn = asyncio.Lock()
 
     async def _query(self, sql: str, params: Parameters = ()) -> Rows:
@@ -186,7 +188,8 @@ class Database(Resource):
         try:
             yield
         except BaseException:
-            self._end("ROLLBACK")
+            with suppress(EnvironmentClosed):  # then it is rolled back
+                self._end("ROLLBACK")
             raise
         else:
             self._end("COMMIT")
@@ -201,7 +204,8 @@ class Database(Resource):
         try:
             yield
         except BaseException:
-            await self._async_end("ROLLBACK")
+            with suppress(EnvironmentClosed):
+                await self._async_end("ROLLBACK")
             raise
         else:
             await self._async_end("COMMIT")
@@ -299,7 +303,8 @@ class Database(Resource):
         if code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return EnvironmentBusy(f"{self.file} is locked by somebody else", retryable=True)
         if code is not None and code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
-            return Refused(f"{self.name} does not let this statement: {said}")
+            hint = "; it is read-only unless config.mode is rw" if self._reads_only else ""
+            return Refused(f"{self.name} does not let this statement: {said}{hint}")
         if code is not None and code & 0xFF == sqlite3.SQLITE_FULL:
             return LimitExceeded(f"{self.file} has reached its size (limits.disk)")
         if code is not None and code & 0xFF == sqlite3.SQLITE_TOOBIG:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.docker.sandbox import Docker
@@ -81,3 +82,10 @@ def node(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> It
     limits = {"time": 20, "output": "100kB", "memory": "512MiB"}
     with opened(NodeProvider(), sandbox, tmp_path_factory.mktemp("node"), limits=limits) as node:
         yield node
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
+    """A manager whose environments end with the test."""
+    with EnvironmentManager(tmp_path / "environments") as made:
+        yield made

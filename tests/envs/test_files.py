@@ -1,0 +1,246 @@
+"""Folders: copies and what is brought back, and that nothing leads out of them (E111, S42-S43)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import EnvironmentUnavailable, NotAFile, PathEscape, Refused, ToolError
+from flowengine_envs.files import Changes, Folder
+
+Open = Callable[..., Folder]
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    folder = tmp_path / "original"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    (folder / "b.txt").write_text("b")
+    (folder / "deep" / "c.sh").write_text("c")
+    (folder / "deep" / "c.sh").chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def opened(manager: EnvironmentManager, tmp_path: Path) -> Open:
+    """Opens a folder through the manager; `config` as keywords."""
+
+    def opened(
+        limits: dict[str, Any] | None = None, policy: dict[str, Any] | None = None, **config: Any
+    ) -> Folder:
+        spec = {
+            "kind": "files",
+            "scope": "session",
+            "folder": str(tmp_path),
+            "config": config,
+            "limits": limits or {},
+            "policy": policy or {},
+        }
+        folder: Folder = manager.ensure(spec).resource
+        return folder
+
+    return opened
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_folder_of_its_own_is_empty_and_goes_with_its_scope(
+    opened: Open, manager: EnvironmentManager
+) -> None:
+    folder = opened()
+    folder.write("deep/er/a.bin", bytes(range(256)))
+    folder.write("text.txt", "Grüße")
+
+    assert folder.list() == ["deep/er/a.bin", "text.txt"]
+    assert folder.list("*.txt") == ["text.txt"]
+    assert folder.read("deep/er/a.bin") == bytes(range(256))
+    assert (folder.path / "text.txt").read_text() == "Grüße"
+    assert folder.changes() == folder.write_back() == Changes([], [], [])
+
+    manager.release_scope("session")
+    assert not folder.path.exists()
+
+
+def test_the_original_is_unchanged_until_a_step_writes_back(opened: Open, original: Path) -> None:
+    before = everything(original)
+    folder = opened(path="original")
+    folder.write("a.txt", "other")
+    folder.write("new/n.txt", "n")
+    (folder.path / "b.txt").unlink()
+
+    assert everything(original) == before
+    assert folder.changes() == Changes(["new/n.txt"], ["a.txt"], ["b.txt"])
+    assert folder.write_back() == Changes(["new/n.txt"], ["a.txt"], ["b.txt"])
+    assert everything(original) == everything(folder.path)
+    assert everything(original)["a.txt"] == b"other"
+    assert folder.changes() == Changes([], [], [])
+
+
+def test_a_copy_has_the_modes_of_the_original(opened: Open, original: Path) -> None:
+    folder = opened(path="original")
+
+    assert os.access(folder.path / "deep" / "c.sh", os.X_OK)
+    folder.write("deep/c.sh", "changed")
+    folder.write_back()
+    assert os.access(original / "deep" / "c.sh", os.X_OK)
+
+
+def test_a_copy_is_there_again_after_a_wait(
+    manager: EnvironmentManager, opened: Open, original: Path
+) -> None:
+    opened(path="original").write("a.txt", "in the middle of the work")
+    manager.suspend_scope("session")
+    (original / "a.txt").write_text("meanwhile")
+
+    assert opened(path="original").read("a.txt") == b"in the middle of the work"
+
+
+def test_mode_rw_is_the_folder_itself(opened: Open, original: Path) -> None:
+    folder = opened(path="original", mode="rw")
+    folder.write("a.txt", "at once")
+
+    assert folder.path == original
+    assert (original / "a.txt").read_text() == "at once"
+
+
+@pytest.mark.parametrize(
+    "asked", [{"mode": "ro"}, {"mode": "rw", "policy": {"writable": []}}, {"mode": "ro"}]
+)
+def test_a_read_only_folder_is_read(opened: Open, original: Path, asked: Any) -> None:
+    folder = opened(path="original", **asked)
+
+    assert folder.read("a.txt") == b"a"
+    for write in (lambda: folder.write("a.txt", "x"), folder.write_back):
+        with pytest.raises(Refused, match="read-only"):
+            write()
+    assert (original / "a.txt").read_text() == "a"
+
+
+def test_release_leaves_a_folder_that_is_no_copy(
+    opened: Open, manager: EnvironmentManager, original: Path
+) -> None:
+    before = everything(original)
+    for mode in ("rw", "ro", "copy"):
+        opened(path="original", mode=mode)
+
+    assert manager.release_scope("session").failed == []
+    assert everything(original) == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../original/a.txt", "/etc/passwd", "deep/../../original/a.txt", "out", "out/passwd", "loop"],
+)
+def test_no_path_leads_out(opened: Open, original: Path, path: str) -> None:
+    folder = opened(path="original")
+    (folder.path / "out").symlink_to("/etc")
+    (folder.path / "loop").symlink_to("loop")
+
+    for use in (lambda: folder.read(path), lambda: folder.write(path, "x")):
+        with pytest.raises((PathEscape, ToolError)):
+            use()
+    assert (original / "a.txt").read_text() == "a"
+
+
+def test_what_is_no_file_is_not_waited_for(opened: Open) -> None:
+    folder = opened()
+    os.mkfifo(folder.path / "pipe")
+    (folder.path / "deep").mkdir()
+
+    for path in ("pipe", "deep"):
+        with pytest.raises(NotAFile):
+            folder.read(path)
+        with pytest.raises(NotAFile):
+            folder.write(path, "x")
+
+
+def test_links_are_copied_as_links_and_never_brought_back_as_files(
+    opened: Open, original: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.txt").write_text("SEKRET")
+    (original / "link").symlink_to(tmp_path / "secret.txt")
+    os.mkfifo(original / "pipe")
+    folder = opened(path="original")
+
+    with pytest.raises(PathEscape):
+        folder.read("link")
+    (folder.path / "other").symlink_to(tmp_path / "secret.txt")
+    folder.write_back()
+    assert not (original / "other").exists()
+    assert (original / "link").is_symlink()
+
+
+def test_write_back_follows_no_link_out_of_the_original(
+    opened: Open, original: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    folder = opened(path="original")
+    folder.write("trap/x.txt", "x")
+    (original / "trap").symlink_to(outside)
+
+    with pytest.raises(PathEscape):
+        folder.write_back()
+    assert not list(outside.iterdir())
+
+
+def test_a_folder_that_is_too_large_is_not_copied(
+    opened: Open, original: Path, manager: EnvironmentManager, tmp_path: Path
+) -> None:
+    (original / "large").write_bytes(bytes(200_000))
+
+    with pytest.raises(Exception, match=r"limits\.disk"):
+        opened(path="original", limits={"disk": "100kB"})
+    assert not list((tmp_path / "environments").rglob("large"))
+
+
+@pytest.mark.parametrize(
+    "asked", [{"path": "missing"}, {"policy": {"writable": ["deep"]}, "path": "original"}]
+)
+def test_what_cannot_be_had_is_said_before_anything_starts(
+    opened: Open, original: Path, asked: Any
+) -> None:
+    with pytest.raises(EnvironmentUnavailable, match=r"no folder missing|as a whole"):
+        opened(**asked)
+
+
+def test_coroutines_have_the_same_verbs(opened: Open, original: Path) -> None:
+    folder = opened(path="original")
+
+    async def work() -> Any:
+        await folder.async_write("a.txt", "async")
+        with pytest.raises(RuntimeError, match="async_read"):
+            folder.read("a.txt")
+        assert await folder.async_list("*.txt") == ["a.txt", "b.txt"]
+        return await folder.async_read("a.txt"), await folder.async_write_back()
+
+    assert asyncio.run(work()) == (b"async", Changes([], ["a.txt"], []))
+
+
+def test_a_folder_that_vanished_is_not_healthy(
+    opened: Open, original: Path, manager: EnvironmentManager
+) -> None:
+    import shutil
+
+    gone = opened(path="original", mode="rw")
+    shutil.rmtree(original)
+
+    with pytest.raises(EnvironmentUnavailable):
+        opened(path="original", mode="rw")
+    original.mkdir()
+    again = opened(path="original", mode="rw")
+    assert again is not gone
+    assert again.list() == []

@@ -1,0 +1,453 @@
+"""Databases: what may be read and written, within which bounds, by whom at once (E42-E47)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import (
+    EnvironmentBusy,
+    EnvironmentClosed,
+    EnvironmentUnavailable,
+    LimitExceeded,
+    Refused,
+    ValidationError,
+)
+from flowengine_envs.sqlite import Database, Done, SqlError
+
+Open = Callable[..., Database]
+
+
+@pytest.fixture
+def opened(manager: EnvironmentManager, tmp_path: Path) -> Open:
+    """Opens a database through the manager; `config` as keywords, limits as `limits`."""
+
+    def opened(limits: dict[str, Any] | None = None, **config: Any) -> Database:
+        spec = {
+            "kind": "sqlite",
+            "scope": "session",
+            "folder": str(tmp_path),
+            "config": {"path": "a.db", **config},
+            "limits": limits or {},
+        }
+        database: Database = manager.ensure(spec).resource
+        return database
+
+    return opened
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A database with a table of three rows."""
+    path = tmp_path / "a.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE t (a, b)")
+        connection.execute("CREATE INDEX i ON t (a)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(1, "x"), (2, "y"), (3, None)])
+    connection.close()
+    return path
+
+
+# Rows and parameters (E42)
+
+
+def test_rows_are_maps_and_parameters_are_bound(opened: Open) -> None:
+    database = opened(path=":memory:")
+    database.execute("create table t (a, b)")
+
+    assert database.execute("insert into t values (?, ?)", [1, "x"]) == Done(1, 1)
+    database.execute("insert into t values (:n, :text)", {"n": 2, "text": "'; drop table t--"})
+
+    assert database.query("select a from t where a = ?", [1]) == [{"a": 1}]
+    assert database.query("select b from t where a = :n", {"n": 2}) == [{"b": "'; drop table t--"}]
+    assert database.execute("update t set b = 'z'") == Done(2, 2)
+
+
+def test_an_exception_in_a_transaction_takes_all_of_it_back(opened: Open) -> None:
+    database = opened(path=":memory:")
+    database.execute("create table t (a)")
+
+    with pytest.raises(RuntimeError, match="no"), database.transaction():
+        database.execute("insert into t values (1)")
+        raise RuntimeError("no")
+    with database.transaction():
+        database.execute("insert into t values (2)")
+        database.execute("insert into t values (3)")
+
+    assert database.query("select a from t") == [{"a": 2}, {"a": 3}]
+
+
+def test_a_transaction_in_a_transaction_is_refused_and_the_outer_one_goes_on(opened: Open) -> None:
+    database = opened(path=":memory:")
+    database.execute("create table t (a)")
+
+    with database.transaction():
+        database.execute("insert into t values (1)")
+        with pytest.raises(ValidationError, match="open already"), database.transaction():
+            raise AssertionError("not reached")
+
+    assert database.query("select a from t") == [{"a": 1}]
+
+
+def test_coroutines_have_the_same_verbs(opened: Open) -> None:
+    database = opened(path=":memory:")
+
+    async def work() -> Any:
+        await database.async_execute("create table t (a)")
+        with pytest.raises(RuntimeError, match="no"):
+            async with database.async_transaction():
+                await database.async_execute("insert into t values (1)")
+                raise RuntimeError("no")
+        async with database.async_transaction():
+            await database.async_execute("insert into t values (2)")
+        with pytest.raises(RuntimeError, match="async_query"):
+            database.query("select 1")
+        return await database.async_query("select a from t")
+
+    assert asyncio.run(work()) == [{"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("selct 1", "syntax error"),
+        ("select * from missing", "no such table"),
+        ("insert into t values (1)", "CHECK constraint failed"),
+        ("select ?", "bindings"),
+    ],
+)
+def test_what_is_wrong_with_a_statement_is_said_in_the_words_of_the_database(
+    opened: Open, sql: str, told: str
+) -> None:
+    database = opened(path=":memory:")
+    database.execute("create table t (a check (a > 1))")
+
+    with pytest.raises(SqlError, match=told) as caught:
+        database.query(sql)
+    assert not caught.value.retryable
+    assert database.query("select 1 as one") == [{"one": 1}]
+
+
+def test_a_value_that_no_database_holds_is_an_error(opened: Open) -> None:
+    with pytest.raises((SqlError, ValidationError)):
+        opened(path=":memory:").query("select ?", [2**70])
+    with pytest.raises((SqlError, ValidationError)):
+        opened(path=":memory:").query("select ?", [{"a": 1}])  # type: ignore[list-item]
+
+
+# What is refused (E43, E44)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "delete from t",
+        "with x as (select 1) delete from t",
+        "with x as (select 1) insert into t select 1, 1",
+        "-- select\ndelete from t",
+        "/* select */ update t set a = 1",
+        "explain delete from t; delete from t",
+        "pragma user_version = 7",
+        "pragma journal_mode = wal",
+        "pragma writable_schema = on",
+        "attach 'b.db' as b",
+        "select load_extension('x')",
+        "vacuum",
+        "vacuum into 'b.db'",
+        "select 1; delete from t",
+        "create table u (a)",
+        "create temp table u (a)",
+        "create virtual table f using fts5(a)",
+        "drop table t",
+        "reindex",
+        "analyze",
+        "replace into t values (1, 2)",
+    ],
+)
+def test_read_only_is_kept_by_the_database(
+    opened: Open, file: Path, tmp_path: Path, sql: str
+) -> None:
+    before = file.read_bytes()
+    database = opened()
+
+    for verb in (database.query, database.execute):
+        with pytest.raises((Refused, SqlError)):
+            verb(sql)
+
+    assert file.read_bytes() == before
+    assert not (tmp_path / "b.db").exists()
+    assert len(database.query("-- c\nselect 1 from t")) == 3
+
+
+def test_what_was_refused_is_said_with_what_would_let_it(opened: Open, file: Path) -> None:
+    with pytest.raises(Refused, match="read-only") as caught:
+        opened().execute("delete from t")
+    assert "config.mode is rw" in caught.value.message
+    with pytest.raises(Refused) as caught:
+        opened(mode="rw").execute("attach 'b.db' as b")
+    assert "config.mode" not in caught.value.message
+
+
+def test_pragmas_that_only_tell_are_allowed(opened: Open, file: Path) -> None:
+    assert [row["name"] for row in opened().query("pragma table_info(t)")] == ["a", "b"]
+    assert opened().query("pragma integrity_check") == [{"integrity_check": "ok"}]
+
+
+@pytest.mark.parametrize(
+    "sql", ["attach ':memory:' as b", "select load_extension('x')", "vacuum into 'b.db'"]
+)
+def test_writing_lets_nobody_out_of_the_file(
+    opened: Open, file: Path, tmp_path: Path, sql: str
+) -> None:
+    database = opened(mode="rw")
+
+    with pytest.raises((Refused, SqlError)):
+        database.execute(sql)
+    assert not (tmp_path / "b.db").exists()
+    assert database.execute("delete from t where a = 1").changed == 1
+
+
+def test_rw_makes_no_file_and_rwc_does(opened: Open, tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentUnavailable, match="rwc"):
+        opened(mode="rw")
+    assert not (tmp_path / "a.db").exists()
+
+    opened(mode="rwc").execute("create table t (a)")
+    assert (tmp_path / "a.db").exists()
+
+
+def test_the_file_lies_below_the_roots_with_links_resolved(opened: Open, tmp_path: Path) -> None:
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    sqlite3.connect(outside / "o.db").close()
+    (tmp_path / "link.db").symlink_to(outside / "o.db")
+    (tmp_path / "folder").symlink_to(outside)
+
+    for path in ("../x.db", str(outside / "o.db"), "link.db", "folder/o.db"):
+        with pytest.raises(EnvironmentUnavailable, match=r"config\.roots"):
+            opened(path=path, mode="rwc")
+    assert opened(path="link.db", roots=[str(outside)]).query("select 1 as a") == [{"a": 1}]
+
+
+def test_a_name_is_no_address(opened: Open, tmp_path: Path) -> None:
+    opened(path="a.db?mode=memory", mode="rwc").execute("create table t (a)")
+
+    assert (tmp_path / "a.db?mode=memory").is_file()
+
+
+def test_what_is_no_database_does_not_open(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "a.db").write_text("not a database, but long enough to look like one" * 50)
+
+    with pytest.raises(Exception, match="not a database"):
+        opened()
+
+
+# Bounds (E45)
+
+NUMBERS = "with recursive n(i) as (select 1 union all select i + 1 from n where i < {}) "
+
+
+def test_a_result_stops_at_the_largest_number_of_rows(opened: Open) -> None:
+    database = opened(path=":memory:", rows=1000)
+
+    rows = database.query(NUMBERS.format(10**9) + "select i from n")
+
+    assert (len(rows), rows.truncated) == (1000, True)
+    all_of_them = database.query(NUMBERS.format(1000) + "select i from n")
+    assert (len(all_of_them), all_of_them.truncated) == (1000, False)
+
+
+def test_a_result_stops_at_the_largest_number_of_bytes(opened: Open) -> None:
+    database = opened(path=":memory:", limits={"output": "100kB"})
+
+    rows = database.query(NUMBERS.format(10**9) + "select printf('%01000d', i) as text from n")
+
+    assert rows.truncated
+    assert 90 <= len(rows) <= 100
+
+
+def test_one_value_larger_than_the_result_may_be_is_an_error(opened: Open) -> None:
+    database = opened(path=":memory:", limits={"output": "100kB"})
+
+    with pytest.raises(LimitExceeded, match="larger than 100000 bytes"):
+        database.query("select zeroblob(100000000)")
+
+
+def test_an_endless_statement_is_interrupted_and_the_connection_stays_usable(opened: Open) -> None:
+    database = opened(path=":memory:", limits={"time": 0.2})
+    begin = time.monotonic()
+
+    for verb in (database.query, database.execute):
+        with pytest.raises(LimitExceeded, match=r"limits\.time"):
+            verb(NUMBERS.format(10**12) + "select count(*) from n")
+
+    assert time.monotonic() - begin < 10
+    assert database.query("select 1 as a") == [{"a": 1}]
+
+
+def test_a_cancelled_statement_is_interrupted(opened: Open) -> None:
+    database = opened(path=":memory:")
+
+    async def work() -> Any:
+        endless = NUMBERS.format(10**12) + "select count(*) from n"
+        asking = asyncio.ensure_future(database.async_query(endless))
+        await asyncio.sleep(0.05)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        return await asyncio.wait_for(database.async_query("select 1 as a"), 10)
+
+    assert asyncio.run(work()) == [{"a": 1}]
+
+
+def test_a_file_grows_to_its_limit(opened: Open, file: Path) -> None:
+    database = opened(mode="rw", limits={"disk": "100kB"})
+
+    with pytest.raises(LimitExceeded, match=r"limits\.disk"):
+        for _ in range(100):
+            database.execute("insert into t values (zeroblob(10000), 1)")
+    assert file.stat().st_size <= 100_000
+
+
+# At once (E46)
+
+
+def test_twenty_threads_write_at_once(opened: Open, file: Path) -> None:
+    database = opened(mode="rw")
+
+    def work(number: int) -> None:
+        for each in range(50):
+            database.execute("insert into t values (?, ?)", [number, each])
+
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(work, range(20)))
+
+    assert database.query("select count(*) as n from t") == [{"n": 1003}]
+
+
+def test_others_wait_until_a_transaction_has_ended(opened: Open) -> None:
+    database = opened(path=":memory:")
+    database.execute("create table t (a)")
+    inside, asked = threading.Event(), threading.Event()
+
+    def count() -> Any:
+        assert inside.wait(20)
+        asked.set()
+        return database.query("select count(*) as n from t")
+
+    with ThreadPoolExecutor(1) as pool:
+        with database.transaction():
+            counted = pool.submit(count)
+            database.execute("insert into t values (1)")
+            inside.set()
+            assert asked.wait(20)
+            database.execute("insert into t values (2)")
+        assert counted.result(20) == [{"n": 2}]
+
+
+def test_parallel_tasks_do_not_mix_their_transactions(opened: Open) -> None:
+    database = opened(path=":memory:")
+    database.execute("create table t (task, step)")
+
+    async def one(task: int) -> None:
+        async with database.async_transaction():
+            for step in range(3):
+                await database.async_execute("insert into t values (?, ?)", [task, step])
+                await asyncio.sleep(0)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*map(one, range(10)))
+
+    asyncio.run(all_of_them())
+
+    rows = database.query("select task, step from t order by rowid")
+    tasks = [row["task"] for row in rows]
+    assert all(len({*tasks[at : at + 3]}) == 1 for at in range(0, 30, 3))
+
+
+def test_a_lock_held_elsewhere_is_waited_for_within_a_bound(opened: Open, file: Path) -> None:
+    database = opened(mode="rw", busy=0.2)
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("begin immediate")
+
+    with pytest.raises(EnvironmentBusy, match=str(file)) as caught:
+        database.execute("delete from t")
+    assert caught.value.retryable
+
+    other.execute("rollback")
+    other.close()
+    assert database.execute("delete from t").changed == 3
+
+
+def test_a_lock_that_is_given_up_meanwhile_is_no_error(opened: Open, file: Path) -> None:
+    database = opened(mode="rw", busy=20)
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute("begin immediate")
+    later = threading.Timer(0.2, other.execute, ["rollback"])
+    later.start()
+
+    assert database.execute("delete from t").changed == 3
+    later.join()
+    other.close()
+
+
+# The end (E47)
+
+
+def test_release_rolls_back_and_leaves_the_file_whole(
+    opened: Open, file: Path, manager: EnvironmentManager, tmp_path: Path
+) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute("pragma journal_mode = wal")
+    connection.close()
+    database = opened(mode="rw")
+    open_one = database.transaction()
+    open_one.__enter__()
+    database.execute("delete from t")
+
+    report = manager.release_scope("session")
+
+    assert (len(report.released), report.failed) == (1, [])
+    with pytest.raises(EnvironmentClosed):
+        open_one.__exit__(None, None, None)
+    assert not list(tmp_path.glob("a.db-*"))
+    check = sqlite3.connect(file)
+    assert check.execute("select count(*) from t").fetchone() == (3,)
+    check.close()
+    file.unlink()
+
+
+def test_release_interrupts_what_runs(opened: Open, manager: EnvironmentManager) -> None:
+    database = opened(path=":memory:", limits={"time": 60})
+    with ThreadPoolExecutor(1) as pool:
+        endless = NUMBERS.format(10**12) + "select count(*) from n"
+        running = pool.submit(database.query, endless)
+        while not database._turn.locked():  # until it has begun
+            time.sleep(0.01)
+        begin = time.monotonic()
+        report = manager.release_scope("session")
+        assert running.exception(20) is not None
+    assert report.failed == []
+    assert time.monotonic() - begin < 20
+
+
+def test_memory_lives_as_long_as_the_handle(opened: Open, manager: EnvironmentManager) -> None:
+    first = opened(path=":memory:")
+    first.execute("create table t (a)")
+    assert opened(path=":memory:") is first
+
+    manager.release_scope("session")
+
+    again = opened(path=":memory:")
+    assert again is not first
+    with pytest.raises(SqlError, match="no such table"):
+        again.query("select * from t")
