@@ -209,7 +209,7 @@ class Files(Provider[Folder]):
 
     def health_check(self, resource: Folder) -> bool:
         """Return whether the folder is still there."""
-        return resource.path.is_dir()
+        return not resource.given_back and resource.path.is_dir()
 
     async def release(self, resource: Folder) -> None:
         """Do nothing: a copy is part of the workspace, which goes with its scope."""

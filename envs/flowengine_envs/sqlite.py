@@ -127,6 +127,7 @@ class Database(Resource):
         self._bytes = request.limits.output or _BYTES
         self._reads_only = request.config.mode == "ro" and file != MEMORY
         self._turn = asyncio.Lock()
+        self._ended = False
 
     async def _query(self, sql: str, params: Parameters = ()) -> Rows:
         """Return the rows of one statement.
@@ -239,7 +240,10 @@ class Database(Resource):
     _async_end = awaitable(_end_)
 
     async def close(self) -> None:
-        """Roll back what is open and close the connection."""
+        """Roll back what is open and close the connection; again is no harm."""
+        if self._ended:
+            return
+        self._ended = True
         loop = asyncio.get_running_loop()
         self._connection.interrupt()
         await loop.run_in_executor(self._thread, self._close)
@@ -374,7 +378,7 @@ class Sqlite(Provider[Database]):
 
     def health_check(self, resource: Database) -> bool:
         """Return whether the connection is open: a database has nothing that could die."""
-        return True
+        return not resource.given_back
 
     async def release(self, resource: Database) -> None:
         """Close the database."""

@@ -67,7 +67,7 @@ def _message(error: Any, loc: Sequence[str], model: type[BaseModel]) -> str:
     words = _words(field)
     if words and isinstance(error["input"], str) and len(error["input"]) <= 30:
         return f"is '{error['input']}'{nearest(error['input'], words)}"
-    text = str(error["msg"])
+    text = str(error["msg"]).removeprefix("Value error, ")
     return text[0].lower() + text[1:]
 
 
@@ -104,7 +104,7 @@ def _parts(annotation: Any) -> list[Any]:
 
 def _field(loc: Sequence[str], model: type[BaseModel]) -> Any:
     owner = _model_at(loc[:-1], model)
-    if owner is not None and loc[-1] in owner.model_fields:
+    if owner is not None and loc and loc[-1] in owner.model_fields:
         return owner.model_fields[loc[-1]].annotation
     info = model.model_fields.get(loc[0]) if loc else None
     return info.annotation if info else None

@@ -92,7 +92,7 @@ class Workspaces:
             shutil.rmtree(path, ignore_errors=True)
         if not remove:
             with contextlib.suppress(OSError):
-                _write(_claim_of(path), {"generation": generation})
+                _write(_claim_of(path), {"generation": generation, "left_by": self._owner})
             return
         with contextlib.suppress(OSError):
             _claim_of(path).unlink(missing_ok=True)
@@ -122,7 +122,7 @@ class Workspaces:
                 continue
             for path in _folders(above):
                 claim = _read(_claim_of(path))
-                if "owner" not in claim or is_dead(_owner_of(claim)):
+                if not {"owner", "left_by"} & claim.keys() or is_dead(_owner_of(claim)):
                     self.let_go(path, remove=True)
                     removed.append(path)
             _remove_empty(above)
@@ -163,7 +163,8 @@ def _claim_of(path: Path) -> Path:
 
 
 def _owner_of(claim: dict[str, object]) -> Owner:
-    owner = claim.get("owner")
+    """Return who uses a folder, or left it for whoever goes on."""
+    owner = claim.get("owner", claim.get("left_by"))
     return Owner(*owner) if isinstance(owner, list) and len(owner) == 4 else Owner(0, 0, "", "")
 
 

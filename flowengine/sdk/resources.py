@@ -49,6 +49,11 @@ class Resource:
         self._cut = False
         self._closed = False
 
+    @property
+    def given_back(self) -> bool:
+        """Whether the manager has taken it back: it is used no more, and is not healthy."""
+        return self._closed
+
     def check_open(self) -> None:
         """Refuse use after the end, and in another process than the one that opened it.
 

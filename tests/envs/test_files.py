@@ -116,9 +116,7 @@ def test_mode_rw_is_the_folder_itself(opened: Open, original: Path) -> None:
     assert (original / "a.txt").read_text() == "at once"
 
 
-@pytest.mark.parametrize(
-    "asked", [{"mode": "ro"}, {"mode": "rw", "policy": {"writable": []}}, {"mode": "ro"}]
-)
+@pytest.mark.parametrize("asked", [{"mode": "ro"}, {"mode": "rw", "policy": {"writable": []}}])
 def test_a_read_only_folder_is_read(opened: Open, original: Path, asked: Any) -> None:
     folder = opened(path="original", **asked)
 

@@ -168,6 +168,23 @@ def of_this_process(data: dict[str, Any]) -> None:
     data["owner"] = list(this_process())
 
 
+def test_the_workspace_of_who_waits_and_lives_is_left_alone(
+    boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    manager = make()
+    config = {"folder": str(tmp_path)}
+    spec = {"kind": "box", "scope": "session", "on_wait": "release", "config": config}
+    workspace = manager.ensure(spec).workspace
+    assert workspace is not None
+    (workspace / "kept").write_text("yes")
+    manager.suspend_scope("session")
+
+    make().reap()
+
+    assert (workspace / "kept").read_text() == "yes"
+    assert manager.ensure(spec).workspace == workspace
+
+
 @pytest.mark.parametrize("change", [on_another_host, of_this_process])
 def test_entries_of_others_are_left_alone(
     kill: Callable[..., None],

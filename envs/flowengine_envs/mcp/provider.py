@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _LARGEST = 10 * 1024 * 1024
 """Bytes of a message where the spec sets no `output`."""
 _CONNECT = 30.0
+_REFUSED = 400
+_LAST_SECONDS = 5.0
 _READ = 300.0
 """Seconds: a server may hold the stream of an answer open without a word."""
 
@@ -90,8 +94,11 @@ class Mcp(Provider[Session]):
     async def ensure(self, request: Request) -> Session:
         """Connect to the server; it has until the deadline to answer."""
         session = Session(request, _connection(request))
+        now = asyncio.get_running_loop().time()
+        # Before the deadline, so that there is time to say what the server wrote, and to end it.
+        until = request.deadline - min(_LAST_SECONDS, 0.25 * (request.deadline - now))
         try:
-            async with asyncio.timeout_at(request.deadline):
+            async with asyncio.timeout_at(until):
                 await session.connect()
         except TimeoutError:
             await asyncio.shield(session.close())
@@ -120,6 +127,8 @@ def _argv(spec: Spec) -> list[str]:
     """Return program and arguments; the program by its absolute path, which it has to have."""
     command = spec.config.command
     program, *args = [command] if isinstance(command, str) else command
+    if os.path.dirname(program):  # as written in a file: from where the file's paths lead
+        program = os.path.abspath(os.path.join(spec.folder, program))
     found = shutil.which(program)
     if found is None:
         raise EnvironmentStartFailed(f"{spec}: there is no program {program}")
@@ -142,7 +151,7 @@ def _process(request: Request) -> Connection:
     server = Server(
         _argv(request.spec),
         env=env,
-        cwd=Path(config.cwd or "."),
+        cwd=Path(request.spec.folder, config.cwd or "."),
         largest=request.limits.output or _LARGEST,
         mark=(VARIABLE, request.mark),
         started=lambda pid: request.trace(pid=pid),
@@ -159,18 +168,33 @@ def _http(request: Request) -> Connection:
     config = request.config
     headers = {name: _text(value) for name, value in config.headers.items()}
 
-    def transport() -> Any:
+    refused: list[int] = []
+
+    async def note(response: Any) -> None:
+        refused[:] = [response.status_code] if response.status_code >= _REFUSED else []
+
+    @asynccontextmanager
+    async def transport() -> AsyncIterator[Any]:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
-        client = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(_CONNECT, read=_READ))
-        return streamable_http_client(
-            config.url,
-            http_client=client,
-            max_sse_event_size=request.limits.output or _LARGEST,
-        )
+        timeout = httpx2.Timeout(_CONNECT, read=_READ)
+        async with (
+            httpx2.AsyncClient(
+                headers=headers, timeout=timeout, event_hooks={"response": [note]}
+            ) as client,
+            streamable_http_client(
+                config.url,
+                http_client=client,
+                max_sse_event_size=request.limits.output or _LARGEST,
+            ) as streams,
+        ):
+            yield streams
 
-    return Connection(transport, lambda: "", again=True)
+    def told() -> str:
+        return f"; it answered with HTTP status {refused[0]}" if refused else ""
+
+    return Connection(transport, told, again=True)
 
 
 def _text(value: Any) -> str:

@@ -85,10 +85,12 @@ class Session(Resource):
         self._connection = connection
         self._seconds: float | None = request.limits.time
         self._roots: list[str] = list(getattr(request.config, "roots", ()))
+        self._mode: str = request.config.mode
         self._log = request.log
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
+        self._asking: set[asyncio.Future[Any]] = set()
         self._tools: dict[str, str] = {}
         self._renewing = asyncio.Lock()
         self.tools_changed: Changed | None = None
@@ -253,7 +255,7 @@ class Session(Resource):
     def _made(self) -> AbstractAsyncContextManager[Client]:
         from mcp import Client
 
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"mode": self._mode}
         if self._roots:
             options["list_roots_callback"] = self._tell_roots
         return Client(
@@ -277,14 +279,19 @@ class Session(Resource):
         bound: float | None = None,
     ) -> _Result:
         """Send a request and wait for its answer."""
-        client = self._client
+        async with self._renewing:
+            client = self._client
         seconds = self._seconds if bound is None else bound
         try:
             return await self._once(client, verb, what, seconds)
         except _Forgotten:
             # The server answered that it has no such session: it did not look at the request.
             await self._renew(client)
+        try:
             return await self._once(self._client, verb, what, seconds)
+        except _Forgotten:
+            message = f"{self.name}: {what}: the server forgets its sessions at once"
+            raise EnvironmentLost(message, data={"ran": "no"}) from None
 
     async def _once(
         self,
@@ -299,6 +306,7 @@ class Session(Resource):
         if client is None or owner is None or owner.done():
             raise self._lost(what)
         asking = asyncio.ensure_future(verb(client))
+        self._asking.add(asking)
         try:
             await asyncio.wait(
                 [asking, owner], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
@@ -320,6 +328,7 @@ class Session(Resource):
                 raise
             raise self._lost(what) from None
         finally:
+            self._asking.discard(asking)
             if not asking.done():
                 asking.cancel()
                 with suppress(BaseException):
@@ -335,6 +344,8 @@ class Session(Resource):
         """Begin a new session where the server forgot the old one; several callers do it once."""
         async with self._renewing:
             if self._client is old:
+                if self._asking:  # they are told the same, and so did not run either
+                    await asyncio.wait(self._asking, timeout=_CLOSING)
                 await self.close()
                 await self.connect()
 

@@ -1,0 +1,53 @@
+"""A server made with the protocol's own library: `sdk_server.py stdio`, or `http` on a free port,
+which it prints."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("sums")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool()
+def fail() -> str:
+    """Fail."""
+    raise ValueError("it does not work")
+
+
+@server.resource("note://greeting")
+def greeting() -> str:
+    """Return a text."""
+    return "Grüße"
+
+
+@server.prompt()
+def ask(name: str) -> str:
+    """Return a question."""
+    return f"Who is {name}?"
+
+
+def main() -> None:
+    if sys.argv[1] == "stdio":
+        server.run()
+        return
+    import uvicorn
+
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    print(listening.getsockname()[1], flush=True)  # noqa: T201
+    app = server.streamable_http_app()
+    uvicorn.Server(uvicorn.Config(app, log_level="error")).run([listening])
+
+
+if __name__ == "__main__":
+    main()

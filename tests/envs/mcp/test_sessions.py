@@ -1,0 +1,153 @@
+"""Sessions with servers of others, over both transports (E48, E49, E53)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager, SpecInvalid
+from flowengine.sdk import ToolError
+from flowengine_envs.mcp.session import Session
+from tests.envs.mcp.conftest import HERE, NASTY, Open, processes
+
+SDK = [sys.executable, str(HERE / "sdk_server.py")]
+EVERYTHING = (
+    Path(__file__).parents[2]
+    / "mcp_servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Of a server that listens on a port of its own choice."""
+    server = subprocess.Popen([*SDK, "http"], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    yield f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"
+    server.terminate()
+    server.wait()
+    server.stdout.close()
+
+
+@pytest.fixture(params=["stdio", "http"])
+def session(request: pytest.FixtureRequest, opened: Open) -> Session:
+    if request.param == "stdio":
+        return opened(command=[*SDK, "stdio"])
+    return opened(url=request.getfixturevalue("address"), headers={"x-tenant": "a"})
+
+
+def test_tools_resources_and_prompts(session: Session) -> None:
+    assert [tool["name"] for tool in session.list_tools()] == ["add", "fail"]
+    answer = session.call_tool("add", {"a": 1, "b": 2})
+    assert (answer.text, answer.structured, answer.is_error) == ("3", {"result": 3}, False)
+    assert [each["uri"] for each in session.list_resources()] == ["note://greeting"]
+    assert session.read_resource("note://greeting")[0]["text"] == "Grüße"
+    assert [each["name"] for each in session.list_prompts()] == ["ask"]
+    said = session.get_prompt("ask", {"name": "Ada"})
+    assert said[0]["content"]["text"] == "Who is Ada?"
+
+
+def test_an_error_of_a_tool_is_a_result_and_the_session_goes_on(session: Session) -> None:
+    assert session.call_tool("fail").is_error
+    assert session.call_tool("add", {"a": "no number"}).is_error
+    with contextlib.suppress(ToolError):  # a server may say this in either way
+        assert session.call_tool("no_such_tool").is_error
+    with pytest.raises(ToolError):
+        session.read_resource("note://nothing")
+    assert session.call_tool("add", {"a": 2, "b": 2}).text == "4"
+
+
+def test_coroutines_have_the_same_verbs(session: Session) -> None:
+    async def work() -> str:
+        with pytest.raises(RuntimeError, match="async_call_tool"):
+            session.call_tool("add", {"a": 1, "b": 2})
+        calls = [session.async_call_tool("add", {"a": n, "b": n}) for n in range(10)]
+        return " ".join(answer.text for answer in await asyncio.gather(*calls))
+
+    assert asyncio.run(work()) == "0 2 4 6 8 10 12 14 16 18"
+
+
+def test_a_list_over_pages_is_complete(nasty: Open) -> None:
+    assert len(nasty().list_tools()) == 12
+
+
+def test_the_reference_server(opened: Open) -> None:
+    if not EVERYTHING.exists():
+        pytest.skip("no server: npm ci --prefix tests/mcp_servers")
+    session = opened(command=["node", str(EVERYTHING), "stdio"])
+
+    assert len(session.list_tools()) > 5
+    assert "7" in session.call_tool("get-sum", {"a": 3, "b": 4}).text
+    assert session.call_tool("echo", {"message": "Grüße"}).text == "Echo: Grüße"
+    assert session.list_resources()
+    assert session.list_prompts()
+
+
+def test_a_server_in_python_of_others(opened: Open) -> None:
+    session = opened(
+        command=[sys.executable, "-m", "mcp_server_time"], args=["--local-timezone", "UTC"]
+    )
+
+    asked = {
+        "source_timezone": "Europe/Berlin",
+        "time": "12:00",
+        "target_timezone": "Asia/Tokyo",
+    }
+    assert "convert_time" in {tool["name"] for tool in session.list_tools()}
+    assert "Asia/Tokyo" in session.call_tool("convert_time", asked).text
+    assert session.call_tool("get_current_time", {"timezone": "No/Where"}).is_error
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"command": "x", "url": "http://x"}, {"url": "ftp://x"}, {"command": []}]
+)
+def test_a_server_is_reached_in_one_way(manager: EnvironmentManager, config: Any) -> None:
+    with pytest.raises(SpecInvalid, match="config"):
+        manager.declare({"kind": "mcp", "scope": "session", "config": config})
+
+
+def test_twenty_servers_in_any_order(manager: EnvironmentManager) -> None:
+    """Opened, used and given back by tasks, threads and loops at random (E53)."""
+    dice = random.Random(53)
+
+    def spec(number: int) -> dict[str, Any]:
+        return {
+            "kind": "mcp",
+            "scope": "session",
+            "owner_id": str(number),
+            "config": {"command": NASTY},
+        }
+
+    def by_thread(number: int) -> None:
+        handle = manager.ensure(spec(number))
+        assert handle.resource.call_tool("count").text.isdigit()
+        manager.release(handle)
+
+    def by_three_loops(number: int) -> None:
+        handle = asyncio.run(manager.async_ensure(spec(number)))
+        assert asyncio.run(handle.resource.async_call_tool("count")).text.isdigit()
+        asyncio.run(manager.async_release(handle))
+
+    def by_three_tasks(number: int) -> None:
+        async def work() -> None:
+            handle = await asyncio.create_task(manager.async_ensure(spec(number)))
+            used = handle.resource.async_call_tool("count")
+            assert (await asyncio.create_task(used)).text.isdigit()
+            await asyncio.create_task(manager.async_release(handle))
+
+        asyncio.run(work())
+
+    work = [(dice.choice([by_thread, by_three_loops, by_three_tasks]), n) for n in range(20)]
+    dice.shuffle(work)
+    with ThreadPoolExecutor(20) as pool:
+        for done in [pool.submit(way, number) for way, number in work]:
+            done.result(100)
+    assert processes(manager) == []
