@@ -215,7 +215,8 @@ class _Attempt:
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        return {name: opened.resource for name, opened in self.environments.items()}
+        managed = {name: opened.resource for name, opened in self.environments.items()}
+        return {**self.execution.resources, **managed}
 
     @property
     def hidden(self) -> frozenset[str]:

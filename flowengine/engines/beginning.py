@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.claims import claim_of
+from flowengine.engines.environments import check_names
 from flowengine.engines.inputs import check_inputs
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.format import pack
@@ -47,6 +48,7 @@ def begin(
     Returns:
         The execution, with `started` in its queue.
     """
+    check_names(flow.compiled, host.resources)
     host.keeper.renew()
     program = host.programs.of(flow.compiled, flow.hash)
     started = _started(host, program, inputs, id, labels, user)

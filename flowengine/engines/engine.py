@@ -73,6 +73,9 @@ class Engine:
         stay: Seconds ahead that `run` and its kin stay for waits for time. Pauses of `retry` and
             `loop.every` are always stayed for.
         ttl: Seconds after which an execution whose owner does not move may be taken over.
+        runtime_resources: Objects for steps, by name, beside the environments that a flow declares.
+            They are the caller's: nobody checks or closes them. One that has the name of an
+            environment is a `UsageError` before anything starts.
         clock: Tells the time.
         ids: Makes ids.
     """
@@ -87,6 +90,7 @@ class Engine:
         via: str = "python",
         stay: float = 60.0,
         ttl: float = 15.0,
+        runtime_resources: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
@@ -101,6 +105,7 @@ class Engine:
             workdir=os.path.abspath(workdir or "."),
             stay=int(stay * 1000),
             ttl=int(ttl * 1000),
+            resources=runtime_resources,
         )
         self._local: Local | None = None
         self._sent_out = False

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.kernel.graph import Plain, SecretText
+from flowengine.errors import UsageError
+from flowengine.kernel.graph import CompiledFlow, Plain, SecretText
 from flowengine.sdk import Command, Environment, EnvironmentUnavailable
 
 if TYPE_CHECKING:
@@ -272,6 +273,29 @@ class Environments:
         if scope not in {EXECUTION, REGION}:
             return False
         return bool(self._wanted(owner.partition("/")[0]))
+
+
+def check_names(flow: CompiledFlow, resources: Mapping[str, Any]) -> None:
+    """Refuse objects of the caller that have the name of an environment.
+
+    Args:
+        flow: What is to be run.
+        resources: The caller's objects by name.
+
+    Raises:
+        UsageError: One has; nothing was started.
+    """
+    if not resources or "environments" not in flow:
+        return
+    for step in flow["steps"]:
+        if step.get("environments"):
+            for name in step["input"][1]["environments"][1]:
+                if name in resources:
+                    raise UsageError(
+                        f"runtime_resources has '{name}', and step '{step['id']}' gets an "
+                        "environment of this name",
+                        hint="give the object another name",
+                    )
 
 
 def _region(execution: str, region: int) -> str:

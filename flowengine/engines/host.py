@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.environments import Environments
 from flowengine.engines.execution import ENDED, Execution
@@ -16,7 +16,7 @@ from flowengine.errors import NotFound
 from flowengine.sdk import Execution as Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from os import PathLike
 
     from flowengine.engines.seam import Clock, Ids
@@ -36,6 +36,7 @@ class Host:
         workdir: Folder that the file tools work below; absolute.
         stay: Milliseconds ahead that waits for time are stayed for.
         ttl: Milliseconds after which the leases of a silent owner are free.
+        resources: Objects for steps that are not managed.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class Host:
         workdir: str,
         stay: int,
         ttl: int,
+        resources: Mapping[str, Any] | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
         self.ids = ids
         self.settings = settings
         self.workdir = workdir
+        self.resources = dict(resources or {})
         self.stay = stay
         self.keeper = Keeper(store, ttl)
         self.programs = Programs(store)
@@ -81,6 +84,7 @@ class Host:
             self.workdir,
             artifacts,
             lambda address, text: self.say(id, address, text),
+            self.resources,
         )
         return Execution(id, program, context, epoch, self.programs)
 

@@ -256,6 +256,8 @@ class Execution(NamedTuple):
     artifacts: Artifacts
     say: Callable[[str, str], None]
     """Shows a text to the user: address of the activation, text."""
+    resources: Mapping[str, Any] = {}
+    """Objects that the program which runs the engine brought; nobody checks or closes them."""
 
 
 class StepContext(Protocol):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, Flow
+from flowengine.errors import UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
 from tests.execution_environment.toy import Thing, Toy
 
@@ -464,3 +465,71 @@ def test_a_flow_built_in_python_declares_them_too(
         assert engine.run(flow).status == "succeeded"
 
     assert (toy.opens, toy.releases) == (1, 1)
+
+
+class Mine:
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_objects_of_the_caller_reach_steps_and_are_not_touched(toy: Toy) -> None:
+    Path("flow.yaml").write_text(
+        f"""
+flowengine: 1
+id: it
+{ONE}
+steps:
+  - {{id: a, python: "things:names", environments: [toy]}}
+  - {{id: b, python: "things:names"}}
+outputs: {{a: "${{{{ steps.a.output }}}}", b: "${{{{ steps.b.output }}}}"}}
+"""
+    )
+    mine = Mine()
+    with Engine("store", runtime_resources={"mine": mine}) as engine:
+        result = engine.run("flow.yaml")
+
+    assert result.outputs == {"a": ["mine", "toy"], "b": ["mine"]}
+    assert not mine.closed
+    assert (toy.opens, toy.checks, toy.releases) == (1, 0, 1)
+
+
+def test_an_object_of_the_caller_cannot_have_the_name_of_an_environment(toy: Toy) -> None:
+    Path("flow.yaml").write_text(
+        f"flowengine: 1\nid: it\n{ONE}"
+        'steps: [{id: a, python: "things:use", environments: [toy]}]\n'
+    )
+    with (
+        Engine("store", runtime_resources={"toy": Mine()}) as engine,
+        pytest.raises(UsageError, match="runtime_resources has 'toy', and step 'a'"),
+    ):
+        engine.run("flow.yaml", id="it")
+
+    assert toy.opens == 0
+
+
+def test_what_fails_to_close_does_not_change_how_an_execution_ended(toy: Toy) -> None:
+    async def refuse(thing: Thing) -> None:
+        if thing.request.spec.resource_key == "two":
+            raise RuntimeError("stuck")
+
+    toy.close = refuse
+    result = run(
+        """
+environments: {one: {kind: toy}, two: {kind: toy}, three: {kind: toy}}
+steps: [{id: a, python: "things:names", environments: [one, two, three]}]
+"""
+    )
+
+    assert result.status == "succeeded"
+    assert [one.request.spec.resource_key for one in toy.released] == ["three", "one"]
+
+
+def test_an_unused_environment_is_told_of(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    from flowengine.cli.program import main
+
+    Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{ONE}steps: [{{id: a, output: 1}}]\n")
+
+    assert main(["check", "--strict", "flow.yaml"]) == 3
+    assert "the environment 'toy' is never used" in capsys.readouterr().err

@@ -213,6 +213,7 @@ def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> Non
         "Emit": f"steps:\n  - {{id: a, emit: {{signal: b, {key}: {value}}}}}\n",
         "Wait": f"steps:\n  - {{id: a, wait: {{{key}: {value}}}}}\n",
         "Alternative": f"steps:\n  - {{id: a, wait: {{all: [{{id: b, {key}: {value}}}]}}}}\n",
+        "Environment": f"environments: {{e: {{kind: files, {key}: {value}}}}}\n{GREET}",
         "Start": f"start: [{{signal: b, {key}: {value}}}]\n{GREET}",
         "Approval": f"steps:\n  - {{id: a, approval: {{title: b, {key}: {value}}}}}\n",
     }

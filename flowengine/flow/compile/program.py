@@ -113,7 +113,7 @@ class Program:
         parts = [one for one in self._parts.values() if one.model.file is file]
         own = {
             section: {name for part in parts for name in part.used(section)}
-            for section in ("tools", "flows", "signals", "secrets")
+            for section in ("tools", "flows", "environments", "signals", "secrets")
         }
         own["flows"] |= {tool.flow for tool in file.model.tools.values() if tool.flow is not None}
         for section, names in own.items():

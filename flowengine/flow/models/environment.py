@@ -56,7 +56,7 @@ class Environment(Part):
     approval: Literal["none", "ask", "required"] = Field(
         default="none",
         description="Whether somebody is asked before it is opened.",
-        examples=["required"],
+        examples=["none"],
     )
     on_wait: Literal["keep", "release"] | None = Field(
         default=None,

@@ -20,6 +20,10 @@ class NotYet(NamedTuple):
     """The other values, as JSON Schema."""
 
 
+def _is_asked(value: Any) -> bool:
+    return bool(value != "none")
+
+
 AGENTS = NotYet("agents")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
@@ -36,6 +40,10 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
+    ("Environment", "approval"): NotYet(
+        "asking before an environment is opened", _is_asked, {"const": "none"}
+    ),
+    ("Environment", "eager"): NotYet("opening an environment at the start"),
     ("Tool", "mcp"): NotYet("MCP servers"),
     ("Tool", "agent"): AGENTS,
     ("Tool", "approval"): NotYet("approvals of tool calls"),
