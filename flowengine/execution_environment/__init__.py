@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from flowengine.execution_environment.clock import Clock, SystemClock
     from flowengine.execution_environment.environment_manager import (
         EnvironmentManager,
-        NotReleased,
-        Report,
         manager,
-        release_on_termination,
     )
     from flowengine.execution_environment.errors import (
         ApprovalPending,
@@ -33,12 +30,14 @@ if TYPE_CHECKING:
     from flowengine.execution_environment.events import Event
     from flowengine.execution_environment.handle import Handle
     from flowengine.execution_environment.opening import Bounds
+    from flowengine.execution_environment.process_end import release_on_termination
     from flowengine.execution_environment.providers import (
         register_provider,
         register_sandbox,
         unregister_provider,
         unregister_sandbox,
     )
+    from flowengine.execution_environment.scopes import NotReleased, Report
 
 _HOMES = {
     "ApprovalPending": "errors",
@@ -49,15 +48,15 @@ _HOMES = {
     "Event": "events",
     "Fault": "errors",
     "Handle": "handle",
-    "NotReleased": "environment_manager",
-    "Report": "environment_manager",
+    "NotReleased": "scopes",
+    "Report": "scopes",
     "SpecInvalid": "errors",
     "SystemClock": "clock",
     "UnknownEnvironment": "errors",
     "manager": "environment_manager",
     "register_provider": "providers",
     "register_sandbox": "providers",
-    "release_on_termination": "environment_manager",
+    "release_on_termination": "process_end",
     "unregister_provider": "providers",
     "unregister_sandbox": "providers",
 }

@@ -15,21 +15,24 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from flowengine.errors import UsageError
-from flowengine.execution_environment import approving, reaper
+from flowengine.execution_environment import approving, process_end, reaper
 from flowengine.execution_environment.bookkeeping import Books, Given, check_names
 from flowengine.execution_environment.capacity import Capacity
 from flowengine.execution_environment.clock import Clock, SystemClock
+from flowengine.execution_environment.endings import Endings
 from flowengine.execution_environment.events import Subscriber
+from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.handle import Handle
 from flowengine.execution_environment.inspecting import describe, describe_spec
 from flowengine.execution_environment.instances import Instance, Record
-from flowengine.execution_environment.lifecycle import Lifecycle, settled
 from flowengine.execution_environment.opening import Bounds, Surroundings
 from flowengine.execution_environment.records import SETTING, Records
+from flowengine.execution_environment.scopes import Report, Scopes, report_of
+from flowengine.execution_environment.sharing import Sharing
+from flowengine.execution_environment.turns import Turns
+from flowengine.execution_environment.use import Use
 from flowengine.execution_environment.workspaces import Wanted, Workspaces
 from flowengine.sdk.background import background, refuse_in_loop
 from flowengine.sdk.environments import Scope
@@ -38,23 +41,6 @@ from flowengine.sdk.process_identity import this_process
 _Result = TypeVar("_Result")
 _FLUSH = 1.0
 """Seconds that subscribers get for the last events when a manager is closed."""
-
-
-class NotReleased(NamedTuple):
-    """An environment that could not be closed; it is tried again later."""
-
-    id: str
-    resource_key: str
-    error: str
-    """Name of the error's type."""
-
-
-class Report(NamedTuple):
-    """What giving back came to."""
-
-    released: list[str]
-    """Ids of the handles that were closed, in this order."""
-    failed: list[NotReleased]
 
 
 class EnvironmentManager:
@@ -93,7 +79,10 @@ class EnvironmentManager:
             Workspaces(place, owner, self.id),
         )
         self._books = Books(self.id, clock, capacity)
-        self._life = Lifecycle(self._books, self._around)
+        self._endings = Endings(self._books, self._around)
+        self._turns = Turns(self._books, clock, self._endings)
+        self._sharing = Sharing(self._books, self._around, self._turns, self._endings)
+        self._scopes = Scopes(self._books, self._sharing.openings, self._endings)
         self._swept = False
 
     # Declaring
@@ -152,7 +141,7 @@ class EnvironmentManager:
     async def async_ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
         """Open or reuse an environment, as `ensure`, in any event loop."""
         found = self._begin(spec, holder)
-        return found if isinstance(found, Handle) else await self._life.take(found)
+        return found if isinstance(found, Handle) else await self._sharing.take(found)
 
     def ensure_all(
         self, specs: Sequence[Given], *, holder: str | None = None
@@ -209,7 +198,7 @@ class EnvironmentManager:
         if closing is None:
             return Report([], [])
         closing[1].result()
-        return _report([closing])
+        return report_of([closing])
 
     async def async_release(self, handle: Handle | str) -> Report:
         """Give back one hold, as `release`, in any event loop."""
@@ -217,7 +206,7 @@ class EnvironmentManager:
         if closing is None:
             return Report([], [])
         await settled(closing[1])
-        return _report([closing])
+        return report_of([closing])
 
     def release_scope(self, scope: Scope, owner_id: str = "") -> Report:
         """Give back all that an owner has in a scope, whoever holds it, newest first.
@@ -234,11 +223,11 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread; await `async_release_scope`.
         """
-        return self._blocking(self._release_scope(scope, owner_id), "async_release_scope()")
+        return self._blocking(self._scopes.release(scope, owner_id), "async_release_scope()")
 
     async def async_release_scope(self, scope: Scope, owner_id: str = "") -> Report:
         """Give back all of an owner, as `release_scope`, in any event loop."""
-        return await background().wait(self._release_scope(scope, owner_id))
+        return await background().wait(self._scopes.release(scope, owner_id))
 
     def suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
         """Give back what an owner has in a scope for as long as it waits.
@@ -256,11 +245,11 @@ class EnvironmentManager:
         Raises:
             RuntimeError: An event loop runs in this thread; await `async_suspend_scope`.
         """
-        return self._blocking(self._suspend_scope(scope, owner_id), "async_suspend_scope()")
+        return self._blocking(self._scopes.suspend(scope, owner_id), "async_suspend_scope()")
 
     async def async_suspend_scope(self, scope: Scope, owner_id: str = "") -> Report:
         """Give back for a wait, as `suspend_scope`, in any event loop."""
-        return await background().wait(self._suspend_scope(scope, owner_id))
+        return await background().wait(self._scopes.suspend(scope, owner_id))
 
     def close(self) -> Report:
         """Give back everything, newest first; afterwards nothing can be opened.
@@ -387,10 +376,15 @@ class EnvironmentManager:
         """End what dead processes left, as `reap`, in any event loop."""
         return await background().wait(self._reap())
 
+    @property
+    def pid(self) -> int:
+        """The process it belongs to."""
+        return self._books.pid
+
     # Inside
 
     def _begin(self, spec: Given, holder: str | None) -> Handle | Future[Handle]:
-        found = self._life.begin(self._books.record(spec), holder)
+        found = self._sharing.begin(self._books.record(spec), holder)
         if not self._swept:
             self._sweep_once()
         return found
@@ -401,7 +395,7 @@ class EnvironmentManager:
         try:
             return found.result()
         except BaseException:
-            self._life.decline(found)
+            self._sharing.decline(found)
             raise
 
     async def _ensure_all(
@@ -409,85 +403,26 @@ class EnvironmentManager:
     ) -> builtins.list[Handle]:
         records = [self._books.record(spec) for spec in specs]
         check_names(record.declared for record in records)
-        await self._life.reserve(records)
+        await self._turns.reserve(records)
         handles: builtins.list[Handle] = []
         try:
             for record in records:
-                handles += [await self._life.have(record, holder)]
+                handles += [await self._sharing.have(record, holder)]
         except BaseException:
             for handle in reversed(handles):
-                if (closing := self._life.give_back(handle)) is not None:
+                if (closing := self._endings.give_back(handle)) is not None:
                     await settled(closing)
             raise
         finally:
-            self._life.unreserve(records)
+            self._turns.unreserve(records)
         return handles
 
     def _give_back(self, given: Handle | str) -> tuple[Instance, Future[str | None]] | None:
         self._books.check_process()
         with self._books.lock:
             instance = self._books.find(given)
-            closing = self._life.give_back(given)
+            closing = self._endings.give_back(given)
         return None if closing is None or instance is None else (instance, closing)
-
-    async def _release_scope(self, scope: Scope, owner_id: str) -> Report:
-        with self._books.lock:
-            instances = self._books.of_owner(scope, owner_id)
-            records = [
-                record
-                for record in self._records()
-                if (record.declared.spec.scope, record.declared.spec.owner_id) == (scope, owner_id)
-            ]
-        report = await self._end(instances)
-        with self._books.lock:
-            for record in records:
-                if not record.instances:
-                    self._books.records.pop(record.declared.id, None)
-                record.answer = None
-        if not report.failed:
-            await self._life.end_workspaces(scope, owner_id)
-        return report
-
-    async def _suspend_scope(self, scope: Scope, owner_id: str) -> Report:
-        ended: builtins.list[tuple[Instance, Future[str | None]]] = []
-        with self._books.lock:
-            instances = self._books.of_owner(scope, owner_id)
-        for instance in instances:
-            closing = self._life.park(instance)
-            if closing is not None:
-                await settled(closing)
-                ended.append((instance, closing))
-        return _report(ended)
-
-    async def _close(self) -> Report:
-        with self._books.lock:
-            self._books.closed = True
-            instances = builtins.list(reversed(self._books.instances.values()))
-            owners = {
-                (record.declared.spec.scope, record.declared.spec.owner_id)
-                for record in self._records()
-            }
-        report = await self._end(instances)
-        for scope, owner_id in sorted(owners):
-            if not self._wanted(scope, owner_id):
-                await self._life.end_workspaces(scope, owner_id)
-        _opened.pop(self.id, None)
-        return report
-
-    async def _end(self, instances: Sequence[Instance]) -> Report:
-        """Close openings one after the other; what is still being opened is stopped first."""
-        ended: builtins.list[tuple[Instance, Future[str | None]]] = []
-        for instance in instances:
-            self._life.withdraw(instance)
-        for instance in instances:
-            if instance.withdrawn:
-                await settled(instance.ended)
-                continue
-            closing = self._life.close(instance)
-            if closing is not None:
-                await settled(closing)
-                ended.append((instance, closing))
-        return _report(ended)
 
     async def _reap(self) -> builtins.list[dict[str, Any]]:
         self._books.check_process()
@@ -497,57 +432,20 @@ class EnvironmentManager:
     def _sweep_once(self) -> None:
         """Look for what dead processes left, beside the first opening."""
         self._swept = True
-        _close_at_exit(self)
+        process_end.close_at_exit(self)
         with contextlib.suppress(RuntimeError):
             background().submit(reaper.reap(self._around, self._books, self._wanted, wait=False))
+
+    async def _close(self) -> Report:
+        report = await self._scopes.close(self._wanted)
+        process_end.forget(self)
+        return report
 
     def _records(self) -> builtins.list[Record]:
         return builtins.list(self._books.records.values())
 
     def _blocking(self, work: Coroutine[Any, Any, _Result], instead: str) -> _Result:
         return background().run(work, instead)
-
-
-class Use:
-    """An environment for the length of a block; gives its resource.
-
-    Args:
-        manager: Opens it.
-        spec: A spec or its id.
-        holder: Who asks.
-    """
-
-    def __init__(self, manager: EnvironmentManager, spec: Given, holder: str | None) -> None:
-        self._manager = manager
-        self._spec = spec
-        self._holder = holder
-        self._handles: list[Handle] = []
-
-    def __enter__(self) -> Any:
-        handle = self._manager.ensure(self._spec, holder=self._holder)
-        self._handles.append(handle)
-        return handle.resource
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._manager.release(self._handles.pop())
-
-    async def __aenter__(self) -> Any:
-        handle = await self._manager.async_ensure(self._spec, holder=self._holder)
-        self._handles.append(handle)
-        return handle.resource
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._manager.async_release(self._handles.pop())
 
 
 def default_folder() -> Path:
@@ -566,56 +464,3 @@ def manager() -> EnvironmentManager:
         if _global is None or _global._books.pid != os.getpid() or _global._books.closed:
             _global = EnvironmentManager()
         return _global
-
-
-def _report(ended: Sequence[tuple[Instance, Future[str | None]]]) -> Report:
-    released, failed = [], []
-    for instance, closing in ended:
-        error = closing.result()
-        if error is None:
-            released.append(instance.id)
-        else:
-            key = instance.record.declared.resource_key
-            failed.append(NotReleased(instance.id, key, error))
-    return Report(released, failed)
-
-
-def release_on_termination() -> None:
-    """Let SIGTERM end this process as an exit does, so that everything is given back.
-
-    Without it the kernel ends the process at once, and the next one has to reap. Programs with a
-    handler of their own for SIGTERM need it not: they close the manager, or exit.
-
-    Raises:
-        UsageError: There is a handler already, or this is not the main thread.
-    """
-    import signal
-    import sys
-
-    if threading.current_thread() is not threading.main_thread():
-        raise UsageError("signal handlers can be set in the main thread only")
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        raise UsageError("SIGTERM has a handler already", hint="call manager().close() in it")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-
-
-_opened: dict[str, EnvironmentManager] = {}
-"""Managers that have opened something, by id: they are closed when the interpreter ends."""
-
-
-def _close_at_exit(manager: EnvironmentManager) -> None:
-    """Close a manager when the interpreter ends, while threads can still be started.
-
-    `atexit` comes too late for that: it runs after the pools of threads were closed.
-    """
-    import concurrent.futures.thread  # noqa: F401 - its own hook has to come after this one
-
-    if not _opened:
-        threading._register_atexit(_close_all)  # type: ignore[attr-defined]
-    _opened[manager.id] = manager
-
-
-def _close_all() -> None:
-    for manager in list(_opened.values()):
-        if manager._books.pid == os.getpid() and not manager._books.closed:
-            manager.close()

@@ -315,8 +315,8 @@ def killed_process_is_reaped(case: Case) -> None:
     kind = case.provider
     if not isinstance(kind, type) or "<locals>" in kind.__qualname__:
         raise AssertionError("this check needs a class that can be imported")
+    installed = case.spec["kind"] in _installed_kinds()
     with _bench(case) as bench:
-        installed = case.spec["kind"] in _installed_kinds()
         given = [kind.__module__, kind.__name__, installed, str(bench.folder), bench.spec()]
         process = subprocess.Popen(
             [sys.executable, "-c", _KILLED],

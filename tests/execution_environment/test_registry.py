@@ -151,6 +151,26 @@ def test_what_lives_is_left_alone(boxes: Boxes, make: Make, tmp_path: Path) -> N
     assert handle.workspace.is_dir()
 
 
+def test_the_folder_of_what_waits_is_left_alone_and_can_be_taken_over(
+    boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    owner, other = make(), make()
+    spec = {"kind": "box", "owner_id": "e", "config": {"folder": str(tmp_path)}}
+    handle = owner.ensure(spec)
+    assert handle.workspace is not None
+    (handle.workspace / "file").write_text("kept")
+    owner.suspend_scope("execution", "e")
+
+    other.reap()
+    again = other.ensure(spec)
+
+    assert again.workspace == handle.workspace
+    assert (again.workspace / "file").read_text() == "kept"
+    assert again.generation == 2
+    third = make().ensure(spec)  # while another one uses it, a folder of its own
+    assert third.workspace != again.workspace
+
+
 def change_entries(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     for path in (tmp_path / "environments" / "entries").glob("*.json"):
         data = json.loads(path.read_text())

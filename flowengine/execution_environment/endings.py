@@ -1,0 +1,222 @@
+"""How environments are given back, drained and closed.
+
+What takes its time runs in one task for each closing (`_close`), on the background loop, and comes
+back to the books at its end.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+
+from flowengine.execution_environment.bookkeeping import Books
+from flowengine.execution_environment.closing import close_resource
+from flowengine.execution_environment.futures import settled
+from flowengine.execution_environment.handle import Handle
+from flowengine.execution_environment.inspecting import describe
+from flowengine.execution_environment.instances import Instance
+from flowengine.execution_environment.opening import Surroundings
+from flowengine.sdk.background import background
+from flowengine.sdk.environments import Scope
+from flowengine.sdk.threads import on_thread
+
+
+class Endings:
+    """Takes holds back and closes what nobody holds, or nobody may hold any more.
+
+    Args:
+        books: What is known.
+        around: What all openings share.
+    """
+
+    def __init__(self, books: Books, around: Surroundings) -> None:
+        self.books = books
+        self.around = around
+
+    def give_back(self, given: Handle | str) -> Future[str | None] | None:
+        """Take one hold back; the last one closes the environment, or lets it idle.
+
+        Args:
+            given: A handle or an id.
+
+        Returns:
+            What closes it; None: it stays open, or was gone already.
+        """
+        with self.books.lock:
+            instance = self.books.find(given)
+            if instance is None:
+                return None
+            if isinstance(given, Handle) and given.given_back:
+                return None
+            self.books.drop(instance, given)
+            if instance.holds or instance.waiters:
+                return None
+            if instance.state == "draining":
+                return self.close(instance)
+            if instance.state != "ready":
+                return instance.closing
+            idle = instance.record.declared.spec.idle
+            if idle is None:
+                return self.close(instance)
+            instance.stop_timer("idle")
+            instance.timers["idle"] = self.around.clock.call_later(
+                idle, partial(self._close_if_unheld, instance)
+            )
+            return None
+
+    def park(self, instance: Instance) -> Future[str | None] | None:
+        """Take all holds back for a wait: close it, or keep it as long as its spec says.
+
+        Args:
+            instance: What is open.
+
+        Returns:
+            What closes it; None: it is kept.
+        """
+        with self.books.lock:
+            if instance.state != "ready" or instance.record.declared.on_wait == "release":
+                return self.close(instance, suspend=True)
+            self.books.drop_all(instance)
+            instance.timers["keep"] = self.around.clock.call_later(
+                instance.record.declared.spec.keep_for,
+                partial(self._close_if_unheld, instance, suspend=True),
+            )
+            return None
+
+    def _close_if_unheld(self, instance: Instance, *, suspend: bool = False) -> None:
+        with self.books.lock:
+            if instance.state == "ready" and not instance.holds:
+                self.close(instance, suspend=suspend)
+
+    def replace(self, instance: Instance, holder: str | None) -> None:
+        """Take it from new users: others finish with it, and who asks for a new one has done."""
+        instance.record.current = None
+        others = [hold for hold in instance.holds.values() if not holder or hold.holder != holder]
+        if not others:
+            self.close(instance)
+            return
+        self._drain(instance, self.around.bounds.drain)
+
+    def _drain(self, instance: Instance, seconds: float | None) -> None:
+        instance.record.current = None
+        self.books.move(instance, "draining")
+        if seconds is not None:
+            cut = partial(self.close, instance, lost=True)
+            instance.timers["drain"] = self.around.clock.call_later(seconds, cut)
+
+    def retire_if_old(self, instance: Instance) -> bool:
+        """Let nobody else have what is past its age: it is drained, and not cut off."""
+        most = instance.record.declared.spec.max_age
+        if most is None or self.around.clock.monotonic() - instance.opened_at < most:
+            return False
+        self.retire(instance)
+        return True
+
+    def retire(self, instance: Instance) -> None:
+        """Give it to nobody any more: it is drained, without a bound, or closed."""
+        with self.books.lock:
+            if instance.state != "ready":
+                return
+            if instance.holds:
+                self._drain(instance, None)
+            else:
+                self.close(instance)
+
+    def close(
+        self, instance: Instance, *, suspend: bool = False, lost: bool = False
+    ) -> Future[str | None] | None:
+        """Close an environment, whoever holds it.
+
+        Args:
+            instance: What is open.
+            suspend: Whether it is given back for a wait only.
+            lost: Whether holders are cut off: what they do next raises `EnvironmentLost`.
+
+        Returns:
+            What closes it; None: there is nothing to close.
+        """
+        with self.books.lock:
+            if instance.state not in {"ready", "unhealthy", "draining"}:
+                return instance.closing
+            if instance.record.current is instance:
+                instance.record.current = None
+            lost = lost and bool(instance.holds)
+            if lost:
+                instance.error = "EnvironmentLost"
+                self.books.tell("lost", instance.record, instance, instance.error)
+            self.books.drop_all(instance)
+            for name in list(instance.timers):
+                instance.stop_timer(name)
+            self.books.move(instance, "releasing")
+            work = self._close(instance, suspend=suspend, lost=lost)
+            instance.closing = background().submit(work)
+            return instance.closing
+
+    async def _close(self, instance: Instance, *, suspend: bool, lost: bool) -> str | None:
+        opened, entry = instance.opened, instance.entry
+        assert opened is not None
+        assert entry is not None
+        entry.set_state("releasing")
+        instance.attempts += 1
+        error = await close_resource(opened, self.around, suspend=suspend, lost=lost)
+        if error is None:
+            entry.remove()
+            ends = instance.record.declared.spec.scope == "action_call" and not suspend
+            await on_thread(lambda: self.let_workspace_go(instance, remove=ends))
+        else:
+            entry.set_state("failed")
+        with self.books.lock:
+            self.books.give_place_back(instance)
+            if error is None:
+                self.books.move(instance, "released")
+                self.books.forget(instance, describe(instance, self.around.clock.monotonic()))
+            else:
+                self.books.move(instance, "failed", error)
+                self._try_again(instance, suspend=suspend)
+        await self.unmount(instance)
+        if not instance.ended.done():
+            instance.ended.set_result(None)
+        return error
+
+    def _try_again(self, instance: Instance, *, suspend: bool) -> None:
+        """Plan another try to close what could not be closed, later each time."""
+        pauses = self.around.bounds.retries
+        if instance.attempts > len(pauses) or self.books.closed:
+            return
+
+        def again() -> None:
+            with self.books.lock:
+                if instance.state == "failed":
+                    instance.error = None
+                    self.books.move(instance, "releasing")
+                    work = self._close(instance, suspend=suspend, lost=False)
+                    instance.closing = background().submit(work)
+
+        pause = pauses[instance.attempts - 1]
+        instance.timers["retry"] = self.around.clock.call_later(pause, again)
+
+    def let_workspace_go(self, instance: Instance, *, remove: bool) -> None:
+        """Give its folder back, unless another opening of the spec works in it."""
+        path = instance.workspace
+        if path is None:
+            return
+        if any(
+            other.workspace == path
+            for other in list(instance.record.instances.values())
+            if other is not instance
+        ):
+            return
+        remove = remove or not self.around.workspaces.has(path)  # nobody would find it again
+        self.around.workspaces.let_go(path, remove=remove, generation=instance.generation)
+
+    async def unmount(self, instance: Instance) -> None:
+        """Give back the environments whose folders it used."""
+        for handle in reversed(instance.mounted):
+            closing = self.give_back(handle)
+            if closing is not None:
+                await settled(closing)
+        instance.mounted.clear()
+
+    async def end_workspaces(self, scope: Scope, owner_id: str) -> None:
+        """Remove the folders of an owner."""
+        await on_thread(lambda: self.around.workspaces.end_scope(scope, owner_id))

@@ -1,0 +1,22 @@
+"""Waiting for futures of other threads."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import Any
+
+
+async def settled(future: Future[Any]) -> None:
+    """Wait until a future is done, whatever its result; cancelling the wait leaves it alone."""
+    if future.done():
+        return
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+
+    def tell(_: Future[Any]) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(told.set)
+
+    future.add_done_callback(tell)
+    await told.wait()

@@ -1,0 +1,221 @@
+"""How environments are opened: one task for each, on the background loop.
+
+It waits for earlier openings of its spec to end, for an answer, for a place and for the folders of
+others, opens the resource, and comes back to the books.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from flowengine.execution_environment import approving
+from flowengine.execution_environment.bookkeeping import Books
+from flowengine.execution_environment.closing import close_resource, end_strays
+from flowengine.execution_environment.endings import Endings
+from flowengine.execution_environment.futures import settled
+from flowengine.execution_environment.handle import Handle
+from flowengine.execution_environment.inspecting import describe
+from flowengine.execution_environment.instances import Instance, Opened, Record, Waiter
+from flowengine.execution_environment.opening import Surroundings, failure_of, open_resource
+from flowengine.execution_environment.turns import Turns
+from flowengine.sdk.background import background
+from flowengine.sdk.environments import Capabilities
+from flowengine.sdk.errors import EnvironmentClosed, EnvironmentStartFailed, StepError
+
+Have = Callable[[Record, str | None], Awaitable[Handle]]
+"""Gives a hold on the environment of a spec."""
+
+
+class Openings:
+    """Opens environments, and stops openings that nobody waits for.
+
+    Args:
+        books: What is known.
+        around: What all openings share.
+        turns: Give places.
+        endings: Close what nobody wants.
+        have: Gives the environments whose folders are mounted.
+    """
+
+    def __init__(
+        self, books: Books, around: Surroundings, turns: Turns, endings: Endings, have: Have
+    ) -> None:
+        self.books = books
+        self.around = around
+        self._turns = turns
+        self._endings = endings
+        self._have = have
+
+    def start(self, record: Record) -> Instance:
+        """Begin to open a spec anew; called under the lock."""
+        instance = self.books.new_instance(record)
+        instance.task = background().submit(self._open(instance))
+        return instance
+
+    def wait_for(self, instance: Instance, holder: str | None) -> Future[Handle]:
+        """Return a future of a hold on what is being opened; called under the lock."""
+        waiter = Waiter(Future(), holder)
+        instance.waiters.append(waiter)
+        waiter.future.add_done_callback(partial(self._left, instance, waiter))
+        return waiter.future
+
+    def _left(self, instance: Instance, waiter: Waiter, future: Future[Handle]) -> None:
+        """Stop an opening that nobody waits for any more."""
+        if not future.cancelled():
+            return
+        with self.books.lock:
+            if waiter in instance.waiters:
+                instance.waiters.remove(waiter)
+            if not instance.waiters and not instance.holds:
+                self.withdraw(instance)
+
+    def withdraw(self, instance: Instance) -> None:
+        """Stop an opening; what it has come to is closed."""
+        with self.books.lock:
+            if instance.state not in {"declared", "pending_approval", "ensuring"}:
+                return
+            instance.withdrawn = True
+            if instance.record.current is instance:
+                instance.record.current = None
+            if instance.task is not None:
+                instance.task.cancel()
+
+    async def _open(self, instance: Instance) -> None:
+        record = instance.record
+        try:
+            for earlier in [each for each in record.instances.values() if each is not instance]:
+                if earlier.withdrawn or earlier.state == "releasing":
+                    await settled(earlier.ended)
+            await approving.approve(instance, self.books)
+            self.books.move(instance, "ensuring")
+            await self._turns.take(instance)
+            mounts = await self._mount(instance)
+            opened = await open_resource(
+                instance, self.around, mounts, partial(self._close_late, instance)
+            )
+            self._check_own(instance, opened)
+            instance.opened = opened
+        except asyncio.CancelledError:
+            self._finish(instance, self._stopped(instance))
+        except BaseException as error:
+            self._finish(instance, self._failed(instance, failure_of(error, instance)))
+        else:
+            self._opened(instance)
+
+    def _finish(self, instance: Instance, work: Coroutine[Any, Any, None]) -> None:
+        """End an opening in a task of its own, which no withdrawal can cut."""
+        instance.finishing = asyncio.ensure_future(work)
+
+    def _opened(self, instance: Instance) -> None:
+        """Make it ready, and give everybody who waits a hold."""
+        assert instance.entry is not None
+        instance.entry.set_state("ready")
+        with self.books.lock:
+            wanted = [w for w in instance.waiters if w.future.set_running_or_notify_cancel()]
+            instance.waiters.clear()
+            self.books.move(instance, "ready")
+            given = [(w.future, self.books.hold(instance, w.holder)) for w in wanted]
+            if instance.withdrawn or not given:
+                self._endings.close(instance)
+            elif (most := instance.record.declared.spec.max_age) is not None:
+                retire = partial(self._endings.retire, instance)
+                instance.timers["age"] = self.around.clock.call_later(most, retire)
+        for future, handle in given:
+            if handle.given_back:
+                future.set_exception(_closed(instance))
+            else:
+                future.set_result(handle)
+
+    async def _failed(self, instance: Instance, error: StepError) -> None:
+        """Tell everybody who waits why it could not be had, and leave nothing behind."""
+        await end_strays(instance)
+        name = error.name or type(error).__name__
+        with self.books.lock:
+            if instance.state == "ensuring":
+                self.books.move(instance, "failed", name)
+            else:
+                if instance.state == "pending_approval":
+                    instance.move("declared")
+                instance.error = name
+                self.books.tell("failed", instance.record, instance, name)
+            waiters = self._leave(instance)
+        await self._endings.unmount(instance)
+        instance.ended.set_result(None)
+        for waiter in waiters:
+            if waiter.future.set_running_or_notify_cancel():
+                waiter.future.set_exception(_copy(error))
+
+    async def _stopped(self, instance: Instance) -> None:
+        """End an opening that was withdrawn."""
+        await end_strays(instance)
+        with self.books.lock:
+            if instance.state == "ensuring":
+                self.books.move(instance, "releasing")
+                self.books.move(instance, "released")
+            elif instance.state == "pending_approval":
+                instance.move("declared")
+            waiters = self._leave(instance)
+        await self._endings.unmount(instance)
+        instance.ended.set_result(None)
+        for waiter in waiters:
+            if waiter.future.set_running_or_notify_cancel():
+                waiter.future.set_exception(_closed(instance))
+
+    def _leave(self, instance: Instance) -> list[Waiter]:
+        """Take an opening that came to nothing out of the books."""
+        if instance.entry is not None:
+            instance.entry.remove()
+        self._endings.let_workspace_go(instance, remove=False)
+        self.books.give_place_back(instance)
+        self.books.forget(instance, describe(instance, self.around.clock.monotonic()))
+        waiters = list(instance.waiters)
+        instance.waiters.clear()
+        return waiters
+
+    def _check_own(self, instance: Instance, opened: Opened) -> None:
+        """Refuse an object that belongs to another opening already; it is not touched."""
+        with self.books.lock:
+            for other in self.books.instances.values():
+                if other.opened is not None and other.opened.resource is opened.resource:
+                    raise EnvironmentStartFailed(
+                        f"{instance.record.declared}: provider '{opened.choice}' returned an "
+                        f"object that belongs to {other.id} already"
+                    )
+
+    async def _close_late(self, instance: Instance, resource: Any) -> None:
+        """Close a resource that came when nobody waited for it any more."""
+        from flowengine.execution_environment.providers import find_provider
+
+        provider = find_provider(instance.record.declared.spec.kind)
+        opened = Opened(resource, provider, "", None, Capabilities(), [])
+        await close_resource(opened, self.around, suspend=False, lost=False)
+
+    async def _mount(self, instance: Instance) -> dict[str, Path]:
+        mounts = {}
+        for inside, id in instance.record.declared.spec.mounts.items():
+            handle = await self._have(self.books.record(id), instance.id)
+            instance.mounted.append(handle)
+            folder = getattr(handle.resource, "path", None) or handle.workspace
+            if folder is None:
+                raise EnvironmentStartFailed(
+                    f"{instance.record.declared}: {handle.resource_key} has no folder to mount"
+                )
+            mounts[inside] = Path(folder)
+        return mounts
+
+
+def _copy(error: StepError) -> StepError:
+    """Return the error for one of several: each gets a traceback of its own."""
+    copied = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
+
+
+def _closed(instance: Instance) -> EnvironmentClosed:
+    return EnvironmentClosed(f"{instance.record.declared} was given back while it was opened")

@@ -1,0 +1,60 @@
+"""What happens to open environments when the process ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from flowengine.errors import UsageError
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment.environment_manager import EnvironmentManager
+
+_opened: dict[str, EnvironmentManager] = {}
+"""Managers that have opened something, by id: they are closed when the interpreter ends."""
+
+
+def close_at_exit(manager: EnvironmentManager) -> None:
+    """Close a manager when the interpreter ends, while threads can still be started.
+
+    `atexit` comes too late for that: it runs after the pools of threads were closed.
+
+    Args:
+        manager: It has opened something.
+    """
+    import concurrent.futures.thread  # noqa: F401 - its own hook has to come after this one
+
+    if not _opened:
+        threading._register_atexit(_close_all)  # type: ignore[attr-defined]
+    _opened[manager.id] = manager
+
+
+def forget(manager: EnvironmentManager) -> None:
+    """Leave a manager alone: it was closed."""
+    _opened.pop(manager.id, None)
+
+
+def _close_all() -> None:
+    for manager in list(_opened.values()):
+        if manager.pid == os.getpid():
+            manager.close()
+
+
+def release_on_termination() -> None:
+    """Let SIGTERM end this process as an exit does, so that everything is given back.
+
+    Without it the kernel ends the process at once, and the next one has to reap. Programs with a
+    handler of their own for SIGTERM need it not: they close the manager, or exit.
+
+    Raises:
+        UsageError: There is a handler already, or this is not the main thread.
+    """
+    import signal
+    import sys
+
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError("signal handlers can be set in the main thread only")
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        raise UsageError("SIGTERM has a handler already", hint="call manager().close() in it")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -1,0 +1,135 @@
+"""Giving back all of an owner, or all there is, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from flowengine.execution_environment.bookkeeping import Books
+from flowengine.execution_environment.endings import Endings
+from flowengine.execution_environment.futures import settled
+from flowengine.execution_environment.instances import Instance
+from flowengine.execution_environment.openings import Openings
+from flowengine.execution_environment.workspaces import Wanted
+from flowengine.sdk.environments import Scope
+
+
+class NotReleased(NamedTuple):
+    """An environment that could not be closed; it is tried again later."""
+
+    id: str
+    resource_key: str
+    error: str
+    """Name of the error's type."""
+
+
+class Report(NamedTuple):
+    """What giving back came to."""
+
+    released: list[str]
+    """Ids of the handles that were closed, in this order."""
+    failed: list[NotReleased]
+
+
+class Scopes:
+    """Ends what belongs together, newest first, one after the other.
+
+    Args:
+        books: What is known.
+        openings: Stop what is being opened.
+        endings: Close what is open.
+    """
+
+    def __init__(self, books: Books, openings: Openings, endings: Endings) -> None:
+        self._books = books
+        self._openings = openings
+        self._endings = endings
+
+    async def release(self, scope: Scope, owner_id: str) -> Report:
+        """Close all of an owner, newest first, and forget its specs and folders."""
+        with self._books.lock:
+            instances = self._books.of_owner(scope, owner_id)
+            records = [
+                record
+                for record in list(self._books.records.values())
+                if (record.declared.spec.scope, record.declared.spec.owner_id) == (scope, owner_id)
+            ]
+        report = await self._end(instances)
+        with self._books.lock:
+            for record in records:
+                if not record.instances:
+                    self._books.records.pop(record.declared.id, None)
+                record.answer = None
+        if not report.failed:
+            await self._endings.end_workspaces(scope, owner_id)
+        return report
+
+    async def suspend(self, scope: Scope, owner_id: str) -> Report:
+        """Give back all of an owner for a wait."""
+        ended: list[tuple[Instance, Future[str | None]]] = []
+        with self._books.lock:
+            instances = self._books.of_owner(scope, owner_id)
+        for instance in instances:
+            closing = self._endings.park(instance)
+            if closing is not None:
+                await settled(closing)
+                ended.append((instance, closing))
+        return report_of(ended)
+
+    async def close(self, wanted: Wanted) -> Report:
+        """Close everything; afterwards nothing can be opened.
+
+        Args:
+            wanted: Says whose folders stay.
+
+        Returns:
+            What was closed, and what could not be.
+        """
+        with self._books.lock:
+            self._books.closed = True
+            instances = list(reversed(self._books.instances.values()))
+            owners = {
+                (record.declared.spec.scope, record.declared.spec.owner_id)
+                for record in list(self._books.records.values())
+            }
+        report = await self._end(instances)
+        for scope, owner_id in sorted(owners):
+            if not wanted(scope, owner_id):
+                await self._endings.end_workspaces(scope, owner_id)
+        return report
+
+    async def _end(self, instances: Sequence[Instance]) -> Report:
+        """Close openings one after the other; what is still being opened is stopped first."""
+        ended: list[tuple[Instance, Future[str | None]]] = []
+        for instance in instances:
+            self._openings.withdraw(instance)
+        for instance in instances:
+            if instance.withdrawn:
+                await settled(instance.ended)
+                continue
+            closing = self._endings.close(instance)
+            if closing is not None:
+                await settled(closing)
+                ended.append((instance, closing))
+        return report_of(ended)
+
+
+def report_of(ended: Sequence[tuple[Instance, Future[str | None]]]) -> Report:
+    """Return what closings came to.
+
+    Args:
+        ended: Openings, with what closed each; all are done.
+
+    Returns:
+        The ids of those that were closed, and the errors of the others.
+    """
+    released, failed = [], []
+    for instance, closing in ended:
+        error = closing.result()
+        if error is None:
+            released.append(instance.id)
+        else:
+            key = instance.record.declared.resource_key
+            failed.append(NotReleased(instance.id, key, error))
+    return Report(released, failed)

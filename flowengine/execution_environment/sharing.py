@@ -1,0 +1,142 @@
+"""Who asks for an environment gets a hold on the one that is open, or on one that is opened.
+
+`begin` answers at once where an open environment passes a plain check, and otherwise with a future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from concurrent.futures import Future
+from typing import Any
+
+from flowengine.execution_environment.bookkeeping import Books
+from flowengine.execution_environment.clock import within
+from flowengine.execution_environment.endings import Endings
+from flowengine.execution_environment.futures import settled
+from flowengine.execution_environment.handle import Handle
+from flowengine.execution_environment.instances import Instance, Record
+from flowengine.execution_environment.opening import Surroundings
+from flowengine.execution_environment.openings import Openings
+from flowengine.execution_environment.turns import Turns
+from flowengine.sdk.background import background
+
+
+class Sharing:
+    """Gives out holds.
+
+    Args:
+        books: What is known.
+        around: What all openings share.
+        turns: Give places.
+        endings: Close what is not healthy.
+    """
+
+    def __init__(self, books: Books, around: Surroundings, turns: Turns, endings: Endings) -> None:
+        self.books = books
+        self.around = around
+        self.endings = endings
+        self.openings = Openings(books, around, turns, endings, self.have)
+
+    def begin(self, record: Record, holder: str | None) -> Handle | Future[Handle]:
+        """Return a hold on the environment of a spec, or a future of one.
+
+        Args:
+            record: The spec.
+            holder: Who asks, as they say.
+
+        Returns:
+            A handle at once, where an open environment passed a plain check.
+
+        Raises:
+            EnvironmentClosed: The manager was closed, or belongs to another process.
+        """
+        while True:
+            with self.books.lock:
+                self.books.check_usable()
+                instance = record.current
+                if instance is None:
+                    return self.openings.wait_for(self.openings.start(record), holder)
+                if instance.state != "ready":
+                    return self.openings.wait_for(instance, holder)
+                if self.endings.retire_if_old(instance):
+                    continue
+            verdict = self._check(instance)
+            if isinstance(verdict, Future):
+                return background().submit(self._begin_slowly(record, instance, holder, verdict))
+            found = self._reuse(instance, holder, healthy=verdict)
+            if found is not None:
+                return found
+
+    async def have(self, record: Record, holder: str | None) -> Handle:
+        """Return a hold on the environment of a spec; for any loop."""
+        found = self.begin(record, holder)
+        return found if isinstance(found, Handle) else await self.take(found)
+
+    async def take(self, future: Future[Handle]) -> Handle:
+        """Await a hold; whoever is cancelled while it comes leaves none behind."""
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self.decline(future)
+            raise
+
+    def decline(self, future: Future[Handle]) -> None:
+        """Say that nobody wants this hold any more, whether it has come or not."""
+        if not future.cancel() and not future.cancelled() and future.exception() is None:
+            handle = future.result()
+            self.endings.give_back(handle)
+
+    async def _begin_slowly(
+        self, record: Record, instance: Instance, holder: str | None, verdict: Future[bool]
+    ) -> Handle:
+        await settled(verdict)
+        healthy = not verdict.cancelled() and verdict.result()
+        found = self._reuse(instance, holder, healthy=healthy)
+        return found if found is not None else await self.have(record, holder)
+
+    def _reuse(self, instance: Instance, holder: str | None, *, healthy: bool) -> Handle | None:
+        """Take another hold, or begin to replace what is not healthy; None: look again."""
+        with self.books.lock:
+            self.books.check_usable()
+            if instance.record.current is not instance or instance.state != "ready":
+                return None
+            instance.checked_at = self.around.clock.monotonic()
+            if healthy:
+                instance.stop_timer("idle")
+                instance.stop_timer("keep")
+                return self.books.hold(instance, holder)
+            self.books.move(instance, "unhealthy")
+            self.endings.replace(instance, holder)
+            return None
+
+    def _check(self, instance: Instance) -> bool | Future[bool]:
+        """Ask the provider whether it works: at once, or by a check that all who ask share."""
+        opened = instance.opened
+        if opened is None:
+            return False
+        if (running := instance.checking) is not None:
+            return running
+        try:
+            given = opened.provider.health_check(opened.resource)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return False
+        if given is True or given is False or not inspect.isawaitable(given):
+            return bool(given)
+        with self.books.lock:
+            if instance.checking is None:
+                instance.checking = background().submit(self._check_slowly(instance, given))
+            elif inspect.iscoroutine(given):
+                given.close()
+            return instance.checking
+
+    async def _check_slowly(self, instance: Instance, given: Any) -> bool:
+        try:
+            return bool(await within(self.around.clock, self.around.bounds.check, given))
+        except Exception:
+            return False
+        finally:
+            with self.books.lock:
+                instance.checking = None

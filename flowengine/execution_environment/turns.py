@@ -1,0 +1,122 @@
+"""Waiting for a place, in the order of asking and within a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from flowengine.execution_environment.bookkeeping import Books, place_of
+from flowengine.execution_environment.capacity import Place, Turn
+from flowengine.execution_environment.clock import Clock
+from flowengine.execution_environment.endings import Endings
+from flowengine.execution_environment.instances import Instance, Record
+from flowengine.sdk.errors import EnvironmentBusy
+
+
+class Turns:
+    """Lets openings have places, and makes room where nobody holds what has one.
+
+    Args:
+        books: They count the places.
+        clock: Measures the bound.
+        endings: Close what makes room.
+    """
+
+    def __init__(self, books: Books, clock: Clock, endings: Endings) -> None:
+        self.books = books
+        self._clock = clock
+        self._endings = endings
+
+    async def reserve(self, records: Sequence[Record]) -> None:
+        """Keep places for specs that are going to be opened, all or none.
+
+        Args:
+            records: Those that are open already need none.
+
+        Raises:
+            EnvironmentBusy: They were not free in time.
+        """
+        with self.books.lock:
+            wanted = [record for record in dict.fromkeys(records) if record.current is None]
+        if wanted:
+            places = [place_of(record.declared) for record in wanted]
+            await self._wait_turn(places, str(wanted[0].declared))
+        with self.books.lock:
+            for record in wanted:
+                record.reserved += 1
+
+    def unreserve(self, records: Sequence[Record]) -> None:
+        """Give back the places that were kept and not used."""
+        with self.books.lock:
+            for record in dict.fromkeys(records):
+                if record.reserved:
+                    record.reserved -= 1
+                    self.books.places.give_back(place_of(record.declared))
+
+    async def take(self, instance: Instance) -> None:
+        """Have the place of an opening: one that was kept for it, or the next that is free.
+
+        Args:
+            instance: The opening.
+
+        Raises:
+            EnvironmentBusy: None was free in time.
+        """
+        with self.books.lock:
+            if instance.record.reserved:
+                instance.record.reserved -= 1
+                instance.place = True
+                return
+        declared = instance.record.declared
+        await self._wait_turn([place_of(declared)], str(declared), instance)
+
+    async def _wait_turn(
+        self, wanted: list[Place], who: str, instance: Instance | None = None
+    ) -> None:
+        """Wait until places are free, in the order of asking and within a bound."""
+        loop = asyncio.get_running_loop()
+        told = asyncio.Event()
+        turn = Turn(wanted, lambda: loop.call_soon_threadsafe(told.set))
+        places = self.books.places
+        with self.books.lock:
+            if not places.possible(turn):
+                raise self._busy(who, "so many can never be open at once")
+            if not places.ask(turn):
+                self._make_room(turn)
+            elif instance is not None:
+                instance.place = True
+        if turn.had:
+            return
+        wait = places.capacity.wait
+        withdraw = self._clock.call_later(wait, turn.granted)
+        try:
+            await told.wait()
+        except asyncio.CancelledError:
+            with self.books.lock:
+                places.give_up(turn)
+            raise
+        finally:
+            withdraw()
+        with self.books.lock:
+            if not turn.had:
+                places.give_up(turn)
+                raise self._busy(who, f"no place was free within {wait:g} s")
+            if instance is not None:
+                instance.place = True
+
+    def _make_room(self, turn: Turn) -> None:
+        """Close the environment that nobody has held for longest, where that gives the place."""
+        for other in list(self.books.instances.values()):
+            idle = other.state == "ready" and not other.holds
+            if idle and self.books.places.blocks(turn, place_of(other.record.declared)):
+                self._endings.close(other)
+                return
+
+    def _busy(self, who: str, why: str) -> EnvironmentBusy:
+        """Return the error for no place, which names those who have the places."""
+        holding = []
+        for other in self.books.instances.values():
+            if other.place:
+                holders = ", ".join(other.holders) or f"{len(other.holds)} holds"
+                holding.append(f"{other.record.declared} held by {holders}")
+        return EnvironmentBusy(f"{who}: {why}; open are: {'; '.join(holding[:20]) or 'none'}")

@@ -1,0 +1,53 @@
+"""An environment for the length of a block."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment.bookkeeping import Given
+    from flowengine.execution_environment.environment_manager import EnvironmentManager
+    from flowengine.execution_environment.handle import Handle
+
+
+class Use:
+    """An environment for the length of a block; gives its resource.
+
+    Args:
+        manager: Opens it.
+        spec: A spec or its id.
+        holder: Who asks.
+    """
+
+    def __init__(self, manager: EnvironmentManager, spec: Given, holder: str | None) -> None:
+        self._manager = manager
+        self._spec = spec
+        self._holder = holder
+        self._handles: list[Handle] = []
+
+    def __enter__(self) -> Any:
+        handle = self._manager.ensure(self._spec, holder=self._holder)
+        self._handles.append(handle)
+        return handle.resource
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._manager.release(self._handles.pop())
+
+    async def __aenter__(self) -> Any:
+        handle = await self._manager.async_ensure(self._spec, holder=self._holder)
+        self._handles.append(handle)
+        return handle.resource
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._manager.async_release(self._handles.pop())
