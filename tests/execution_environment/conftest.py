@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flowengine import registry
 from flowengine.execution_environment import (
     EnvironmentManager,
     register_provider,
@@ -19,6 +20,7 @@ def toy() -> Iterator[Toy]:
     provider = Toy()
     register_provider(provider)
     yield provider
+    provider.behave()
     unregister_provider("toy")
 
 
@@ -37,6 +39,9 @@ def make(tmp_path: Path) -> Iterator[Callable[..., EnvironmentManager]]:
         return made[-1]
 
     yield manager
+    toy = registry.registered_providers.get("toy")
+    if isinstance(toy, Toy):
+        toy.behave()  # what hangs would hang for ever on a clock that stands still
     for each in made:
         each.close()
 

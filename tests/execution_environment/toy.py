@@ -80,6 +80,10 @@ class Toy(Provider[Any]):
     def releases(self) -> int:
         return len(self.released)
 
+    def behave(self) -> None:
+        """Stop misbehaving."""
+        self.open = self.close = self.look = None
+
     def config_model(self) -> Any:
         from flowengine.sdk.models import Config, Secret
 
