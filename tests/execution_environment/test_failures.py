@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -371,15 +372,21 @@ def test_what_cannot_be_closed_is_set_aside_and_tried_again(
 
 def test_after_the_last_try_it_is_reported(make: Make, toy: Toy, clock: FakeClock) -> None:
     manager = make(clock=clock, bounds=Bounds(retries=(1, 1)))
+    heard = Heard(manager)
     handle = manager.ensure(SPEC)
     toy.close = stuck
     manager.release(handle)
 
-    for _ in range(5):
-        clock.advance(1)
-        until(lambda: not manager.list(state="releasing"))
+    def tried(times: int) -> bool:
+        return heard.names(handle.id).count("failed") == times
 
-    failed = manager.list(state="failed")
+    for times in (1, 2, 3):
+        until(partial(tried, times))
+        failed = manager.list(state="failed")  # the next try is planned by now
+        clock.advance(1)
+
+    clock.advance(100)
+    assert heard.names(handle.id).count("releasing") == 3
     assert [each["id"] for each in failed] == [handle.id]
     assert failed[0]["error"] == "OSError"
     assert clock.pending() == []
