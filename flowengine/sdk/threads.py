@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -71,3 +72,13 @@ def _work() -> None:
             continue
         finally:
             del call, told, result, error
+
+
+def _forked() -> None:
+    """Let the child of a fork begin anew: the threads that waited for jobs are the parent's."""
+    global _jobs, _idle  # noqa: PLW0603 - one a process
+    _jobs = SimpleQueue()
+    _idle = threading.Semaphore(0)
+
+
+os.register_at_fork(after_in_child=_forked)

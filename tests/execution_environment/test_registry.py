@@ -379,8 +379,8 @@ def test_a_process_that_ends_leaves_nothing(tmp_path: Path, way: str) -> None:
     if way == "term":
         process.terminate()
     _, errors = process.communicate(timeout=60)
-    expected = {"end": 0, "error": 1, "int": -signal.SIGINT, "term": 143}
-    assert process.returncode == expected[way], errors
+    expected = {"end": {0}, "error": {1}, "int": {1, -signal.SIGINT}, "term": {143}}
+    assert process.returncode in expected[way], errors
 
     assert left_of(tmp_path) == []
     assert "never awaited" not in errors
