@@ -78,6 +78,30 @@ class CommandResult(NamedTuple):
     """Path inside of all that was written, where that is too much for the result."""
 
 
+class ContainerResult(NamedTuple):
+    """What a container has done that ran one command."""
+
+    exit_code: int
+    """128 + the number of the signal, if one ended it; 127: the image has no such program."""
+    stdout: str
+    stderr: str
+    """Beginning and end, with a line between that says how much is missing."""
+    outputs: Sequence[str]
+    """Files of the workspace that were made or changed; paths relative to it."""
+    timed_out: bool
+    truncated: bool
+    """Whether something of the output is only in a file."""
+    duration: float
+    """Seconds."""
+    image: str
+    """Digest of the image that ran."""
+    stopped: str | None = None
+    """`timeout` or `disk`, if it was not left to end."""
+    stdout_file: str | None = None
+    stderr_file: str | None = None
+    """Path inside of all that was written, where that is too much for the result."""
+
+
 class Streams:
     """Gathers the output of one call as it comes.
 

@@ -10,14 +10,31 @@ import posixpath
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from flowengine.sdk import Command, NotAFile, Plain, StepContext, ValidationError
-from flowengine_envs.results import CodeResult, CommandResult
-from flowengine_envs.supervised import OWN, Supervised
+from flowengine_envs.results import CodeResult, CommandResult, ContainerResult
+from flowengine_envs.supervised import OWN, Entry
 
 LARGEST_VALUE = 16 * 1024 * 1024
 """Bytes that a command may write to `$FLOW_OUTPUT`."""
+
+
+class HasFiles(Protocol):
+    """A resource with a workspace; its verbs are those of `Supervised`."""
+
+    async def async_put(self, path: str, data: bytes | Path, mode: int = 0o644) -> None:
+        """Write a file of the workspace."""
+
+    async def async_fetch(self, path: str, to: Path) -> None:
+        """Copy a file of the workspace to the host."""
+
+    async def async_list(self, path: str = ".", *, deep: bool = False) -> list[Entry]:
+        """List a folder of the workspace."""
+
+    @property
+    def workdir(self) -> str:
+        """The workspace as programs see it."""
 
 
 class StepFiles:
@@ -28,7 +45,7 @@ class StepFiles:
         context: The attempt.
     """
 
-    def __init__(self, resource: Supervised, context: StepContext) -> None:
+    def __init__(self, resource: HasFiles, context: StepContext) -> None:
         self.resource = resource
         self.context = context
 
@@ -121,7 +138,7 @@ class StepFiles:
                 f"the file {file['name']} ({file['sha256'][:12]}) is not kept any more"
             ) from None
         await self.resource.async_put(path, Path(source))
-        return f"{self.resource.sandbox.workdir}/{path}"
+        return f"{self.resource.workdir}/{path}"
 
 
 def code_of(command: Command, kind: str) -> str:
@@ -171,7 +188,7 @@ async def step_result(files: StepFiles, command: Command, result: CodeResult) ->
 
 
 async def add_outputs(
-    files: StepFiles, result: CodeResult | CommandResult, told: dict[str, Plain]
+    files: StepFiles, result: CodeResult | CommandResult | ContainerResult, told: dict[str, Plain]
 ) -> None:
     """Keep output that is too much for a result, as the step's `stdout_file` and `stderr_file`.
 

@@ -92,6 +92,11 @@ class Supervised(Resource):
         self._variables = variables(request, sandbox)
 
     @property
+    def workdir(self) -> str:
+        """The workspace as programs see it."""
+        return self.sandbox.workdir
+
+    @property
     def isolation(self) -> str:
         """How far programs are kept from the machine: `container`, `namespace`, `none`."""
         return self.sandbox.capabilities().isolation
@@ -256,7 +261,7 @@ class Supervised(Resource):
         result: bool = False,
     ) -> tuple[CommandResult, bytes]:
         """Run a program; return its result and what it wrote to descriptor 3."""
-        _check_words(argv, env or {})
+        check_words(argv, env or {})
         streams = Streams(on_output)
         seconds = self._seconds(timeout)
         kills = self.sandbox.memory_kills()
@@ -308,34 +313,13 @@ class Supervised(Resource):
         return cwd if cwd.startswith("/") else f"{self.sandbox.workdir}/{cwd}"
 
     def _seconds(self, timeout: float | None) -> float | None:
-        """Return how long a call may take; None: as long as it likes.
-
-        Raises:
-            ValidationError: The timeout is no positive number.
-            LimitExceeded: The time of all calls together is used up.
-        """
-        if timeout is not None and not timeout > 0:
-            raise ValidationError(f"{self.name}: timeout must be a positive number, not {timeout}")
-        seconds = self.limits.time or TIMEOUT if timeout is None else timeout
-        if self.limits.time is not None:
-            seconds = min(seconds, self.limits.time)
-        total = self.limits.total_time
-        if total is not None:
-            if self._spent >= total:
-                raise LimitExceeded(
-                    f"{self.name}: its calls have taken {self._spent:.1f} s, total_time is "
-                    f"{total:g} s",
-                    data={"limit": "total_time", "value": total},
-                )
-            seconds = min(seconds, total - self._spent)
-        return None if seconds == UNBOUNDED else seconds
+        return call_seconds(self.name, self.limits, self._spent, timeout)
 
     def _out_of_memory(self) -> str:
-        limit = self.limits.memory
-        return "out of memory" if limit is None else f"out of memory: the limit is {_size(limit)}"
+        return out_of_memory(self.limits)
 
     def _disk_full(self) -> str:
-        return f"the workspace is full: its quota (limits.disk) is {_size(self.limits.disk or 0)}"
+        return disk_full(self.limits)
 
     async def close(self) -> None:
         """End everything inside and take the sandbox away; on the background loop."""
@@ -424,6 +408,49 @@ class SupervisedProvider(Provider[_Kind]):
         await resource.close()
 
 
+def call_seconds(name: str, limits: Limits, spent: float, timeout: float | None) -> float | None:
+    """Return how long a call may take; None: as long as it likes.
+
+    Args:
+        name: Names the environment in messages.
+        limits: Of the environment.
+        spent: Seconds that its calls have taken.
+        timeout: Seconds that the caller asks for.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        ValidationError: The timeout is no positive number.
+        LimitExceeded: The time of all calls together is used up.
+    """
+    if timeout is not None and not timeout > 0:
+        raise ValidationError(f"{name}: timeout must be a positive number, not {timeout}")
+    seconds = limits.time or TIMEOUT if timeout is None else timeout
+    if limits.time is not None:
+        seconds = min(seconds, limits.time)
+    total = limits.total_time
+    if total is not None:
+        if spent >= total:
+            raise LimitExceeded(
+                f"{name}: its calls have taken {spent:.1f} s, total_time is {total:g} s",
+                data={"limit": "total_time", "value": total},
+            )
+        seconds = min(seconds, total - spent)
+    return None if seconds == UNBOUNDED else seconds
+
+
+def out_of_memory(limits: Limits) -> str:
+    """Say that memory was at its limit."""
+    limit = limits.memory
+    return "out of memory" if limit is None else f"out of memory: the limit is {_size(limit)}"
+
+
+def disk_full(limits: Limits) -> str:
+    """Say that the workspace was at its limit."""
+    return f"the workspace is full: its quota (limits.disk) is {_size(limits.disk or 0)}"
+
+
 def variables(request: Request, sandbox: Sandbox) -> dict[str, str]:
     """Return the whole environment of programs: what is declared, and a few that are always there.
 
@@ -439,12 +466,13 @@ def variables(request: Request, sandbox: Sandbox) -> dict[str, str]:
         "PATH": SEARCH,
         "HOME": f"{sandbox.workdir}/{OWN}/home",
         "LANG": "C.UTF-8",
-        **{name: _revealed(value) for name, value in declared.items()},
+        **{name: revealed(value) for name, value in declared.items()},
         **sandbox.variables,
     }
 
 
-def _revealed(value: Any) -> str:
+def revealed(value: Any) -> str:
+    """Return the text of a configuration's field that may be a secret."""
     return str(value.reveal()) if hasattr(value, "reveal") else str(value)
 
 
@@ -460,7 +488,8 @@ def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
     }
 
 
-def _check_words(argv: Sequence[str], env: Mapping[str, str]) -> None:
+def check_words(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Refuse what is no command, with `ValidationError`."""
     if not argv or not all(isinstance(word, str) for word in argv):
         raise ValidationError(f"a command is a text or a list of texts, not {argv!r}")
     for text in (*argv, *env, *env.values()):

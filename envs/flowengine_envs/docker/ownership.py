@@ -7,6 +7,8 @@ containers are no root: their folders are lent to an ordinary user while they ru
 from __future__ import annotations
 
 import os
+import threading
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,26 +25,36 @@ def group() -> int:
     return os.getgid() or _ORDINARY
 
 
+_lent: Counter[Path] = Counter()
+_alone = threading.Lock()
+
+
 def lend(folders: Iterable[Path]) -> None:
     """Let the containers of root write what is root's in folders.
 
     Args:
-        folders: On this machine.
+        folders: On this machine; each may be lent several times.
     """
     if os.getuid() == 0:
-        for folder in folders:
-            _chown(folder, (0, 0), (user(), group()))
+        with _alone:
+            for folder in folders:
+                _lent[folder] += 1
+                _chown(folder, (0, 0), (user(), group()))
 
 
 def take_back(folders: Iterable[Path]) -> None:
-    """Make root the owner of what containers of root wrote.
+    """Make root the owner of what containers of root wrote, when the last of them has ended.
 
     Args:
         folders: On this machine; one that is gone is passed over.
     """
     if os.getuid() == 0:
-        for folder in folders:
-            _chown(folder, (user(), group()), (0, 0))
+        with _alone:
+            for folder in folders:
+                _lent[folder] -= 1
+                if _lent[folder] <= 0:
+                    del _lent[folder]
+                    _chown(folder, (user(), group()), (0, 0))
 
 
 def _chown(folder: Path, old: tuple[int, int], new: tuple[int, int]) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from flowengine.sdk import (
     EnvironmentLost,
@@ -55,13 +56,33 @@ _KEEPER = (
 (PR_SET_DUMPABLE), so that no program inside can open its input and keep it from ending."""
 
 
+class ProgramMissing(EnvironmentStartFailed):
+    """The image has no such program."""
+
+
+class Command(NamedTuple):
+    """What the first process of a container does."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = {}
+    image: str | None = None
+    """Default: what the environment's config says."""
+
+
 class Docker(Sandbox):
-    """A container of its own for every environment."""
+    """A container of its own for every environment.
+
+    Args:
+        request: What is to be opened.
+        command: What the first process does; None: it waits, and programs are started beside it.
+    """
 
     name: ClassVar[str] = "docker"
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, command: Command | None = None) -> None:
         super().__init__(request)
+        self._command = command
+        self._given = False
         self._container: str | None = None
         self._keeper: Attached | None = None
         self._input: asyncio.StreamWriter | None = None
@@ -115,18 +136,26 @@ class Docker(Sandbox):
             check(folder, self.workspace.parent)
         try:
             await asyncio.to_thread(lend, self._lent)
+            self._given = True
             self._container = await asyncio.to_thread(self._create)
             path = f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
             self._keeper, self._input = await attached(path)
             await asyncio.to_thread(self._start)
-            self._memory = await asyncio.to_thread(self._memory_group)
+            if self._command is None:
+                self._memory = await asyncio.to_thread(self._memory_group)
         except BaseException:
             await asyncio.shield(self.close())
             raise
 
     @property
     def _name(self) -> str:
-        return _config(self.request.config, "container_name") or f"flowengine-{self.request.id}"
+        named = _config(self.request.config, "container_name")
+        return str(named or f"flowengine-{self.request.id}{self._suffix}")
+
+    @cached_property
+    def _suffix(self) -> str:
+        """Tells the containers of one environment apart."""
+        return "" if self._command is None else f"-{os.urandom(4).hex()}"
 
     @property
     def _folders(self) -> dict[str, Path]:
@@ -145,13 +174,14 @@ class Docker(Sandbox):
         from docker.errors import APIError
 
         config = self.request.config
-        reference = _image(self._client, self.request.spec)
+        command = self._command or Command(["python3", "-I", "-S", "-c", _KEEPER])
+        reference = find_image(self._client, self.request.spec, command.image)
         self.image_id = str(self._client.images.get(reference).id)
         api = self._client.api
         try:
             made = api.create_container(
                 reference,
-                ["python3", "-I", "-S", "-c", _KEEPER],
+                list(command.argv),
                 entrypoint=[],
                 name=self._name,
                 platform=_config(config, "platform"),
@@ -159,7 +189,7 @@ class Docker(Sandbox):
                 user=f"{user()}:{group()}",
                 working_dir=self.workdir,
                 labels=self.request.labels,
-                environment={"HOME": HOME, VARIABLE: self.request.mark},
+                environment={"HOME": HOME, **command.env, VARIABLE: self.request.mark},
                 host_config=api.create_host_config(**self._rights()),
             )
         except APIError as error:
@@ -176,7 +206,7 @@ class Docker(Sandbox):
         memory = limits.memory or MEMORY
         gpus = _config(self.request.config, "gpus")
         return {
-            "auto_remove": True,
+            "auto_remove": self._command is None,
             "network_mode": _network(self.request.spec),
             "mounts": [
                 Mount(inside, str(path), "bind", read_only=not self._may_write(inside))
@@ -204,6 +234,10 @@ class Docker(Sandbox):
         try:
             self._client.api.start(str(self._container))
         except APIError as error:
+            if self._command and "executable file not found" in str(error.explanation):
+                raise ProgramMissing(
+                    f"{self._command.argv[0]}: the image has no such program"
+                ) from error
             raise EnvironmentStartFailed(self._told(error)) from error
 
     def _memory_group(self) -> Path | None:
@@ -265,7 +299,30 @@ class Docker(Sandbox):
             await asyncio.to_thread(_remove, self._client, self._container)
         if self._input is not None:
             self._input.close()
-        await asyncio.to_thread(take_back, self._lent)
+        if self._given:
+            self._given = False
+            await asyncio.to_thread(take_back, self._lent)
+
+    @property
+    def streams(self) -> tuple[Attached, asyncio.StreamWriter]:
+        """What comes out of the first process, and what goes in."""
+        assert self._keeper is not None
+        assert self._input is not None
+        return self._keeper, self._input
+
+    async def ended(self) -> tuple[int, bool]:
+        """Return how the first process of a command ended, and whether for want of memory."""
+        return await asyncio.to_thread(self._ended)
+
+    def _ended(self) -> tuple[int, bool]:
+        from docker.errors import APIError
+
+        try:
+            code = self._client.api.wait(str(self._container))["StatusCode"]
+            state = self._client.api.inspect_container(str(self._container))["State"]
+        except (APIError, OSError) as error:
+            raise EnvironmentLost(f"{self.request.spec}: its container is gone") from error
+        return int(code), bool(state["OOMKilled"])
 
     @classmethod
     async def reap(cls, leftover: Leftover) -> None:
@@ -348,14 +405,26 @@ def _owner(labels: Mapping[str, str]) -> Owner | None:
 def _probe(spec: Spec) -> None:
     client = connect()
     if _config(spec.config, "pull_policy") == "never":
-        _image(client, spec)
+        find_image(client, spec)
 
 
-def _image(client: DockerClient, spec: Spec) -> str:
-    """Return the image to start from; fetch or build it if it may be."""
+def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> str:
+    """Return the image to start from; fetch or build it if it may be.
+
+    Args:
+        client: A client of the daemon.
+        spec: What is asked for.
+        named: The image; default: what the spec's config says, else the project's own.
+
+    Returns:
+        Its reference.
+
+    Raises:
+        ImageUnavailable: It is not there, and may or can not be fetched.
+    """
     from docker.errors import APIError
 
-    reference = _config(spec.config, "image")
+    reference = named or _config(spec.config, "image")
     if reference is None:
         return image.build(client)
     policy = _config(spec.config, "pull_policy") or "missing"

@@ -1,0 +1,410 @@
+"""`docker`: commands, each in a container of its own, of whatever image it asks for.
+
+The containers share the workspace and nothing else. Nothing of this project has to be in an image,
+not even Python: what other kinds leave to their supervisor is done from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flowengine.sdk import (
+    Command,
+    EnvironmentFailure,
+    EnvironmentUnavailable,
+    NotAFile,
+    PathEscape,
+    Plain,
+    StepContext,
+    ValidationError,
+)
+from flowengine.sdk.environments import (
+    Capabilities,
+    Provider,
+    Request,
+    Resource,
+    Spec,
+    awaitable,
+    blocking,
+)
+from flowengine_envs.docker import sandbox
+from flowengine_envs.docker.captured import Captured
+from flowengine_envs.docker.daemon import connect
+from flowengine_envs.docker.sandbox import Docker, ProgramMissing, find_image
+from flowengine_envs.results import ContainerResult, OnOutput, Streams
+from flowengine_envs.steps import StepFiles, add_outputs
+from flowengine_envs.supervised import (
+    FILE,
+    OUTPUT,
+    OWN,
+    UNBOUNDED,
+    Entry,
+    call_seconds,
+    check_words,
+    disk_full,
+    out_of_memory,
+    revealed,
+)
+from flowengine_envs.supervisor import files
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_LOOK = 0.25
+"""Seconds between two looks at how large the workspace is."""
+_PIECE = 1 << 20
+_KILLED = 137
+_FAULTS: dict[str, type[EnvironmentFailure]] = {
+    "escape": PathEscape,
+    "no_file": NotAFile,
+    "missing": NotAFile,
+}
+_Result = TypeVar("_Result")
+
+
+class Containers(Resource):
+    """Runs commands in containers; files of the workspace last, nothing else does.
+
+    Args:
+        request: What was asked for.
+        image: Digest of the image that runs where a call names none.
+    """
+
+    def __init__(self, request: Request, image: str) -> None:
+        super().__init__(request)
+        self.request = request
+        self.workspace = request.workspace
+        """Folder on the host. Programs can put links there: read it with `get`, not by hand."""
+        self.image = image
+        self.isolation = "container"
+        self._files = files.Workspace(str(request.workspace))
+        self._spent = 0.0
+        self._running: dict[Docker, None] = {}
+
+    @property
+    def workdir(self) -> str:
+        """The workspace as programs see it."""
+        return str(self.request.config.workdir)
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        image: str | None = None,
+        files: Mapping[str, bytes | Path] | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ContainerResult:
+        """Run a command to its end, in a new container that is removed afterwards.
+
+        Args:
+            argv: Program and arguments; no shell. The entry point of the image is not used.
+            image: The image; default: what the spec says, else the project's own.
+            files: Written to the workspace before: path → bytes, or a file of the host.
+            env: Variables beside the declared ones.
+            timeout: Seconds; default and maximum: the spec's.
+            stdin: What it reads; None: nothing.
+            on_output: Called with output as it comes.
+
+        Returns:
+            How it ended, what it wrote, and which files it made or changed.
+
+        Raises:
+            ValidationError: It is no command.
+            ImageUnavailable: The image cannot be had.
+            EnvironmentLost: The container or the daemon went away.
+        """
+        if isinstance(argv, str):
+            raise ValidationError(f"{self.name}: a command is a list of words, not a text")
+        check_words(argv, env or {})
+        seconds = call_seconds(self.name, self.request.limits, self._spent, timeout)
+        for path, data in (files or {}).items():
+            await self._put(path, data)
+        declared = {k: revealed(v) for k, v in self.request.config.env.items()}
+        variables = {"LANG": "C.UTF-8", **declared, **(env or {})}
+        box = Docker(self.request, sandbox.Command(list(argv), variables, image))
+        before = await asyncio.to_thread(self._state)
+        self._running[box] = None
+        began = time.monotonic()
+        streams = Streams(on_output)
+        captures = [self._captured(name, streams) for name in ("stdout", "stderr")]
+        try:
+            await box.open()
+            code, stopped, note = await self._finish(box, captures, stdin or b"", seconds)
+        except ProgramMissing as error:
+            code, stopped, note = 127, None, f"{error.message}\n"
+        finally:
+            await asyncio.shield(box.close())
+            del self._running[box]
+            self._spent += time.monotonic() - began
+        told = {"stdout": captures[0].finish(), "stderr": captures[1].finish()}
+        after = await asyncio.to_thread(self._state)
+        return ContainerResult(
+            exit_code=code,
+            stdout=streams.text("stdout", told["stdout"]),
+            stderr=streams.text("stderr", told["stderr"]) + note,
+            outputs=sorted(path for path in after if after[path] != before.get(path)),
+            timed_out=stopped == "timeout",
+            truncated=any(told.values()),
+            duration=time.monotonic() - began,
+            image=box.image_id,
+            stopped=stopped,
+            stdout_file=told["stdout"].get("file"),
+            stderr_file=told["stderr"].get("file"),
+        )
+
+    run = blocking(_run)
+    async_run = awaitable(_run)
+
+    async def _finish(
+        self, box: Docker, captures: Sequence[Captured], stdin: bytes, seconds: float | None
+    ) -> tuple[int, str | None, str]:
+        """Return exit code, why it was stopped, and what is to be said of its end."""
+        output, source = box.streams
+        reading = asyncio.gather(
+            captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
+        )
+        full = asyncio.ensure_future(self._until_full())
+        try:
+            first: set[asyncio.Future[Any]] = {reading, full}
+            await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
+            if reading.done():
+                code, memory = await box.ended()
+                return code, None, f"{out_of_memory(self.request.limits)}\n" if memory else ""
+            stopped = "disk" if full.done() else "timeout"
+            await box.close()
+            await asyncio.wait({reading}, timeout=5)
+            note = f"{disk_full(self.request.limits)}\n" if stopped == "disk" else ""
+            return _KILLED, stopped, note
+        finally:
+            full.cancel()
+            reading.cancel()
+            await asyncio.gather(reading, full, return_exceptions=True)
+
+    async def _until_full(self) -> None:
+        """Return when the workspace is larger than it may be."""
+        quota = self.request.limits.disk
+        if quota is None:
+            await asyncio.Future()
+        # Nothing tells of a folder that grows: it has to be looked at.
+        while await asyncio.to_thread(self._files.size) <= (quota or 0):  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK)
+
+    def _captured(self, name: str, streams: Streams) -> Captured:
+        limits = self.request.limits
+        path = f"{OWN}/output/{name}-{os.urandom(4).hex()}.txt"
+        most = FILE if limits.disk is None else min(FILE, limits.disk)
+        return Captured(name, streams, self._files, path, limits.output or OUTPUT, most)
+
+    def _state(self) -> dict[str, tuple[int, float]]:
+        entries = self._files.entries(".", deep=True)
+        return {
+            each["path"]: (each["size"], each["modified"])
+            for each in entries
+            if each["kind"] == "file"
+        }
+
+    async def _put(self, path: str, data: bytes | Path, mode: int = 0o644) -> None:
+        """Write a file of the workspace; arguments and errors as of every kind that runs programs.
+
+        Args:
+            path: Relative to the workspace.
+            data: Its bytes, or a file of the host.
+            mode: Its permissions.
+
+        Raises:
+            PathEscape: The path leads out of the workspace.
+            NotAFile: There is something of this name that is no file.
+        """
+        await self._at(path, lambda below: _write(self._files, below, data, mode))
+
+    async def _get(self, path: str) -> bytes:
+        """Read a file of the workspace.
+
+        Args:
+            path: Relative to the workspace, or absolute as programs see it.
+
+        Returns:
+            Its bytes.
+
+        Raises:
+            PathEscape: The path leads out of the workspace.
+            NotAFile: There is no such file.
+        """
+
+        def read(below: str) -> bytes:
+            with open(self._files.read(below)[0], "rb") as file:
+                return file.read()
+
+        return await self._at(path, read)
+
+    async def _fetch(self, path: str, to: Path) -> None:
+        """Copy a file of the workspace to the host.
+
+        Args:
+            path: Relative to the workspace, or absolute as programs see it.
+            to: The file to write.
+
+        Raises:
+            PathEscape: The path leads out of the workspace.
+            NotAFile: There is no such file.
+        """
+
+        def copy(below: str) -> None:
+            with open(self._files.read(below)[0], "rb") as source, to.open("wb") as target:
+                while data := source.read(_PIECE):
+                    target.write(data)
+
+        await self._at(path, copy)
+
+    async def _list(self, path: str = ".", *, deep: bool = False) -> list[Entry]:
+        """List a folder of the workspace.
+
+        Args:
+            path: Relative to the workspace, or absolute as programs see it.
+            deep: Whether with all below it.
+
+        Returns:
+            What is there, sorted by path; links are not followed.
+
+        Raises:
+            PathEscape: The path leads out of the workspace.
+            NotAFile: There is no such folder.
+        """
+        found = await self._at(path, lambda below: self._files.entries(below, deep=deep))
+        return [Entry(**each) for each in found]
+
+    async def _at(self, path: str, work: Callable[[str], _Result]) -> _Result:
+        """Do something with a path on a thread; what is refused is told as an error of the sdk."""
+        below = path
+        if path == self.workdir or path.startswith(f"{self.workdir}/"):
+            below = path[len(self.workdir) :].lstrip("/") or "."
+        try:
+            return await asyncio.to_thread(work, below)
+        except files.Refused as refused:
+            error = _FAULTS.get(refused.kind, EnvironmentFailure)
+            raise error(f"{self.name}: {path!r}: {refused.reason}") from None
+
+    put = blocking(_put)
+    async_put = awaitable(_put)
+    get = blocking(_get)
+    async_get = awaitable(_get)
+    fetch = blocking(_fetch)
+    async_fetch = awaitable(_fetch)
+    list = blocking(_list)
+    async_list = awaitable(_list)
+
+    async def close(self) -> None:
+        """Remove the containers that still run; on the background loop."""
+        for box in [*self._running]:
+            await box.close()
+
+
+class DockerProvider(Provider[Containers]):
+    """Opens runners of containers."""
+
+    kind = "docker"
+    sandbox = "docker"
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`; the container's own fields come from the sandbox."""
+        from flowengine_envs.configurations import Programs
+
+        return Programs
+
+    def capabilities(self, sandbox: Capabilities) -> Capabilities:
+        """Return what a container holds, and what is held from outside."""
+        return sandbox.also(
+            {
+                "time": "the container is removed",
+                "total_time": "the container is removed",
+                "output": "cut as it comes; all of it is in a file of the workspace",
+            }
+        )
+
+    async def probe(self, spec: Spec) -> None:
+        """Refuse any other place than containers."""
+        if spec.provider != "docker":
+            raise EnvironmentUnavailable(
+                f"{spec}: the kind 'docker' runs in containers only; kind: bash runs commands in "
+                f"'{spec.provider}'"
+            )
+
+    async def ensure(self, request: Request) -> Containers:
+        """Have the image ready."""
+
+        def image() -> str:
+            client = connect()
+            return str(client.images.get(find_image(client, request.spec)).id)
+
+        return Containers(request, await asyncio.to_thread(image))
+
+    async def health_check(self, resource: Containers) -> bool:
+        """Return whether the daemon answers."""
+        with suppress(EnvironmentUnavailable):
+            await asyncio.to_thread(connect)
+            return True
+        return False
+
+    async def release(self, resource: Containers) -> None:
+        """Remove the containers that still run; the workspace stays."""
+        await resource.close()
+
+    async def run(
+        self, resource: Containers, context: StepContext, command: Command
+    ) -> dict[str, Plain]:
+        """Run the command of a step; a script is run by `sh`."""
+        if command.cwd is not None:
+            raise ValidationError("'docker' has no 'cwd': commands begin in the workspace")
+        found = StepFiles(resource, context)
+        env = {
+            "FLOW_IDEMPOTENCY_KEY": context.idempotency_key,
+            "FLOW_WORKDIR": resource.workdir,
+        }
+        for name, value in command.env.items():
+            if value is not None:
+                env[name] = await found.text(value)
+        if command.script is not None:
+            argv = ["sh", "-c", command.script]
+        else:
+            argv = [await found.argument(word) for word in command.argv or ()]
+        stdin = await found.data(command.stdin)
+        result = await resource.async_run(argv, env=env, stdin=stdin, timeout=UNBOUNDED)
+        told: dict[str, Plain] = {
+            "exit_code": result.exit_code,
+            "stdout": result.stdout,
+            "stderr": result.stderr,
+            "value": None,
+        }
+        await add_outputs(found, result, told)
+        told["files"] = await found.keep(command, ".", failed=result.exit_code != 0)
+        return told
+
+
+def _write(workspace: files.Workspace, path: str, data: bytes | Path, mode: int) -> None:
+    draft = workspace.write(path, mode)
+    try:
+        if isinstance(data, Path):
+            with data.open("rb") as source:
+                while piece := source.read(_PIECE):
+                    draft.add(piece)
+        else:
+            draft.add(data)
+        draft.finish()
+    finally:
+        draft.drop()
+
+
+async def _feed(source: Any, data: bytes) -> None:
+    """Hand a program what it reads, and the end of it."""
+    with suppress(ConnectionError):
+        source.write(data)
+        await source.drain()
+        source.write_eof()
