@@ -28,6 +28,7 @@ STEP: Scope = "action_call"
 REGION: Scope = "region"
 EXECUTION: Scope = "execution"
 SESSION: Scope = "session"
+_ANEW = "(opened anew: what was set before in this environment is gone, its files are there)"
 _LONGEST = 400
 """Characters of a name with its arguments."""
 _SCOPES: dict[str, Scope] = {
@@ -77,9 +78,12 @@ class Opened(Environment):
 
         provider = registry.provider(self.handle.kind)
         try:
-            return await provider.run(self.handle.resource, context, command)
+            result = await provider.run(self.handle.resource, context, command)
         except NotImplementedError as error:
             raise EnvironmentUnavailable(str(error)) from None
+        if self.fresh and provider.live:
+            result = {**result, "stderr": f"{_ANEW}\n{result['stderr']}"}
+        return result
 
 
 class Had(NamedTuple):
@@ -178,6 +182,8 @@ class Environments:
         """Give back all of an execution that is over."""
         owners = [*self._owners.get(execution.id, ())]
         await self._end(execution.id, list(reversed(owners)))
+        # What an earlier process had, and this one did not use, left its workspaces.
+        await self.manager.async_release_scope(REGION, _region(execution.id, 0))
         await self.manager.async_release_scope(EXECUTION, execution.id)
         self._owners.pop(execution.id, None)
         self._forget(execution.id)

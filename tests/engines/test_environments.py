@@ -397,6 +397,39 @@ def test_an_execution_that_ends_without_using_it_again_leaves_no_workspace(toy: 
     assert not toy.things[0].request.workspace.exists()
 
 
+def test_what_an_earlier_process_had_outside_of_all_groups_leaves_nothing(toy: Toy) -> None:
+    run(WAITS.format(on_wait="release, scope: region"))
+    with Engine("store") as engine:
+        engine.cancel("it")
+
+    assert not toy.things[0].request.workspace.exists()
+
+
+def test_a_step_is_told_that_its_sandbox_is_new(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    waiting = run(
+        """
+environments: {py: {kind: python}}
+steps:
+  - {id: a, run: "x = 41; open('note', 'w').write('kept')", in: py}
+  - {id: ask, approval: Go on?}
+  - {id: b, run: "'x' in globals(), open('note').read()", in: py}
+  - {id: c, run: "1", in: py}
+outputs: {b: "${{ steps.b.output }}", c: "${{ steps.c.output.stderr }}"}
+"""
+    )
+    assert waiting.status == "waiting"
+    with Engine("store") as engine:
+        [wait] = engine.waits().items
+        ended = engine.approve(wait["id"]).result
+
+    assert ended is not None
+    assert ended.outputs is not None
+    assert ended.outputs["b"]["value"] == [False, "kept"]
+    assert ended.outputs["b"]["stderr"].startswith("(opened anew: ")
+    assert ended.outputs["c"] == ""
+
+
 def test_nothing_live_is_stored(toy: Toy) -> None:
     run(ONE + 'steps: [{id: a, python: "things:use", environments: [toy]}, {id: q, approval: Go?}]')
 
