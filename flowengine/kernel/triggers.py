@@ -120,7 +120,7 @@ def on_state(m: Machine) -> bool:
         Whether one fired.
     """
     steps = [step for step, key in m.graph.state_triggers if key in m.changed]
-    if not steps or m.root().get("over"):
+    if not steps or not m.state["scopes"] or m.root().get("over"):
         return False
     for step in steps:
         _fire(m, step)

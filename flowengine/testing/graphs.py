@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from flowengine.kernel import Graph
-from flowengine.kernel.graph import END, END_ALL, START, CompiledFlow, Names, Plain
+from flowengine.kernel.graph import END, END_ALL, START, TRIGGER, CompiledFlow, Names, Plain
 
 Expression = Callable[[Names], Plain]
 
@@ -62,7 +62,7 @@ def step(id: str, **keys: Any) -> Described:
             `first` (lists of names or `(condition, name)`; a condition `"else"`) or `outcome`;
             `join` - a word or a number, perhaps with `late`; `group` - steps of a child body;
             `parallel` - the same, all started at once; `finally_` - the steps that clean up after
-            either; `undo` - the name of a hidden step.
+            either; `undo` - the name of a hidden step; `trigger` - of a step of the flow itself.
             Without `action` a step is a task, or a group if it has one.
 
     Returns:
@@ -161,6 +161,8 @@ class _Builder:
                 spec["cancel"] = {**value, "targets": [self._index(t) for t in value["targets"]]}
             elif key not in ("id", "next", "group", "parallel", "undo", "finally_"):
                 spec[key] = self._resolved(value)
+        if "trigger" in spec:
+            spec["sources"].append(TRIGGER)
         for target in self._targets(spec):
             if target >= 0 and indexes[one["id"]] not in self.steps[target]["sources"]:
                 self.steps[target]["sources"].append(indexes[one["id"]])
@@ -278,6 +280,9 @@ def graph(
             compiled[key] = {n: {"value": builder._resolved(o)} for n, o in value.items()}
         else:
             compiled[key] = builder._resolved(value)
+    triggered = [index for index, one in enumerate(builder.steps) if "trigger" in one]
+    if triggered:
+        compiled["triggered"] = triggered
     if subflows:
         compiled["flows"] = subflows
     compiled.update({"bodies": builder.bodies, "steps": builder.steps, "expressions": []})

@@ -121,6 +121,21 @@ def locks_are_held_by_those_who_say_so(simulator: Simulator) -> None:
             assert number in (lock["holders"] if unit.get("held") else lock["queue"])
 
 
+def shared_locks_are_those_claimed(simulator: Simulator) -> None:
+    """What is claimed of locks that executions share is held or waited for, and nothing else."""
+    state = simulator.state
+    said = [(u["lock"], n) for n, u in state["units"].items() if is_shared(u.get("lock", "0"))]
+    if "bound" in state and state["status"] not in ENDED:
+        said.append((state["bound"][0], 0))
+    claimed = [(one.lock, one.unit) for queue in simulator.claims.values() for one in queue]
+    assert sorted(said) == sorted(claimed), f"the state has {said}; claimed is {claimed}"
+    waited = state.get("claims", {})
+    for queue in simulator.claims.values():
+        held = [one for one in queue if one.unit not in waited]
+        assert held == queue[: len(held)], "who came first has it first"
+        assert len(held) <= queue[0].permits, "more have a lock than it permits"
+
+
 def every_past_is_kept_while_needed(simulator: Simulator) -> None:
     """Each layer of the past is referred to as often as it says, and none is kept for nobody."""
     state = simulator.state
@@ -160,6 +175,7 @@ ALWAYS: list[Callable[[Simulator], None]] = [
     every_wait_can_end,
     what_is_cleaned_up_is_waited_for,
     locks_are_held_by_those_who_say_so,
+    shared_locks_are_those_claimed,
     every_past_is_kept_while_needed,
     subflows_have_what_is_theirs,
 ]

@@ -37,13 +37,32 @@ class _Draws:
     def flow(self) -> Graph:
         self.flows = ["f", "g"][: self.random.choice([0, 0, 1, 2])]
         main = self.whole(depth=2)
+        self.trigger(main["steps"])
+        if self.random.random() < 0.1:
+            main["concurrency"] = {"key": v("k"), "max": 1, "then": "queue"}
         return graph(
             *main.pop("steps"),
             **main,
             flows={name: {**self.whole(depth=1), **self.taken()} for name in self.flows},
-            signals={"s": {}},
-            limits={"activations": 8, "steps": 150, "depth": 3},
+            signals={"s": {}, "t": {"key": v("k")}},
+            limits={"activations": 8, "steps": 150, "depth": 3, **self.idle()},
         )
+
+    def idle(self) -> Described:
+        return self.random.choice([{}, {}, {"idle": "1m"}])
+
+    def trigger(self, steps: list[Described]) -> None:
+        """Let messages or writes start tokens at steps of the flow; perhaps nothing else does."""
+        for one in steps:
+            if self.random.random() < 0.1:
+                kinds: list[Described] = [
+                    {"signals": ["s"]},
+                    {"signals": ["s"], "transient": True},
+                    {"signals": ["s"], "match": x(lambda names: names["signal"]["data"] != 1)},
+                    {"signals": ["s", "t"]},
+                    {"state": "k"},
+                ]
+                one["trigger"] = self.random.choice(kinds)
 
     def whole(self, depth: int) -> Described:
         """Return a flow: its steps, with what follows on an error and in the end."""
@@ -81,7 +100,7 @@ class _Draws:
         keys: Described = {"join": self.join(), "next": self.next(names)}
         self.action(keys, depth, names)
         draw = self.random.random
-        keys["emit"] = [{"signal": "s", "data": v(1)}] * self.random.choice([0, 0, 0, 0, 0, 1, 2])
+        keys["emit"] = [self.message() for _ in range(self.random.choice([0, 0, 0, 0, 0, 1, 2]))]
         if draw() < 0.1:
             keys["when"] = x(self.condition())
         if draw() < 0.15:
@@ -107,10 +126,17 @@ class _Draws:
             keys["undo"] = f"undo_{name}"
         return step(name, **keys)
 
+    def message(self) -> Described:
+        """Return a signal to send: to itself, mostly."""
+        to = self.random.choice(["execution"] * 6 + ["parent", "other", "simulated", "all"])
+        signal = "s" if self.random.random() < 0.8 else "t"
+        return {"signal": signal, "data": v(1), **({} if to == "execution" else {"to": v(to)})}
+
     def lock(self) -> Described:
         computed = x(lambda names: "k" if names["state"]["k"] % 2 else "other")
         key = self.random.choice(["k", "other", computed])
-        return {"key": v(key), "permits": 1, "hold": self.random.random() < 0.5}
+        scope = self.random.choice(["execution", "execution", "flow", "global"])
+        return {"key": v(key), "permits": 1, "scope": scope, "hold": self.random.random() < 0.5}
 
     def join(self) -> Any:
         kinds: list[Any] = ["each", "each", "each", "all", "active", "active", 1, 2]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from flowengine.journal.format import pack, unpack
 from flowengine.kernel import ENDED, Graph, advance, new_state, running
-from flowengine.kernel.commands import Command, End, Observation, Run, Stop
+from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observation, Run, Stop
 from flowengine.kernel.events import ErrorData, Event, Upgraded
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.state import State
@@ -92,6 +92,7 @@ class Simulator:
         started: Addresses of the tasks in the order of their start.
         schedule: Names of what `step` and `follow` let happen, in order.
         running: (unit, attempt) → the task that runs.
+        claims: Lock that executions share → what is claimed of it and not given back, in order.
         commands: All commands so far.
         ends: How often the end was told.
     """
@@ -118,6 +119,8 @@ class Simulator:
         self.schedule: list[str] = []
         self.commands: list[Command] = []
         self.running: dict[tuple[int, int], Run] = {}
+        self.claims: dict[str, list[Claim]] = {}
+        self._granted: dict[tuple[str, int], bool] = {}
         self.ends = 0
 
     @property
@@ -212,8 +215,11 @@ class Simulator:
                 self.started.append(command.address)
             elif isinstance(command, Stop):
                 self.running.pop((command.unit, command.attempt), None)
+            elif isinstance(command, Claim | GiveBack):
+                self._claim(command)
             elif isinstance(command, End):
                 self.ends += 1
+                self.claims.clear()
         self.commands += commands
         check_now(self)
         return commands
@@ -226,7 +232,11 @@ class Simulator:
         """
         if self.status in ENDED:
             return []
-        found: list[Happening] = []
+        found = [
+            Happening(f"{lock} is granted to {unit}", partial(self._grant, lock, unit))
+            for (lock, unit), told in self._granted.items()
+            if not told
+        ]
         for run in self.running.values():
             found += self._endings(run)
         timers = self.state["timers"].values()
@@ -363,6 +373,23 @@ class Simulator:
         return [f"{o.address} {o.status}" for o in self.observations]
 
     # Inside
+
+    def _claim(self, command: Claim | GiveBack) -> None:
+        """Note a claim, or that one is over, as a store does; who came first has it first."""
+        queue = self.claims.setdefault(command.lock, [])
+        if isinstance(command, Claim):
+            queue.append(command)
+        else:
+            queue[:] = [one for one in queue if one.unit != command.unit]
+            self._granted.pop((command.lock, command.unit), None)
+        for one in queue[: queue[0].permits if queue else 0]:
+            self._granted.setdefault((one.lock, one.unit), False)
+        if not queue:
+            del self.claims[command.lock]
+
+    def _grant(self, lock: str, unit: int) -> None:
+        self._granted[lock, unit] = True
+        self.apply({"type": "granted", "at": self.now, "lock": lock, "unit": unit})
 
     def _given(self, run: Run) -> Any:
         by_step = self.script.get(self.graph.node(run.step).id)

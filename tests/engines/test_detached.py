@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from flowengine import Engine, load
 from flowengine.cli.program import main
 from flowengine.engines import detached
+from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 
 FLOW = """\
 flowengine: 1
@@ -70,6 +72,41 @@ def test_so_it_does_on_an_event_loop() -> None:
                 assert engine.result(id).status == "succeeded"
 
     asyncio.run(run())
+
+
+TELLS = """\
+flowengine: 1
+id: asks
+signals: {done: {data: {type: integer}}}
+flows:
+  child:
+    inputs: {n: {type: integer}}
+    steps: [{id: tell, emit: {signal: done, data: "${{ inputs.n * 10 }}", to: parent}}]
+steps:
+  - {id: begin, map: 2, flow: child, detach: true, with: {n: "${{ item + 1 }}"}}
+  - {id: both, wait: {signal: done, count: 2}, timeout: 1h}
+outputs: {sum: "${{ sum(steps.both.output) }}"}
+"""
+
+
+def test_it_tells_its_parent_once_whatever_crashes() -> None:
+    Path("asks.yaml").write_text(TELLS)
+    for crash in range(80):
+        store = FaultyStore(faults={crash: "die after" if crash % 2 else "die before"})
+        with suppress(ProcessDied), Engine(store, stay=0) as engine:
+            engine.run("asks.yaml", id="it")
+        writes, store.faults = store.writes, {}
+        store.restart()
+        with Engine(store, stay=0) as engine:
+            engine.run("asks.yaml", id="it")
+            for one in engine.executions(flow="child").items:
+                assert engine.resume(one["execution"]).status == "succeeded"
+            result = engine.resume("it")
+            assert (result.status, result.outputs) == ("succeeded", {"sum": 30}), crash
+            assert sum(event["type"] == "message" for event in engine.events("it")) == 2
+        if writes <= crash:
+            return
+    raise AssertionError("it never came through")
 
 
 def test_what_does_not_fit_its_inputs_fails_the_step_and_begins_nothing() -> None:

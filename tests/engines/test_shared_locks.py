@@ -232,6 +232,45 @@ def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) ->
         assert [wait["title"] for wait in engine.resume("e1").waits] == ["Sure?"]
 
 
+def test_a_crash_at_any_write_loses_and_doubles_no_lock(tmp_path: Path) -> None:
+    """Of three that want it, each has it once, in the order in which they first asked."""
+    text = """
+state: {n: {type: integer, default: 0}}
+steps:
+  - id: m
+    map: 2
+    lock: {key: a, scope: global}
+    group: [{id: w, python: "effects:act", effect: idempotent}]
+    set: {n: "${{ state.n + 1 }}"}
+outputs: {n: "${{ state.n }}"}
+"""
+    file, asks = flow(tmp_path, text), holds(tmp_path, "global", name="asks")
+    for crash in range(80):
+        store = FaultyStore()
+        with Engine(store, stay=0) as engine:
+            engine.run(asks, id="e0")
+            wait = engine.result("e0").waits[0]["id"]
+        first = store.writes
+        store.faults = {first + crash: "die after" if crash % 2 else "die before"}
+        with suppress(ProcessDied), Engine(store, stay=0) as engine:
+            for id in ("e1", "e2"):
+                engine.run(file, id=id)
+            engine.approve(wait)
+        writes, store.faults = store.writes, {}
+        store.restart()
+        with Engine(store, stay=0) as engine:
+            for id in ("e1", "e2"):
+                engine.run(file, id=id)
+            engine.approve(wait)
+            for id in ("e1", "e2"):
+                result = engine.resume(id)
+                assert (result.status, result.outputs) == ("succeeded", {"n": 2}), crash
+            assert store.claims("global:a") == []
+        if writes - first <= crash:
+            return
+    raise AssertionError("it never came through")
+
+
 def test_messages_that_come_before_its_turn_are_kept(engine: Engine, tmp_path: Path) -> None:
     text = BOUND.replace("THEN", "queue").replace(
         "steps: [{id: sure, approval: Sure?}]",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flowengine.kernel import ENDED
+from flowengine.kernel.commands import Send
 from flowengine.testing.invariants import check_over
 from flowengine.testing.random_graphs import random_graph
 from flowengine.testing.simulator import Fails, Simulator
@@ -43,7 +44,8 @@ def _happen(played: Simulator, draws: random.Random) -> None:
     waits = played.waits()
     chance = draws.random()
     if chance < 0.1:
-        played.send("s", draws.randrange(9), id=str(len(played.journal)))
+        signal = "s" if draws.random() < 0.8 else "t"
+        played.send(signal, draws.randrange(9), id=str(len(played.journal)))
     elif chance < 0.3 and waits:
         wait = draws.choice(waits)
         if wait["kind"] in ("approval", "question"):
@@ -78,6 +80,9 @@ def test_what_is_drawn_covers_the_ways_to_end() -> None:
     assert any("compensate" in line for p in played for line in p.story())
     assert any("/finally/" in line for p in played for line in p.story())
     assert any(_waited_for_lock(p) for p in played)
+    assert any(e["type"] == "granted" and e["unit"] for p in played for e in p.journal)
+    assert sum(bool(p.state.get("triggered")) for p in played) > 10
+    assert {to for p in played for to in _sent_to(p)} >= {"parent", "other"}
     assert sum(_in_subflows(p) > 0 for p in played) > 50
     assert any(line.count("/compensate") for p in played if _in_subflows(p) for line in p.story())
 
@@ -86,6 +91,10 @@ def _in_subflows(played: Simulator) -> int:
     """Return how many different flows steps have been at work in, besides the main one."""
     bodies = {played.graph.node(seen.step).body for seen in played.observations}
     return len({played.graph.body(body).flow for body in bodies if body >= 0} - {0})
+
+
+def _sent_to(played: Simulator) -> set[str]:
+    return {command.to for command in played.commands if isinstance(command, Send)}
 
 
 def _waited_for_lock(played: Simulator) -> bool:

@@ -169,6 +169,20 @@ outputs: {seen: "${{ state.seen }}"}
     assert stage.play(text).outputs == {"seen": [2, 3]}
 
 
+@pytest.mark.parametrize("end", ["fail: Odd", "cancel: execution"])
+def test_a_write_fires_nothing_if_the_flow_ends_in_the_same_moment(stage: Stage, end: str) -> None:
+    text = f"""
+state: {{score: {{type: integer, default: 0}}}}
+steps:
+  - {{id: a, set: {{score: 1}}}}
+  - {{id: b, {end}}}
+  - {{id: t, trigger: {{state: score}}, python: "tools:act", next: end}}
+"""
+    result = stage.play(text, seeds=2)
+    assert result.status == ("failed" if end.startswith("fail") else "cancelled")
+    assert stage.simulator(text).start().run().started == []
+
+
 def test_a_trigger_that_writes_its_own_key_is_a_hot_cycle(stage: Stage) -> None:
     text = """
 state: {n: {type: integer, default: 0, reducer: add}}
