@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from flowengine.sdk import (
     EnvironmentBusy,
@@ -321,6 +321,7 @@ class Sqlite(Provider[Database]):
 
     kind = "sqlite"
     leaves_traces = False
+    sample: ClassVar[Mapping[str, Plain]] = {"path": MEMORY}
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""

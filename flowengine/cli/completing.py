@@ -47,6 +47,8 @@ def _add_completers(parser: ArgumentParser) -> None:
             action.completer = executions  # type: ignore[attr-defined]
         elif action.dest in ("wait", "waits"):
             action.completer = waits  # type: ignore[attr-defined]
+        elif action.dest == "environment":
+            action.completer = environments  # type: ignore[attr-defined]
 
 
 def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
@@ -72,6 +74,18 @@ def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
         return {
             session.short_wait(one["id"]): one_line(one.get("title", ""))
             for one in session.engine.waits(kinds=KINDS).items
+        }
+
+
+def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+    """Return what is open or was left open: name → kind and state."""
+    with_session = _session(parsed_args)
+    if with_session is None:
+        return {}
+    with with_session as session:
+        return {
+            str(one["resource_key"]): f"{one['kind']} {one['state']}"
+            for one in session.engine.environments.written()
         }
 
 

@@ -47,6 +47,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "diff": "diff",
         "graph": "graph",
     },
+    "Environments": {
+        "envs list": "envs_list",
+        "envs show": "envs_show",
+        "envs release": "envs_release",
+        "envs reap": "envs_reap",
+        "envs doctor": "envs_doctor",
+    },
     "Write flows": {"init": "init", "check": "check", "test": "test", "schema": "schema"},
     "Care": {"prune": "prune", "completion": "completion"},
 }

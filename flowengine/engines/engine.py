@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from flowengine.engines.local import Local
     from flowengine.engines.seam import Clock, Ids
     from flowengine.engines.upgrading import Upgrading
+    from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
     from flowengine.journal.store import Durability, Pruned, Store
 
@@ -124,6 +125,11 @@ class Engine:
         if self._local is not None:
             await self._local.close()
         self.close()
+
+    @property
+    def environments(self) -> EnvironmentManager:
+        """The manager of the environments that its executions use."""
+        return self._host.environments.manager
 
     def close(self) -> None:
         """Give back all leases and close the store; nothing happens the second time."""

@@ -17,10 +17,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
+from flowengine.errors import Conflict
 from flowengine.execution_environment import approving, process_end, reaper
 from flowengine.execution_environment.bookkeeping import Books, Given, check_names
 from flowengine.execution_environment.capacity import Capacity
 from flowengine.execution_environment.clock import Clock, SystemClock
+from flowengine.execution_environment.doctor import examine
 from flowengine.execution_environment.endings import Endings
 from flowengine.execution_environment.events import Subscriber
 from flowengine.execution_environment.futures import settled
@@ -34,9 +36,10 @@ from flowengine.execution_environment.sharing import Sharing
 from flowengine.execution_environment.turns import Turns
 from flowengine.execution_environment.use import Use
 from flowengine.execution_environment.workspaces import Wanted, Workspaces
+from flowengine.execution_environment.written import describe_entry, one_entry
 from flowengine.sdk.background import background, refuse_in_loop
 from flowengine.sdk.environments import Scope
-from flowengine.sdk.process_identity import this_process
+from flowengine.sdk.process_identity import is_dead, this_process
 
 _Result = TypeVar("_Result")
 _FLUSH = 1.0
@@ -380,6 +383,64 @@ class EnvironmentManager:
     def pid(self) -> int:
         """The process it belongs to."""
         return self._books.pid
+
+    # What is written down, by this process and others
+
+    def written(self) -> builtins.list[dict[str, Any]]:
+        """Describe all that this and other processes have open or left open, oldest first.
+
+        What can leave nothing, such as a database, is not written down.
+
+        Returns:
+            Plain data: see `flowengine.execution_environment.written.describe_entry`.
+        """
+        return [describe_entry(entry) for entry in self._around.records.read()[0]]
+
+    def written_one(self, name: str) -> dict[str, Any]:
+        """Describe one of them.
+
+        Args:
+            name: Its name, or any unambiguous beginning of its id.
+
+        Returns:
+            Plain data, as of `written`.
+
+        Raises:
+            NotFound: There is none.
+            Conflict: There are several.
+        """
+        return describe_entry(one_entry(self._around.records, name))
+
+    def end_written(self, name: str, *, force: bool = False) -> dict[str, Any]:
+        """End an environment that another process left open, or has open.
+
+        Args:
+            name: Its name, or any unambiguous beginning of its id.
+            force: Take it also from a process that lives; that one finds it lost.
+
+        Returns:
+            What was ended, with `error` where that failed.
+
+        Raises:
+            NotFound: There is none.
+            Conflict: There are several, or a living process has it.
+        """
+        entry = one_entry(self._around.records, name)
+        if not force and not is_dead(owner := entry.leftover.owner):
+            raise Conflict(
+                f"environment '{name}' is open in process {owner.pid} on {owner.host}, which lives",
+                hint="it ends with that process; --force takes it away, and its steps fail",
+            )
+        ending = reaper.end_entry(entry, self._around, self._books)
+        return self._blocking(ending, "a thread without a loop")
+
+    def examine(self) -> builtins.list[dict[str, Any]]:
+        """Probe every kind of environment in every sandbox, and open none.
+
+        Returns:
+            What this machine can give: see `flowengine.execution_environment.doctor`.
+        """
+        return self._blocking(examine(self._around), "a thread without a loop")
 
     # Inside
 

@@ -72,7 +72,8 @@ def check_provider(provider: Provider[Any]) -> None:
 
 def kinds() -> list[str]:
     """Return all kinds that have a provider, sorted."""
-    return registry.environment_names()
+    # `in: host` runs commands on the machine itself: nothing of it is opened or given back.
+    return [name for name in registry.environment_names() if name != "host"]
 
 
 def find_provider(kind: str) -> Provider[Any]:

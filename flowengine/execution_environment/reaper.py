@@ -62,6 +62,25 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
     return found
 
 
+async def end_entry(entry: Entry, around: Surroundings, books: Books) -> Found:
+    """End what an entry stands for, whoever owns it.
+
+    Args:
+        entry: Of the registry.
+        around: Where the registry is.
+        books: They tell it.
+
+    Returns:
+        What was ended, with `error` where that failed.
+    """
+    lock = around.records.reaping(wait=True)
+    await on_thread(lock.__enter__)
+    try:
+        return await _reap_entry(entry, around, books)
+    finally:
+        lock.__exit__(None, None, None)
+
+
 async def _reap_entry(entry: Entry, around: Surroundings, books: Books) -> Found:
     leftover = entry.leftover
     found: Found = {

@@ -200,6 +200,9 @@ class Provider(Generic[_Live]):
     """Whether something can be left over when this process dies, so that a registry on disk is
     needed."""
 
+    sample: ClassVar[Mapping[str, Plain]] = {}
+    """The smallest `config:`, with which `flowengine envs doctor` probes the kind."""
+
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`; default: nothing may be configured."""
         from flowengine.sdk.models import Config

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
+from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable, Plain
 from flowengine.sdk.environments import VARIABLE, Capabilities, Provider, Request, Spec
 from flowengine_envs.mcp.session import Connection, Session
 from flowengine_envs.mcp.stdio import Server
@@ -31,6 +31,7 @@ class Mcp(Provider[Session]):
     """Opens sessions, over the standard streams of a process (`command`) or over HTTP (`url`)."""
 
     kind = "mcp"
+    sample: ClassVar[Mapping[str, Plain]] = {"command": "true"}
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`."""

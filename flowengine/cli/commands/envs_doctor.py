@@ -1,0 +1,40 @@
+"""`flowengine envs doctor`: what this machine can give."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.environments import examined
+from flowengine.cli.output import out, out_json
+
+HELP = "say what this machine can give, what is missing, and what is held how"
+EXAMPLE = """\
+flowengine envs doctor
+flowengine envs doctor --json"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def run(arguments: Namespace) -> int:
+    """Probe every kind in every sandbox; nothing is opened.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code: 0, also where something is missing.
+    """
+    import tempfile
+
+    from flowengine.execution_environment import EnvironmentManager
+
+    with tempfile.TemporaryDirectory() as folder, EnvironmentManager(folder) as manager:
+        found = manager.examine()
+    if arguments.json:
+        out_json(found)
+    else:
+        for line in examined(found):
+            out(line)
+    return 0

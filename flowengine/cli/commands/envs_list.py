@@ -1,0 +1,45 @@
+"""`flowengine envs list`: what is open, and what dead processes left open."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.environments import rows
+from flowengine.cli.output import err, out, out_json
+from flowengine.cli.session import Session
+
+HELP = "list environments that are open or were left open"
+EXAMPLE = """\
+flowengine envs list
+flowengine envs list 01k8xq3z"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "execution", metavar="ID", nargs="?", help="only those of this execution; default: all"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """List them.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        found = session.engine.environments.written()
+        if arguments.execution is not None:
+            execution = session.engine.find(arguments.execution)
+            found = [one for one in found if one["owner_id"].partition("/")[0] == execution]
+    if arguments.json:
+        out_json(found)
+    elif not found:
+        err("no environments are open")
+    else:
+        for line in rows(found):
+            out(line)
+    return 0

@@ -1,0 +1,43 @@
+"""`flowengine envs reap`: end all that dead processes left open."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.output import clean, err, out, out_json
+from flowengine.cli.session import Session
+
+HELP = "end all that dead processes left open"
+EXAMPLE = "flowengine envs reap"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def run(arguments: Namespace) -> int:
+    """End it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        found = session.engine.environments.reap()
+    failed = any("error" in one for one in found)
+    if arguments.json:
+        out_json(found)
+        return 1 if failed else 0
+    for one in found:
+        name = one.get("resource_key")
+        which = f"{name} ({one['id']})" if name else one.get("id") or one.get("path")
+        if "error" in one:
+            err(f"{clean(one['what'])} {clean(which)} could not be ended: {clean(one['error'])}")
+        else:
+            done = "set aside" if one["what"] == "damaged entry" else "ended"
+            out(f"{done} {clean(one['what'])} {clean(which)}")
+    if not found:
+        err("nothing was left open")
+    return 1 if failed else 0

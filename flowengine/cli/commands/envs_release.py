@@ -1,0 +1,44 @@
+"""`flowengine envs release`: end one environment that was left open."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.output import clean, err, out, out_json
+from flowengine.cli.session import Session
+
+HELP = "end an environment that was left open"
+EXAMPLE = """\
+flowengine envs release analysis
+flowengine envs release analysis --force"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "environment", metavar="NAME", help="its name, or any unambiguous beginning of its id"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="take it also from a process that lives"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """End it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        manager = session.engine.environments
+        found = manager.end_written(arguments.environment, force=arguments.force)
+    if arguments.json:
+        out_json(found)
+    elif "error" in found:
+        err(f"{clean(found['id'])} could not be ended: {clean(found['error'])}; see: envs doctor")
+    else:
+        out(f"ended {clean(found['resource_key'])} ({clean(found['id'])})")
+    return 1 if "error" in found else 0

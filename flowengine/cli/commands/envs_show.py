@@ -1,0 +1,38 @@
+"""`flowengine envs show`: all that is written down of an environment."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli.environments import details
+from flowengine.cli.output import out, out_json
+from flowengine.cli.session import Session
+
+HELP = "show an environment: where it runs, since when, and what it started"
+EXAMPLE = "flowengine envs show analysis"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "environment", metavar="NAME", help="its name, or any unambiguous beginning of its id"
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Show it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code.
+    """
+    with Session(arguments) as session:
+        found = session.engine.environments.written_one(arguments.environment)
+    if arguments.json:
+        out_json(found)
+    else:
+        for line in details(found):
+            out(line)
+    return 0

@@ -1,0 +1,115 @@
+"""Environments as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flowengine.cli.output import clean, one_line, table, when
+
+LEFT = "left"
+"""State of what a dead process has left open."""
+
+
+def rows(found: list[dict[str, Any]]) -> list[str]:
+    """Return what is written down as a table.
+
+    Args:
+        found: Of `EnvironmentManager.written`.
+    """
+    head = ["ID", "NAME", "KIND", "BY", "SCOPE", "OWNER", "STATE", "PROCESS", "SINCE"]
+    return table(
+        [
+            [
+                clean(one["id"]),
+                one_line(one["resource_key"], 40),
+                clean(one["kind"]),
+                clean(one["provider"]),
+                clean(one["scope"]),
+                one_line(one["owner_id"], 40) or "-",
+                state(one),
+                str(one["process"]),
+                when(one["since"]),
+            ]
+            for one in found
+        ],
+        head,
+    )
+
+
+def state(one: Mapping[str, Any]) -> str:
+    """Return how far it has come, or that its process is dead."""
+    return clean(one["state"]) if one["alive"] else LEFT
+
+
+def details(one: Mapping[str, Any]) -> Iterator[str]:
+    """Yield all that is written down of one environment.
+
+    Args:
+        one: Of `EnvironmentManager.written`.
+
+    Yields:
+        Lines.
+    """
+    yield f"{clean(one['resource_key'])}  {clean(one['id'])}"
+    lives = "lives" if one["alive"] else "is dead"
+    facts = {
+        "kind": f"{one['kind']} by {one['provider']}",
+        "scope": f"{one['scope']} {one['owner_id']}".rstrip(),
+        "state": f"{state(one)} since {when(one['since'])}",
+        "generation": one["generation"],
+        "process": f"{one['process']} on {one['host']}, which {lives}",
+        "workspace": one["workspace"],
+        **{name: _plain(value) for name, value in one["traces"].items()},
+    }
+    yield from (f"  {clean(name):{11}} {one_line(value, 500)}" for name, value in facts.items())
+
+
+def examined(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what this machine can give, what is missing, and how things are held.
+
+    Args:
+        found: Of `EnvironmentManager.examine`.
+
+    Yields:
+        Lines.
+    """
+    yield from table(
+        [
+            [
+                clean(one["kind"]),
+                clean(one["provider"]),
+                "yes" if one["available"] else "no",
+                clean(one["isolation"] or "-"),
+            ]
+            for one in found
+        ],
+        ["KIND", "BY", "HERE", "ISOLATION"],
+    )
+    missing: dict[str, list[str]] = {}
+    for one in found:
+        if not one["available"]:
+            missing.setdefault(one["missing"], []).append(f"{one['kind']} by {one['provider']}")
+    for why, what in missing.items():
+        yield ""
+        yield f"missing for {clean(', '.join(what))}:"
+        yield f"  {one_line(why, 500)}"
+    yield from _held([one for one in found if one["available"]])
+
+
+def _held(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield how each axis is held, once for all kinds for which it is the same."""
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for one in found:
+        held = tuple(sorted(one["held"].items()))
+        groups.setdefault(held, []).append(f"{one['kind']} by {one['provider']}")
+    for held, what in groups.items():
+        yield ""
+        yield f"held for {clean(', '.join(what))}:"
+        yield from (f"  {clean(axis):12} {clean(how)}" for axis, how in held)
+        if not held:
+            yield "  nothing"
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,57 @@
+"""What this machine can give: each kind in each sandbox is probed, and nothing is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import FlowEngineError
+from flowengine.execution_environment import providers
+from flowengine.execution_environment.opening import choose
+from flowengine.execution_environment.spec import check_spec
+from flowengine.sdk.errors import StepError
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment.opening import Surroundings
+
+_WHICH = re.compile(r"^environment '[^']*' \([^)]*\)(?::| cannot be had by '[^']*':) ")
+
+
+async def examine(around: Surroundings) -> list[dict[str, Any]]:
+    """Probe every kind in every sandbox, all at once.
+
+    Args:
+        around: Clock and bounds.
+
+    Returns:
+        For each kind and sandbox `{kind, provider, available, isolation, held, missing}`: how each
+        axis is held, or what is missing and what mends it.
+    """
+    pairs: list[tuple[str, str]] = []
+    for kind in providers.kinds():
+        try:
+            needs_none = providers.find_provider(kind).sandbox is None
+        except FlowEngineError:
+            needs_none = True  # the probe tells what is wrong with it
+        pairs += [(kind, name) for name in ([kind] if needs_none else providers.sandboxes())]
+    return list(await asyncio.gather(*(_probed(*pair, around) for pair in pairs)))
+
+
+async def _probed(kind: str, name: str, around: Surroundings) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": kind, "provider": name, "available": False}
+    try:
+        provider = providers.find_provider(kind)
+        given: dict[str, Any] = {"kind": kind, "scope": "global", "config": dict(provider.sample)}
+        if provider.sandbox is not None:
+            given["provider"] = name
+        declared = check_spec(given)
+        choice = await choose(declared, around, None)
+    except (FlowEngineError, StepError) as error:
+        missing = _WHICH.sub("", error.message)
+        hint = getattr(error, "hint", None)
+        told = f"{missing}; {hint}" if hint else missing
+        return {**found, "isolation": None, "held": {}, "missing": told}
+    held = choice.capabilities
+    found["available"] = True
+    return {**found, "isolation": held.isolation, "held": dict(held.holds), "missing": None}

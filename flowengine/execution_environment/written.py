@@ -1,0 +1,73 @@
+"""What is written down in a registry on disk, by this and other processes, as plain data."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import Conflict, NotFound
+from flowengine.sdk.process_identity import is_dead
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment.records import Entry, Records
+
+
+def describe_entry(entry: Entry) -> dict[str, Any]:
+    """Return what is known of an entry.
+
+    Args:
+        entry: Of the registry.
+
+    Returns:
+        `{id, kind, provider, scope, owner_id, resource_key, generation, state, since, process,
+        host, alive, workspace, traces}`; never what was configured.
+    """
+    data, leftover = entry.data, entry.leftover
+    at = datetime.fromtimestamp(data["at"], UTC)
+    facts = dict(leftover.facts)
+    if "pids" in facts:
+        facts["pids"] = [pid for pid, _ in facts["pids"]]
+    return {
+        "id": entry.id,
+        "kind": leftover.kind,
+        "provider": leftover.provider,
+        "scope": data.get("scope"),
+        "owner_id": data.get("owner_id"),
+        "resource_key": data.get("resource_key"),
+        "generation": data.get("generation"),
+        "state": data.get("state"),
+        "since": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "process": leftover.owner.pid,
+        "host": leftover.owner.host,
+        "alive": not is_dead(leftover.owner),
+        "workspace": str(leftover.workspace),
+        "traces": facts,
+    }
+
+
+def one_entry(records: Records, name: str) -> Entry:
+    """Return the entry that a name means.
+
+    Args:
+        records: The registry.
+        name: The name of an environment, or any unambiguous beginning of its id.
+
+    Returns:
+        The entry.
+
+    Raises:
+        NotFound: There is none.
+        Conflict: There are several.
+    """
+    entries = records.read()[0]
+    found = [entry for entry in entries if entry.data.get("resource_key") == name]
+    found = found or [entry for entry in entries if entry.id.startswith(name)]
+    if not found:
+        raise NotFound(
+            f"no environment '{name}' is open or was left open",
+            hint="those that are: flowengine envs list",
+        )
+    if len(found) > 1:
+        ids = ", ".join(entry.id for entry in found)
+        raise Conflict(f"'{name}' means {len(found)} environments", hint=f"say which: {ids}")
+    return found[0]

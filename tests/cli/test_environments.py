@@ -1,0 +1,235 @@
+"""`flowengine envs`: what is open, what was left open, and what this machine can give (E104)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine.execution_environment import (
+    EnvironmentManager,
+    register_provider,
+    unregister_provider,
+)
+from flowengine.sdk.environments import VARIABLE
+from flowengine.sdk.process_tree import marked
+from flowengine_envs.files import Files, Folder
+from tests.cli.conftest import CommandLine
+
+LIST = """\
+ID     NAME      KIND      BY        SCOPE    OWNER  STATE   PROCESS  SINCE
+MINE   notes     files     files     session  ana    ready   HERE     TIME
+MINE   stuck     stubborn  stubborn  session  ana    failed  HERE     TIME
+LEFT   analysis  bash      host      session  ben    left    THERE    TIME
+"""
+SHOW = """\
+analysis  LEFT
+  kind        bash by host
+  scope       session ben
+  state       left since TIME
+  generation  1
+  process     THERE on NODE, which is dead
+  workspace   FOLDER
+  pids        PIDS
+"""
+CHILD = """
+import sys
+from flowengine.execution_environment import EnvironmentManager
+manager = EnvironmentManager(sys.argv[1])
+spec = {"kind": "bash", "provider": "host", "scope": "session", "owner_id": "ben",
+        "resource_key": "analysis", "config": {"env": {"KEY": "SEKRET"}}}
+print(manager.ensure(spec).id, flush=True)
+sys.stdin.readline()
+"""
+
+
+class Stubborn(Files):
+    """A folder that does not let itself be closed."""
+
+    kind = "stubborn"
+
+    async def release(self, resource: Folder) -> None:
+        raise OSError("no")
+
+
+@pytest.fixture
+def folder(flowengine: CommandLine, hello: Path) -> Path:
+    flowengine("-q", "run", hello)
+    return flowengine.folder / ".flowengine" / "environments"
+
+
+@pytest.fixture
+def mine(folder: Path) -> Iterator[EnvironmentManager]:
+    """Two environments of this process: one is open, one could not be closed."""
+    register_provider(Stubborn())
+    manager = EnvironmentManager(folder)
+    whose = {"scope": "session", "owner_id": "ana"}
+    manager.ensure({"kind": "files", "resource_key": "notes", **whose})
+    manager.release(manager.ensure({"kind": "stubborn", "resource_key": "stuck", **whose}))
+    yield manager
+    manager.close()
+    unregister_provider("stubborn")
+
+
+@pytest.fixture
+def left(folder: Path) -> str:
+    """The id of an environment whose process was killed."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    id = child.stdout.readline().strip()
+    child.kill()
+    child.communicate()
+    assert id
+    return id
+
+
+def golden(text: str, left: str) -> str:
+    """Replace what differs from run to run."""
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
+    text = text.replace(left, "LEFT").replace(os.uname().nodename, "NODE")
+    text = re.sub(r"\b[0-9a-f]{12}-\d+", "MINE", text)
+    text = re.sub(r"(?m)^(  pids +)[\d, ]+$", r"\1PIDS", text)
+    text = re.sub(r"(workspace   ).*", r"\1FOLDER", text)
+    text = re.sub(r"  groups  .*\n", "", text)  # where the machine has control groups
+    text = re.sub(rf"\b{os.getpid()}\b", "HERE", text)
+    text = re.sub(r"(left +|process +)\d+", r"\1THERE", text)
+    return re.sub(r"(?m) +$", "", text)
+
+
+def words(text: str) -> list[list[str]]:
+    """Return the words of each line: columns are as wide as ids, which differ."""
+    return [line.split() for line in text.splitlines()]
+
+
+def processes(id: str) -> list[int]:
+    return [pid for pid, mark in marked(VARIABLE).items() if mark.startswith(f"{id}@")]
+
+
+def test_two_kinds_in_three_states_are_listed_and_shown(
+    mine: EnvironmentManager, left: str, flowengine: CommandLine
+) -> None:
+    assert words(golden(flowengine("envs", "list").out, left)) == words(LIST)
+    assert golden(flowengine("envs", "show", "analysis").out, left) == SHOW
+    assert flowengine("envs", "show", left[:8]).out == flowengine("envs", "show", left).out
+
+    found = flowengine("--json", "envs", "list").json()
+    assert [(one["resource_key"], one["state"], one["alive"]) for one in found] == [
+        ("notes", "ready", True),
+        ("stuck", "failed", True),
+        ("analysis", "ready", False),
+    ]
+    assert flowengine("--json", "envs", "show", "analysis").json() == found[2]
+    assert "SEKRET" not in json.dumps(found)
+
+
+def test_what_was_left_open_is_released_and_what_lives_is_not(
+    mine: EnvironmentManager, left: str, flowengine: CommandLine
+) -> None:
+    refused = flowengine("envs", "release", "notes", code=7)
+    assert f"process {os.getpid()}" in refused.err
+    assert "--force" in refused.err
+
+    done = flowengine("envs", "release", "analysis")
+    assert done.out == f"ended analysis ({left})\n"
+    assert processes(left) == []
+    assert flowengine("envs", "release", "analysis", code=9).err.startswith("error: no environment")
+    names = {one["resource_key"] for one in flowengine("--json", "envs", "list").json()}
+    assert names == {"notes", "stuck"}
+
+
+def test_force_takes_it_from_a_process_that_lives(
+    mine: EnvironmentManager, flowengine: CommandLine
+) -> None:
+    spec = {"kind": "bash", "provider": "host", "scope": "session", "resource_key": "shell"}
+    handle = mine.ensure(spec)
+
+    flowengine("envs", "release", "shell", "--force")
+
+    assert processes(handle.id) == []
+    again = mine.ensure(spec)
+    assert again.resource is not handle.resource
+    assert again.resource.run("echo back").stdout == "back\n"
+
+
+def test_reaping_ends_all_that_is_dead_and_nothing_that_lives(
+    mine: EnvironmentManager, left: str, flowengine: CommandLine
+) -> None:
+    assert f"ended environment analysis ({left})" in flowengine("envs", "reap").out
+    assert processes(left) == []
+    assert flowengine("envs", "reap").err == "nothing was left open\n"
+    assert flowengine("--json", "envs", "reap").json() == []
+    assert mine.list(state="ready")
+
+
+def test_those_of_one_execution(folder: Path, flowengine: CommandLine) -> None:
+    execution = flowengine.newest()
+    with EnvironmentManager(folder) as manager:
+        for owner in (execution, "another"):
+            manager.ensure({"kind": "files", "scope": "execution", "owner_id": owner})
+        found = flowengine("--json", "envs", "list", execution[:10]).json()
+
+    assert [one["owner_id"] for one in found] == [execution]
+    assert flowengine("envs", "list").err == "no environments are open\n"
+
+
+def test_names_that_mean_nothing_or_too_much(folder: Path, flowengine: CommandLine) -> None:
+    assert "envs list" in flowengine("envs", "show", "nothing", code=9).err
+    with EnvironmentManager(folder) as manager:
+        for owner in ("a", "b"):
+            manager.ensure({"kind": "files", "scope": "session", "owner_id": owner})
+        assert "means 2 environments" in flowengine("envs", "show", "files", code=7).err
+
+
+def test_hostile_text_in_the_registry_moves_no_cursor(
+    folder: Path, flowengine: CommandLine
+) -> None:
+    with EnvironmentManager(folder) as manager:
+        key = "evil\x1b[2J\nname"
+        manager.ensure({"kind": "files", "scope": "session", "owner_id": key})
+        (folder / "entries" / "garbage.json").write_text("{")
+        out = flowengine("envs", "list").out
+
+    assert "\x1b" not in out
+    assert len(out.splitlines()) == 2
+
+
+def test_the_doctor_says_what_is_here_and_what_mends_the_rest(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It needs no store, and opens nothing."""
+    monkeypatch.setattr("flowengine_envs.sandboxes.namespace.PATH", str(tmp_path))
+
+    text = flowengine("envs", "doctor").out
+
+    assert re.search(r"^python +namespace +no +-$", text, re.MULTILINE)
+    assert re.search(r"^python +host +yes +none$", text, re.MULTILINE)
+    assert re.search(r"^sqlite +sqlite +yes +none$", text, re.MULTILINE)
+    assert "apt-get install bubblewrap" in text
+    held = text.partition("held for sqlite by sqlite:\n")[2]
+    assert held.splitlines()[0] == "  disk         largest number of pages"
+    assert not (tmp_path / ".flowengine").exists()
+
+
+def test_the_doctors_table_as_json(flowengine: CommandLine) -> None:
+    found = flowengine("--json", "envs", "doctor").json()
+
+    by = {(one["kind"], one["provider"]): one for one in found}
+    assert len(by) == len(found)
+    kinds = {kind for kind, _ in by}
+    assert kinds >= {"bash", "files", "mcp", "node", "python", "sqlite"}
+    assert "host" not in kinds
+    assert {name for kind, name in by if kind == "python"} >= {"docker", "host", "namespace"}
+    for one in found:
+        assert one["available"] == (one["missing"] is None)
+        assert one["held"] if one["available"] else not one["held"]
