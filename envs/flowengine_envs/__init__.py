@@ -1,1 +1,26 @@
-"""The built-in environment providers."""
+"""The built-in environment providers, and plain objects over them that need no manager."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine_envs.compatibility import (
+        DockerConfig,
+        DockerEnv,
+        Execution,
+        LocalEnv,
+        run_python_code,
+        with_env,
+    )
+
+__all__ = ["DockerConfig", "DockerEnv", "Execution", "LocalEnv", "run_python_code", "with_env"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load these only when they are asked for: they need pydantic."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from flowengine_envs import compatibility
+
+    return getattr(compatibility, name)

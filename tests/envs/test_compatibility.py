@@ -1,0 +1,269 @@
+"""`DockerConfig`, `DockerEnv`, `LocalEnv`, `with_env`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from flowengine.sdk import (
+    EnvironmentClosed,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+)
+from flowengine_envs import DockerConfig, DockerEnv, LocalEnv, run_python_code, with_env
+from flowengine_envs.compatibility import LocalConfig
+from flowengine_envs.docker.daemon import connect
+from tests.envs.containers import skip_without_docker
+
+
+def make(kind: str, folder: Path, **asked: Any) -> DockerEnv | LocalEnv:
+    if kind == "docker":
+        skip_without_docker()
+        return DockerEnv(DockerConfig(workspace_mount=str(folder), **asked))
+    return LocalEnv(LocalConfig(workspace_mount=str(folder), **asked))
+
+
+@pytest.fixture(params=["docker", "local"], scope="module")
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def env(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerEnv | LocalEnv]:
+    with make(kind, tmp_path_factory.mktemp("env")) as opened:
+        yield opened
+
+
+# Configuration
+
+
+def test_defaults() -> None:
+    config = DockerConfig()
+
+    assert (config.tcp_port, config.timeout) == (12346, 30)
+    assert (config.workspace_mount, config.platform) == ("./workspace", "linux/amd64")
+    assert (config.pull_policy, config.gpus, config.network) == ("missing", None, None)
+    assert LocalConfig().timeout == 30
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("no_such", 1),
+        ("timeout", 0),
+        ("timeout", -1),
+        ("timeout", float("nan")),
+        ("tcp_port", 70000),
+        ("pull_policy", "sometimes"),
+        ("workspace_mount", "/"),
+        ("workspace_mount", "~"),
+        ("workspace_mount", "/run"),
+    ],
+)
+def test_a_wrong_value_names_its_field(field: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=field):
+        DockerConfig(**{field: value})
+
+
+def test_making_one_contacts_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    monkeypatch.chdir(tmp_path)
+    env = DockerEnv()
+
+    marker = tmp_path / "workspace" / "marker"
+    with pytest.raises(EnvironmentUnavailable, match="no Docker daemon"):
+        env.init_container()
+    with pytest.raises(EnvironmentUnavailable, match="no Docker daemon"):
+        env.execute_code(f"open({str(marker)!r}, 'w')")
+    assert not marker.exists()
+    env.close()
+
+
+def test_another_platform_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = DockerConfig(image="x", platform="linux/riscv64", workspace_mount=str(tmp_path))
+    env = DockerEnv(asked)
+    with caplog.at_level(logging.WARNING):
+        first, second = env._request(), env._request()
+
+    assert (first.config.image, second.config.platform) == ("x", "linux/riscv64")
+    [record] = caplog.records
+    assert "linux/riscv64" in record.getMessage()
+    env.close()
+
+
+# Code
+
+
+def test_code_gives_output_errors_and_result(env: DockerEnv | LocalEnv) -> None:
+    told = env.execute_code('print("a"); import sys; print("b", file=sys.stderr); _result = 3')
+    assert told == ("a\n", "b\n", "3")
+    assert env.execute_code("x = 41") == ("", "", "")
+    assert env.execute_code("_result = x + 1").result == "42"
+    assert env.execute_code("1 + 1").result == "2"
+
+
+def test_an_error_is_a_result(env: DockerEnv | LocalEnv) -> None:
+    told = env.execute_code("1/0")
+
+    assert told.result == "Error: ZeroDivisionError: division by zero"
+    assert "1/0" in told.stderr
+
+
+def test_a_timeout_keeps_what_was_printed_and_the_names(env: DockerEnv | LocalEnv) -> None:
+    told = env.execute_code('y = 1; print("a")\nwhile True: pass', timeout=1)
+
+    assert told.stdout == "a\n"
+    assert told.result.startswith("Error: Timeout")
+    assert env.execute_code("y").result == "1"
+
+
+def test_both_sides_see_the_workspace(env: DockerEnv | LocalEnv) -> None:
+    folder = env.resource.workspace
+    (folder / "from_host").write_text("1")
+    assert env.execute_code("open('from_host').read()").result == "1"
+    env.execute_code("open('from_inside', 'w').write('2')")
+    assert (folder / "from_inside").read_text() == "2"
+
+
+def test_opening_twice_gives_one(env: DockerEnv | LocalEnv) -> None:
+    before = env.resource
+    env.init_container()
+    assert env.resource is before
+
+
+def test_coroutines_have_verbs_of_their_own(env: DockerEnv | LocalEnv) -> None:
+    async def work() -> str:
+        with pytest.raises(RuntimeError, match=r"async_execute_code\(\)"):
+            env.execute_code("1")
+        await env.async_init_container()
+        return (await env.async_execute_code("6 * 7")).result
+
+    assert asyncio.run(work()) == "42"
+
+
+def test_a_lost_sandbox_is_opened_anew_and_that_is_told(kind: str, tmp_path: Path) -> None:
+    env = make(kind, tmp_path)
+    env.execute_code("x = 1")
+    if kind == "docker":
+        connect().api.kill(f"flowengine-{env.resource.sandbox.request.id}")
+    else:
+        os.kill(env.resource._channel._program.pid, signal.SIGKILL)
+    until(lambda: not env.resource.healthy)
+    told = env.execute_code("x")
+    env.close()
+
+    assert told.result.startswith("Error: NameError")
+    assert told.stderr.startswith("the sandbox was lost and opened anew: earlier names are gone\n")
+    assert env.generation == 2
+
+
+def test_closing_twice_is_harmless_and_use_is_refused(kind: str, tmp_path: Path) -> None:
+    env = make(kind, tmp_path)
+    env.init_container()
+    env.close()
+    env.close()
+    with pytest.raises(EnvironmentClosed):
+        env.execute_code("1")
+    with pytest.raises(EnvironmentClosed):
+        _ = env.resource
+
+
+def test_local_warns_at_each_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            with make("local", tmp_path):
+                pass
+    told = [record.getMessage() for record in caplog.records]
+    assert len([text for text in told if "LocalEnv" in text and "without a sandbox" in text]) == 2
+
+
+def test_a_name_that_is_taken_is_not_taken_over(tmp_path: Path) -> None:
+    first = make("docker", tmp_path, container_name=f"mine-{os.getpid()}")
+    second = make("docker", tmp_path, container_name=f"mine-{os.getpid()}")
+    with first:
+        with pytest.raises(EnvironmentStartFailed, match="left alone"):
+            second.init_container()
+        assert first.execute_code("1").result == "1"
+    second.close()
+
+
+# Tools
+
+
+def test_the_tool_gives_output_and_errors(env: DockerEnv | LocalEnv) -> None:
+    def run(code: str) -> Any:
+        return run_python_code(code, context_variables={"code_env": env})  # type: ignore[call-arg]
+
+    assert run("print('a')") == "a\n"
+    assert run("import sys; print('a'); print('b', file=sys.stderr)") == "a\nSTDERR:\nb\n"
+    assert list(inspect.signature(run_python_code).parameters) == ["code", "timeout"]
+
+
+def test_a_tool_gets_its_environment_and_hides_it() -> None:
+    @with_env("code_env")
+    def tool(a: int, env: Any, b: int = 2) -> Any:
+        """Do something."""
+        return a, b, env
+
+    call: Any = tool
+    assert call(1, b=3, context_variables={"code_env": "E"}) == (1, 3, "E")
+    assert (call.__name__, call.__doc__) == ("tool", "Do something.")
+    assert list(inspect.signature(call).parameters) == ["a", "b"]
+    assert set(call.__annotations__) == {"a", "b", "return"}
+
+
+def test_a_coroutine_stays_one() -> None:
+    @with_env("code_env")
+    async def tool(a: int, env: Any) -> Any:
+        return a, env
+
+    call: Any = tool
+    assert inspect.iscoroutinefunction(call)
+    assert asyncio.run(call(1, context_variables={"code_env": "E"})) == (1, "E")
+
+
+@pytest.mark.parametrize("variables", [None, {}, {"code_env": None}])
+def test_a_missing_environment_is_named(variables: Any) -> None:
+    with pytest.raises(RuntimeError, match="'code_env'"):
+        run_python_code("1", context_variables=variables)  # type: ignore[call-arg]
+
+
+def test_two_environments_and_the_variables_themselves() -> None:
+    @with_env("code_env")
+    @with_env("web_env")
+    def tool(a: int, code_env: Any, web_env: Any, context_variables: Any) -> Any:
+        return a, code_env, web_env, sorted(context_variables)
+
+    given = {"code_env": "C", "web_env": "W"}
+    call: Any = tool
+    assert call(1, context_variables=given) == (1, "C", "W", ["code_env", "web_env"])
+    assert list(inspect.signature(call).parameters) == ["a"]
+
+
+def test_stacked_on_a_tool_that_wants_no_variables() -> None:
+    @with_env("code_env")
+    @with_env("web_env")
+    def tool(a: int, code_env: Any, web_env: Any) -> Any:
+        return a, code_env, web_env
+
+    call: Any = tool
+    assert call(1, context_variables={"code_env": "C", "web_env": "W"}) == (1, "C", "W")
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not come about in time"
+        time.sleep(0.01)
