@@ -325,8 +325,8 @@ def test_gpus_without_their_runtime_are_told(tmp_path: Path) -> None:
 
 
 def test_the_workspace_is_where_the_config_says(tmp_path: Path) -> None:
-    with opened(BashProvider(), Docker, tmp_path, config={"workdir": "/work/here"}) as bash:
-        assert bash.run("pwd; echo x > a").stdout == "/work/here\n"
+    with opened(BashProvider(), Docker, tmp_path, config={"workdir": "/data/here"}) as bash:
+        assert bash.run("pwd; echo x > a").stdout == "/data/here\n"
         assert (tmp_path / "a").read_text() == "x\n"
 
 

@@ -245,8 +245,8 @@ def test_it_runs_in_containers_only(tmp_path: Path) -> None:
 def test_a_manager_gives_it_and_takes_it_away(tmp_path: Path) -> None:
     with EnvironmentManager(tmp_path) as manager:
         spec = {"kind": "docker", "scope": "session", "owner_id": "s"}
-        handle = manager.ensure({**spec, "config": {"workdir": "/work"}})
-        assert handle.resource.run(["pwd"]).stdout == "/work\n"
+        handle = manager.ensure({**spec, "config": {"workdir": "/data"}})
+        assert handle.resource.run(["pwd"]).stdout == "/data\n"
         manager.release(handle)
 
 
