@@ -45,7 +45,10 @@ class Task:
         self._kind_name = step["kind"]
         self._constants: Mapping[str, Plain] = step.get("task", {})
         self._environments = step.get("environments", False)
-        self._has_secrets = has_secret(step.get("input"))
+        given = step.get("input")
+        if self._environments:
+            given = given[1]["input"]  # type: ignore[index] # those have one
+        self._has_secrets = has_secret(given)
         self._masks = bool(secrets.names)
         self._kind: StepKind | None = None
         self._args: Validator | None = None
@@ -84,11 +87,10 @@ class Task:
             if not self._environments:
                 return await self._execute(kind, context, run.input)
             assert environments is not None
-            given = run.input["environments"]
-            had = await environments.have(execution, run, given, self.secrets.references)
+            had = await environments.have(execution, run, self.secrets.references)
             context.environments = had.environments
             try:
-                return await self._execute(kind, context, run.input["input"])
+                return await self._execute(kind, context, run.input)
             finally:
                 await environments.give_back(had)
         except (Exception, SystemExit) as error:

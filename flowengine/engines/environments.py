@@ -130,22 +130,19 @@ class Environments:
             self._found = EnvironmentManager(folder, wanted=self._is_wanted)
         return self._found
 
-    async def have(
-        self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
-    ) -> Had:
+    async def have(self, context: Context, run: Run, secrets: Mapping[str, Plain]) -> Had:
         """Open what an attempt asks for, all of it or nothing.
 
         Args:
             context: The execution.
             run: The attempt.
-            given: Name → `{scope, spec}`, evaluated.
             secrets: Where the secrets of the flow come from.
 
         Returns:
             What it has, to be given back by `give_back`.
         """
-        names = list(given)
-        specs = [self._spec(context, run, given[name], secrets) for name in names]
+        names = list(run.environments)
+        specs = [self._spec(context, run, run.environments[name], secrets) for name in names]
         handles = await self.manager.async_ensure_all(specs, holder=context.id)
         holds = [handle for handle in handles if not self._keep(context.id, handle)]
         opened = {

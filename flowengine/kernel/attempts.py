@@ -171,6 +171,11 @@ def run(m: Machine, unit: Unit) -> None:
     given = unit.get("input")
     if "secrets" in unit:
         given = join_secrets(given, unit["secrets"])
+    around: tuple[int, ...] = ()
+    environments: Plain = None
+    if m.node(act).environments:
+        assert given is not None
+        around, environments, given = regions(m, unit), given["environments"], given["input"]
     m.commands.append(
         Run(
             unit["id"],
@@ -180,7 +185,8 @@ def run(m: Machine, unit: Unit) -> None:
             unit.get("args"),
             given,
             unit.get("key"),
-            regions(m, unit) if m.node(act).environments else (),
+            around,
+            environments,
         )
     )
 

@@ -27,6 +27,8 @@ class Run(NamedTuple):
     regions: tuple[int, ...] = ()
     """The map items, groups and subflows around it, by their units, the innermost first; of steps
     that get environments only."""
+    environments: Plain = None
+    """What is to be had for it: name → `{scope, spec}`; may hold `SecretText`."""
 
 
 class Stop(NamedTuple):

@@ -133,8 +133,20 @@ def run_cut(m: Machine, number: int, cut: Cut) -> None:
     cut["running"] = True
     m.state["running"] += 1
     given = join_secrets(cut["input"], cut["secrets"])
+    environments = None
+    if m.graph.node(cut["step"]).environments:
+        environments, given = given["environments"], given["input"]
     m.commands.append(
-        Run(number, cut["attempt"], cut["step"], cut["address"], cut["args"], given, cut["key"])
+        Run(
+            number,
+            cut["attempt"],
+            cut["step"],
+            cut["address"],
+            cut["args"],
+            given,
+            cut["key"],
+            environments=environments,
+        )
     )
 
 
