@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import posixpath
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.sdk import (
     Command,
     EnvironmentUnavailable,
-    NotAFile,
     Plain,
     Refused,
     StepContext,
-    ValidationError,
 )
 from flowengine.sdk.environments import Capabilities, Request, Sandbox, awaitable, blocking
 from flowengine_envs.channel import Channel
 from flowengine_envs.command_rules import check
 from flowengine_envs.results import CommandResult, OnOutput
-from flowengine_envs.steps import LARGEST_VALUE, StepFiles, add_outputs
+from flowengine_envs.steps import StepFiles, add_outputs, step_value
 from flowengine_envs.supervised import OWN, UNBOUNDED, Supervised, SupervisedProvider
 
 if TYPE_CHECKING:
@@ -159,7 +156,7 @@ class BashProvider(SupervisedProvider[Bash]):
             "exit_code": result.exit_code,
             "stdout": result.stdout,
             "stderr": result.stderr,
-            "value": await _value(resource, place, failed=result.exit_code != 0),
+            "value": await step_value(resource, place, failed=result.exit_code != 0),
         }
         await add_outputs(files, result, told)
         cwd = posixpath.relpath(resource._checked_folder(command.cwd), resource.sandbox.workdir)
@@ -182,28 +179,6 @@ async def _run_step(
         env=env,
         stdin=await files.data(command.stdin),
     )
-
-
-async def _value(resource: Bash, place: str, *, failed: bool) -> Plain:
-    """Return the JSON that a command has written; of one that failed only if it is whole."""
-    try:
-        data = await resource.async_get(place)
-        await resource.async_remove(place)
-    except NotAFile:
-        return None
-    if len(data) > LARGEST_VALUE:
-        raise ValidationError(
-            f"what was written to $FLOW_OUTPUT is over {LARGEST_VALUE} bytes; keep it as a file "
-            "with 'files'"
-        )
-    try:
-        text = data.decode()
-        value: Any = json.loads(text) if text.strip() else None
-    except ValueError as error:
-        if failed:
-            return None
-        raise ValidationError(f"what was written to $FLOW_OUTPUT is not JSON: {error}") from None
-    return value
 
 
 def _check_root(request: Request, held: Capabilities) -> None:

@@ -39,6 +39,7 @@ _FAULTS: dict[str, type[StepError]] = {
     "no_file": NotAFile,
     "missing": NotAFile,
     "busy": EnvironmentBusy,
+    "gone": EnvironmentLost,
 }
 
 Said = Callable[[dict[str, Any], bytes], None]

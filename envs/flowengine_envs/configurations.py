@@ -55,3 +55,12 @@ class NodeConfig(Programs):
     """The oldest version that will do."""
     module: bool = False
     """Whether code is a module (`import`, `export default`), unless a call says it."""
+
+
+class ShellConfig(Programs):
+    """`config:` of the kind `shell`."""
+
+    activate: str | None = None
+    """Command that is run at every start of the shell: `. venv/bin/activate`, `pixi shell`."""
+    activate_timeout: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds that `activate` may take."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from flowengine.sdk import Command, NotAFile, Plain, StepContext, ValidationError
 from flowengine_envs.results import CodeResult, CommandResult, ContainerResult
-from flowengine_envs.supervised import OWN, Entry
+from flowengine_envs.supervised import OWN, Entry, Supervised
 
 LARGEST_VALUE = 16 * 1024 * 1024
 """Bytes that a command may write to `$FLOW_OUTPUT`."""
@@ -200,6 +200,40 @@ async def add_outputs(
     for name, path in (("stdout", result.stdout_file), ("stderr", result.stderr_file)):
         if path is not None:
             told[f"{name}_file"] = await files.kept(path)
+
+
+async def step_value(resource: Supervised, place: str, *, failed: bool) -> Plain:
+    """Return the JSON that a command has written, and remove its file.
+
+    Args:
+        resource: Where the command ran.
+        place: The file.
+        failed: Whether the command failed: then it counts only if it is whole.
+
+    Returns:
+        The value; None if there is none.
+
+    Raises:
+        ValidationError: It is too much, or no JSON.
+    """
+    try:
+        data = await resource.async_get(place)
+        await resource.async_remove(place)
+    except NotAFile:
+        return None
+    if len(data) > LARGEST_VALUE:
+        raise ValidationError(
+            f"what was written to $FLOW_OUTPUT is over {LARGEST_VALUE} bytes; keep it as a file "
+            "with 'files'"
+        )
+    try:
+        text = data.decode()
+        value: Any = json.loads(text) if text.strip() else None
+    except ValueError as error:
+        if failed:
+            return None
+        raise ValidationError(f"what was written to $FLOW_OUTPUT is not JSON: {error}") from None
+    return value
 
 
 def _is_file(value: Plain) -> bool:

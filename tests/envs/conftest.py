@@ -18,6 +18,7 @@ from flowengine_envs.python import Python, PythonSandbox
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from flowengine_envs.sandboxes.processes import has
+from flowengine_envs.shell import Shell, ShellProvider
 from tests.envs.containers import skip_without_docker
 from tests.envs.opening import opened
 
@@ -89,3 +90,12 @@ def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
     """A manager whose environments end with the test."""
     with EnvironmentManager(tmp_path / "environments") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def shell(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    if not has("tmux"):
+        pytest.skip("no tmux: apt-get install tmux")
+    asked = {"config": {"env": {"DECLARED": "yes"}}}
+    with opened(ShellProvider(), sandbox, tmp_path_factory.mktemp("shell"), **asked) as resource:
+        yield resource

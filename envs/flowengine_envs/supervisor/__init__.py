@@ -18,4 +18,9 @@ output; nothing listens anywhere.
 | `files` | files of the workspace, in and out, that no link leads elsewhere |
 | `worker` | the engine's side of the process in which Python code runs |
 | `python_worker` | that process |
+| `terminal` | a shell on a terminal that lasts; `terminal_requests` what the engine asks of it |
+| `tmux` | that terminal |
+| `foreground` | what its processes do: whether one waits for input |
+| `terminal_text`, `transcript` | what was written to it: as text, kept, and in records |
+| `inotify` | being told of files that are made in a folder |
 """

@@ -13,6 +13,11 @@
 | `put` | when the file is in its place |
 | `get` | pieces of a file |
 | `list`, `remove` | entries of a folder |
+| `terminal` | when a shell on a terminal is there |
+| `type` | output of a command in it, then how it ended, or that it waits for input or goes on |
+| `await` | the same of the command that runs |
+| `send`, `press`, `interrupt` | when it was done |
+| `screen` | what the terminal shows |
 
 Each request has an `id`, which its answers carry; the last one has `done`. When the engine is gone,
 standard input ends, and with it everything here.
@@ -36,6 +41,8 @@ from flowengine_envs.supervisor.files import Draft, Refused, Workspace
 from flowengine_envs.supervisor.loop import Loop, Outbox
 from flowengine_envs.supervisor.output import Limits
 from flowengine_envs.supervisor.programs import kill_below
+from flowengine_envs.supervisor.terminal import Busy, Gone
+from flowengine_envs.supervisor.terminal_requests import TerminalRequests
 from flowengine_envs.supervisor.worker import Job, Plan, PythonWorker
 
 _READ = 1 << 18
@@ -121,6 +128,8 @@ class Server:
             "list": self._list,
             "remove": self._remove,
         }
+        self._terminals = TerminalRequests(self._loop, self._say, self._watch_quota)
+        self._requests.update(self._terminals.requests)
 
     def serve(self) -> None:
         """Do what is asked until the engine is gone."""
@@ -174,6 +183,10 @@ class Server:
             self._fault(id, error.kind, str(error))
         except Refused as error:
             self._fault(id, error.kind, error.reason)
+        except Busy as error:
+            self._fault(id, "busy", str(error))
+        except Gone:
+            self._fault(id, "gone", "there is no terminal")
         except (KeyError, TypeError, ValueError) as error:
             self._fault(id, "bad_request", f"{type(error).__name__}: {error}")
         except OSError as error:
@@ -312,6 +325,7 @@ class Server:
     def _cancel(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         to = header["to"]
         found = self._worker is not None and self._worker.stop(to, "cancelled")
+        found = self._terminals.forget(to) or found
         if to in self._commands:
             self._commands[to].stop("cancelled")
             found = True
@@ -371,7 +385,12 @@ class Server:
                 command.stop("disk")
             if self._worker is not None:
                 self._worker.stop_all("disk")
-        self._watching = bool(self._commands) or (self._worker is not None and self._worker.busy)
+            self._terminals.stop("disk")
+        self._watching = (
+            bool(self._commands)
+            or (self._worker is not None and self._worker.busy)
+            or self._terminals.busy
+        )
         if self._watching:
             took = time.monotonic() - began
             self._loop.after(max(_QUOTA_EACH, took * _QUOTA_SHARE), self._look_at_size)
@@ -408,6 +427,7 @@ class Server:
         keepers = {command.keeper for command in self._commands.values()}
         if self._worker is not None:
             keepers.add(self._worker.keeper)
+        keepers.add(self._terminals.keeper)
         me = os.getpid()
         for each in system.descendants(me):
             if each.parent == me and each.pid not in keepers:

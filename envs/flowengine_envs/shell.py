@@ -1,0 +1,495 @@
+"""`shell`: one shell on a terminal, whose directory, variables and jobs last from call to call."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from flowengine.sdk import (
+    Command,
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    Plain,
+    StepContext,
+    ValidationError,
+)
+from flowengine.sdk.environments import Request, Sandbox, Spec, awaitable, blocking
+from flowengine_envs.channel import Channel
+from flowengine_envs.sandboxes.processes import has
+from flowengine_envs.steps import StepFiles, step_value
+from flowengine_envs.supervised import (
+    GRACE,
+    OWN,
+    TIMEOUT,
+    UNBOUNDED,
+    Supervised,
+    SupervisedProvider,
+)
+from flowengine_envs.supervisor.terminal_text import clean
+from flowengine_envs.supervisor.tmux import SESSION, SOCKET
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Status = Literal[
+    "done", "running", "waiting_for_input", "timeout", "cancelled", "syntax_error", "lost", "disk"
+]
+OUTPUT = 8 * 1024 * 1024
+"""Bytes of output that a result has, where the spec says nothing."""
+LARGEST_COMMAND = 4 * 1024 * 1024
+FOLDER = f"{OWN}/terminal"
+"""Folder of the workspace for the terminal's socket and records."""
+_CHECK = ("bash", "--noprofile", "--norc", "-O", "extglob", "-n")
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+( +[A-Za-z0-9_./:=,@%+-]+)*")
+"""Commands that cannot be unfinished, if they begin with no word of the language."""
+_WORDS = frozenset(
+    (
+        *("if", "then", "elif", "else", "fi", "case", "esac", "in", "function", "time", "coproc"),
+        *("for", "select", "while", "until", "do", "done"),
+    )
+)
+_KEY = re.compile(
+    r"(?:[CMS]-)*(?:[ -~]|Up|Down|Left|Right|Home|End|NPage|PPage|PageDown|PageUp|IC|DC|Tab|BTab"
+    r"|Enter|Escape|Space|BSpace|F(?:[1-9]|1[0-2]))"
+)
+
+
+class Waiting(NamedTuple):
+    """What a command waits for."""
+
+    kind: Literal["line", "secret", "keys"]
+    """A line; a line that is not shown; single keys."""
+    prompt: str
+    """The last line of its output."""
+
+
+class Process(NamedTuple):
+    """A process of the terminal."""
+
+    pid: int
+    command: str
+    state: str
+    """As the system names it: `R` runs, `S` sleeps, `D` waits for a device, `T` is stopped."""
+
+
+class ShellResult(NamedTuple):
+    """How a command stands."""
+
+    id: int
+    """Number of the command; 0: it was not begun."""
+    status: Status
+    exit_code: int | None
+    """None: it has not ended, or nobody knows."""
+    output: str
+    """What it wrote, without control sequences; a secret of the spec is `***`."""
+    raw: bytes
+    """The same as it was written."""
+    duration: float
+    """Seconds since it began."""
+    cwd: str
+    """Directory of the shell."""
+    pipe_codes: Sequence[int] = ()
+    """Exit codes of the last pipeline."""
+    signal: int | None = None
+    """By which signal it ended, as its exit code says."""
+    waiting: Waiting | None = None
+    background: str = ""
+    """What earlier jobs wrote between the command before and this one."""
+    jobs: Sequence[Process] = ()
+    """What the shell has started and what still runs, when the command has ended."""
+    processes: Sequence[Process] = ()
+    """What runs now."""
+    shell_restarted: bool = False
+    """Whether the command ended the shell: directory, variables and functions are gone."""
+    left_out: int = 0
+    """Bytes of output that are in none of these."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether the next command can be run."""
+        return not self.busy
+
+    @property
+    def busy(self) -> bool:
+        """Whether the command goes on."""
+        return self.status in {"running", "waiting_for_input"}
+
+
+class Shell(Supervised):
+    """Runs commands in one shell, one after another.
+
+    Args:
+        request: What was asked for.
+        sandbox: The open sandbox.
+        channel: The connection to its supervisor.
+    """
+
+    def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:
+        super().__init__(request, sandbox, channel)
+        self._config = request.config
+        self._secrets = _secrets(request)
+        self._home = 0
+        """The shell that `activate` has left at its prompt."""
+        self._shells: list[int] = []
+        self._left = True
+        self._gone = False
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it can be used, as far as is known at once."""
+        return super().healthy and not self._gone
+
+    @property
+    def records(self) -> str:
+        """Folder of the workspace with `raw.log` and `clean.log`: an entry for each command."""
+        return f"{FOLDER}/records"
+
+    async def _run(
+        self, command: str, timeout: float | None = None, wait: float | None = None
+    ) -> ShellResult:
+        """Run a command until it ends, waits for input, or `wait` is over.
+
+        Args:
+            command: Text that the shell reads; any number of lines.
+            timeout: Seconds after which it is ended; default and maximum: the spec's, if it has
+                one.
+            wait: Seconds after which the call returns, while the command goes on; default: 30
+                where no timeout is given, else none.
+
+        Returns:
+            How it ended, or how it stands.
+
+        Raises:
+            ValidationError: It is no text, too long, or has a null character.
+            EnvironmentBusy: Another command runs; nothing was typed.
+            EnvironmentLost: The terminal has ended.
+            EnvironmentStartFailed: The shell had ended, and `activate` fails in the new one.
+        """
+        text = _checked(command)
+        hard = None
+        if wait is None and timeout is None:
+            wait = TIMEOUT
+        if timeout is not None or self.limits.time is not None or self.limits.total_time:
+            hard = self._seconds(timeout)
+        _check_wait(wait)
+        await self._enter()
+        wrong = await self._wrong(text)
+        if wrong is not None:
+            return wrong
+        return await self._begin(text, hard, wait)
+
+    run = blocking(_run)
+    async_run = awaitable(_run)
+
+    async def _wait(self, wait: float | None = None) -> ShellResult:
+        """Wait until the command that runs has ended or waits for input.
+
+        Args:
+            wait: Seconds after which the call returns in any case; None: no such bound.
+
+        Returns:
+            How it stands, with all its output; of no command that runs, how the last one ended.
+
+        Raises:
+            EnvironmentLost: The terminal has ended, or there was no command.
+        """
+        _check_wait(wait)
+        return await self._answer("await", wait=wait)
+
+    wait = blocking(_wait)
+    async_wait = awaitable(_wait)
+
+    async def _send(self, text: str) -> None:
+        """Type text: a program that waits for a line reads it when it ends with a line feed.
+
+        Args:
+            text: What is typed.
+
+        Raises:
+            EnvironmentLost: The terminal has ended.
+        """
+        data = text.replace("\n", "\r").encode()
+        await self._channel.request("send", data)
+
+    send = blocking(_send)
+    async_send = awaitable(_send)
+
+    async def _keys(self, *names: str) -> None:
+        """Press keys.
+
+        Args:
+            names: `Up`, `Enter`, `C-c`, `M-x`, `F1`, or single characters.
+
+        Raises:
+            ValidationError: There is no such key.
+            EnvironmentLost: The terminal has ended.
+        """
+        for name in names:
+            if not _KEY.fullmatch(name):
+                raise ValidationError(
+                    f"{self.name}: there is no key {name!r}; keys are named as "
+                    "'Up', 'Enter', 'Tab', 'C-c', 'F1'"
+                )
+        if names:
+            await self._channel.request("press", keys=list(names))
+
+    keys = blocking(_keys)
+    async_keys = awaitable(_keys)
+
+    async def _interrupt(self) -> bool:
+        """Interrupt the command that runs, as Ctrl-C does.
+
+        Returns:
+            Whether one runs; how it ends is told by `wait`.
+
+        Raises:
+            EnvironmentLost: The terminal has ended.
+        """
+        return bool((await self._channel.request("interrupt"))["found"])
+
+    interrupt = blocking(_interrupt)
+    async_interrupt = awaitable(_interrupt)
+
+    async def _screen(self) -> str:
+        """Return what the terminal shows now; for programs that use the whole screen.
+
+        Returns:
+            Its lines.
+
+        Raises:
+            EnvironmentLost: The terminal has ended.
+        """
+        answer = await self._channel.request("screen")
+        return bytes(answer["payload"]).decode(errors="replace")
+
+    screen = blocking(_screen)
+    async_screen = awaitable(_screen)
+
+    def attach_command(self) -> str:
+        """Return the command that shows the terminal in another one; keys typed there do nothing.
+
+        Returns:
+            Text for a shell of this machine. The socket is where the workspace is.
+        """
+        folder = self.workspace / FOLDER / "live"
+        return (
+            f"cd {shlex.quote(str(folder))} && "
+            f"tmux -u -S {SOCKET} attach-session -t {SESSION} -f read-only,ignore-size"
+        )
+
+    async def start(self, deadline: float) -> None:
+        """Start the terminal, and activate what is to be active; on the background loop.
+
+        Args:
+            deadline: When the shell must be there, by the clock of the loop.
+
+        Raises:
+            EnvironmentStartFailed: It does not start, or `activate` fails or hangs.
+        """
+        import asyncio
+
+        from flowengine.sdk import EnvironmentFailure
+
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._channel.request(
+                    "terminal",
+                    env=self._variables,
+                    cwd=self.sandbox.workdir,
+                    limits=dict(self.sandbox.resource_limits()),
+                    folder=f"{self.sandbox.workdir}/{FOLDER}",
+                    secrets=self._secrets,
+                )
+        except TimeoutError:
+            raise EnvironmentStartFailed(f"{self.name}: no shell came up in time") from None
+        except EnvironmentFailure as error:
+            raise EnvironmentStartFailed(
+                f"{error.message}; the sandbox needs tmux and bash: apt-get install tmux"
+            ) from None
+        await self._enter()
+
+    async def _enter(self) -> None:
+        """Activate, in a shell that is new, what the spec says."""
+        if not self._left:
+            return
+        command = self._config.activate
+        if command is not None:
+            bound = self._config.activate_timeout
+            result = await self._begin(_checked(command), bound, bound + 2 * GRACE)
+            if result.status != "done" or result.exit_code != 0:
+                await self._channel.request("interrupt")
+                how = result.status if result.status != "done" else f"exit code {result.exit_code}"
+                raise EnvironmentStartFailed(
+                    f"{self.name}: activate ({command}) failed: {how}; it wrote:\n"
+                    f"{result.output[-2000:]}"
+                )
+            self._home = self._shells[0] if self._shells else 0
+        self._left = False
+
+    async def _wrong(self, text: bytes) -> ShellResult | None:
+        """Return the result of a command whose syntax is wrong or unfinished."""
+        line = text.decode()
+        if _PLAIN.fullmatch(line) and not _WORDS & set(line.split()):
+            return None
+        result = await self.program(_CHECK, stdin=text + b"\n")
+        unfinished = "here-document at line" in result.stderr
+        if result.exit_code == 0 and not unfinished:
+            return None
+        cwd = self.sandbox.workdir
+        words = result.stderr
+        return ShellResult(0, "syntax_error", 2, words, words.encode(), result.duration, cwd)
+
+    async def _begin(self, text: bytes, hard: float | None, wait: float | None) -> ShellResult:
+        kept = self.limits.output or OUTPUT
+        return await self._answer("type", text, timeout=hard, grace=GRACE, kept=kept, wait=wait)
+
+    async def _answer(self, request: str, payload: bytes = b"", **fields: Any) -> ShellResult:
+        parts = {"raw": bytearray(), "background": bytearray()}
+
+        def said(header: dict[str, Any], data: bytes) -> None:
+            parts[header["part"]] += data
+
+        try:
+            answer = await self._channel.request(request, payload, "command", said, **fields)
+        except EnvironmentLost:
+            self._gone = True
+            raise
+        result = _result(answer, bytes(parts["raw"]), bytes(parts["background"]))
+        self._gone = self._gone or (result.status == "lost" and not result.shell_restarted)
+        if result.busy or self._left:  # it goes on, or activates
+            self._shells = answer["shells"]
+            return result
+        if not result.shell_restarted and (not self._home or self._home in answer["shells"]):
+            return result
+        self._left = True
+        return result._replace(shell_restarted=True)
+
+
+class ShellProvider(SupervisedProvider[Shell]):
+    """Opens shells."""
+
+    kind = "shell"
+    live = True
+
+    def config_model(self) -> type[BaseModel]:
+        """Return the model of `config:`."""
+        from flowengine_envs.configurations import ShellConfig
+
+        return ShellConfig
+
+    async def probe(self, spec: Spec) -> None:
+        """Look for tmux, where programs of this machine are run.
+
+        Raises:
+            EnvironmentUnavailable: It is not there.
+        """
+        if spec.provider in {"namespace", "host"}:
+            for name in ("tmux", "bash"):
+                if not has(name):
+                    raise EnvironmentUnavailable(
+                        f"{spec}: this machine has no {name}: apt-get install {name}"
+                    )
+
+    async def ensure(self, request: Request) -> Shell:
+        """Open a sandbox and start a shell in it."""
+        resource = await self.open(request, Shell)
+        try:
+            await resource.start(request.deadline)
+        except BaseException:
+            await resource.close()
+            raise
+        return resource
+
+    async def run(
+        self, resource: Shell, context: StepContext, command: Command
+    ) -> dict[str, Plain]:
+        """Run the command of a step; its `env` is exported, what it changes lasts."""
+        files = StepFiles(resource, context)
+        if command.stdin is not None:
+            raise ValidationError("'shell' has no 'stdin'; hand values over with 'env' or a file")
+        place = f"{OWN}/outputs/{os.urandom(8).hex()}.json"
+        await resource.async_put(place, b"")
+        env = {
+            "FLOW_IDEMPOTENCY_KEY": context.idempotency_key,
+            "FLOW_OUTPUT": f"{resource.sandbox.workdir}/{place}",
+            "FLOW_WORKDIR": resource.sandbox.workdir,
+        }
+        for name, value in command.env.items():
+            if value is not None:
+                env[name] = await files.text(value)
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+        if command.cwd is not None:
+            lines.append(f"cd {shlex.quote(resource._directory(command.cwd))} || \\return")
+        if command.script is not None:
+            lines.append(command.script)
+        else:
+            lines.append(shlex.join([await files.argument(word) for word in command.argv or ()]))
+        result = await resource.async_run("\n".join(lines), timeout=UNBOUNDED)
+        if result.status == "waiting_for_input":
+            await resource.async_interrupt()
+            result = (await resource.async_wait(GRACE))._replace(status="waiting_for_input")
+        failed = result.status != "done" or result.exit_code != 0
+        told: dict[str, Plain] = {
+            "exit_code": _step_code(result),
+            "stdout": result.output,
+            "stderr": "" if result.status == "done" else f"the command ended as {result.status}\n",
+            "value": await step_value(resource, place, failed=failed),
+        }
+        told["files"] = await files.keep(command, ".", failed=failed)
+        return told
+
+
+def _step_code(result: ShellResult) -> int:
+    if result.status == "timeout":
+        return 124
+    if result.exit_code is None or (result.status != "done" and result.exit_code == 0):
+        return 1
+    return result.exit_code
+
+
+def _result(answer: Mapping[str, Any], raw: bytes, background: bytes) -> ShellResult:
+    code = answer["exit_code"]
+    waiting = answer["waiting"]
+    return ShellResult(
+        id=answer["command"],
+        status=answer["status"],
+        exit_code=code,
+        output=clean(raw),
+        raw=raw,
+        duration=answer["duration"],
+        cwd=answer["cwd"],
+        pipe_codes=answer["pipe_codes"],
+        signal=code - 128 if code is not None and 128 < code <= 192 else None,
+        waiting=None if waiting is None else Waiting(**waiting),
+        background=clean(background),
+        jobs=[Process(**each) for each in answer["jobs"]],
+        processes=[Process(**each) for each in answer["processes"]],
+        shell_restarted=answer["restarted"],
+        left_out=answer["left_out"],
+    )
+
+
+def _checked(command: Any) -> bytes:
+    if not isinstance(command, str):
+        raise ValidationError(f"a command is a text, not {type(command).__name__}")
+    if "\0" in command:
+        raise ValidationError("a command has a null character")
+    data = command.encode()
+    if len(data) > LARGEST_COMMAND:
+        raise ValidationError(f"a command of {len(data)} bytes; {LARGEST_COMMAND} are the most")
+    return data
+
+
+def _check_wait(wait: float | None) -> None:
+    if wait is not None and not 0 <= wait < float("inf"):
+        raise ValidationError(f"wait must be a number that is not negative, not {wait}")
+
+
+def _secrets(request: Request) -> list[str]:
+    declared = getattr(request.config, "env", None) or {}
+    found = [str(value.reveal()) for value in declared.values() if hasattr(value, "reveal")]
+    return [text for text in found if text]

@@ -1,0 +1,739 @@
+r"""A shell on a terminal that lasts: one command after another, each told apart from the next.
+
+Nothing that stands on the screen means anything here. The line that is typed is always the same,
+` \. FOLDER/7`, and `7` is a pipe: when the shell has opened it, the echo is over and the command
+is written into it. Its last line makes a file whose name says how the command ended, and then waits
+until all output has been read. That line consists of redirections only: there is no builtin in it
+which the command could have replaced. Where in the output something begins or ends is found by a
+number that is written to the terminal itself, behind everything written before.
+
+A command that was interrupted, or that began another shell, does not come to that line. Then a
+shell at its prompt has the terminal (see `foreground`), and it is asked in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, Optional
+
+from flowengine_envs.supervisor import foreground
+from flowengine_envs.supervisor.commands import Say
+from flowengine_envs.supervisor.frames import PIECE
+from flowengine_envs.supervisor.inotify import CLOSED, MADE, OPENED, Folder
+from flowengine_envs.supervisor.loop import Call, Loop, Outbox, Timer
+from flowengine_envs.supervisor.programs import Ended
+from flowengine_envs.supervisor.terminal_text import clean, masked
+from flowengine_envs.supervisor.tmux import Tmux
+from flowengine_envs.supervisor.transcript import Records, Transcript
+
+_PIPES = 16
+"""Programs of a pipeline whose exit codes are told."""
+_FIRST_LOOK, _LAST_LOOK = 0.02, 0.15
+"""Seconds between looks at the processes, while a command runs."""
+_SURE = 3
+"""Looks in a row that must find the same."""
+_MARK = 5.0
+"""Seconds within which a number that was written to the terminal comes back."""
+_BEGIN = 10.0
+"""Seconds within which a shell at its prompt takes a line."""
+_LOST_LOOKS = 5
+_SHOWN = 150
+"""Characters of a command that are shown to those who watch."""
+_AGAIN = 0.3
+_BACKGROUND = 1024 * 1024
+_START = """\
+unset HISTFILE; set +H; shopt -u checkwinsize; PS1= PS2= PROMPT_COMMAND=
+bind 'set enable-bracketed-paste off' 2>/dev/null; bind 'set bell-style none' 2>/dev/null
+>"{folder}/ready.$$"
+"""
+_PANE = """\
+unset TMUX TMUX_PANE TERM_PROGRAM TERM_PROGRAM_VERSION
+exec 3>&2 2>/dev/null
+bash --noprofile --rcfile '{folder}/start' -i 2>&3 3>&-
+>"{folder}/exit.$?"
+>"{folder}/exit.gate"
+"""
+
+
+class Plan(NamedTuple):
+    """How a terminal is made."""
+
+    env: Mapping[str, str]
+    cwd: str
+    limits: Mapping[str, int]
+    folder: str
+    """For pipes, the socket and the records."""
+    secrets: Sequence[bytes]
+    """What no answer and no record may hold."""
+
+
+class Task(NamedTuple):
+    """A command."""
+
+    text: bytes
+    timeout: Optional[float]  # noqa: UP045
+    grace: float
+    kept: int
+
+
+class _Running:
+    """A command that was begun."""
+
+    def __init__(self, id: int, request: int, task: Task, cwd: str) -> None:
+        self.id = id
+        self.request = request
+        self.task = task
+        self.began = time.time()
+        self.clock = time.monotonic()
+        self.cwd = cwd
+        self.output = Transcript(task.kept)
+        self.begun = False
+        self.asked = False
+        self.ending = False
+        self.stopped: Optional[str] = None  # noqa: UP045
+        self.waiting: Optional[dict[str, Any]] = None  # noqa: UP045
+        self.seen = foreground.Seen()
+        self.count = 0
+        self.missing = 0
+        self.lines = 0
+        self.tail = b""
+        self.code: Optional[int] = None  # noqa: UP045
+        self.echo = Transcript(_BACKGROUND)
+        self.background = b""
+        self.stopped_at = 0.0
+        self.pause = _FIRST_LOOK
+        self.timers: list[Timer] = []
+        self.pipe: Optional[int] = None  # noqa: UP045
+
+
+class Busy(Exception):
+    """Another command runs.
+
+    Args:
+        id: Of that command.
+    """
+
+    def __init__(self, id: int) -> None:
+        super().__init__(f"command {id} runs")
+
+
+class Gone(Exception):
+    """The terminal has ended."""
+
+
+class Terminal:
+    """A shell that lasts.
+
+    Args:
+        loop: The loop.
+        plan: How to make it.
+        opened: Called once, with None when the shell is there, else with why it is not.
+    """
+
+    def __init__(self, loop: Loop, plan: Plan, opened: Any) -> None:
+        self._loop = loop
+        self._plan = plan
+        self._opened = opened
+        self._folder = f"{plan.folder}/live"
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.makedirs(self._folder, mode=0o700)
+        self._records = Records(f"{plan.folder}/records")
+        with open(f"{self._folder}/start", "w", encoding="utf-8") as file:
+            file.write(_START.format(folder=self._folder))
+        os.mkfifo(f"{self._folder}/exit.gate", 0o600)
+        self._events = Folder(loop, self._folder, self._happened)
+        self._tty: Optional[int] = None  # noqa: UP045
+        self._shell = 0
+        self._idle = 0
+        self._pane = 0
+        self._plain = False
+        self._gates: dict[str, int] = {}
+        self._barriers: list[tuple[bytes, Any, Timer]] = []
+        self._held = b""
+        self._sink: Optional[Transcript] = None  # noqa: UP045
+        self._between = Transcript(_BACKGROUND)
+        self._running: Optional[_Running] = None  # noqa: UP045
+        self._last: Optional[tuple[dict[str, Any], bytes, bytes]] = None  # noqa: UP045
+        self._waiters: dict[int, tuple[Say, Optional[Timer]]] = {}  # noqa: UP045
+        self._commands = 0
+        self._restarted = False
+        self._jobs = False
+        self.alive = True
+        self._tmux = Tmux(
+            loop,
+            self._folder,
+            {**plan.env, "TERM": "screen-256color"},
+            _PANE.format(folder=self._folder),
+            plan.cwd,
+            plan.limits,
+            self._wrote,
+            self._ended,
+        )
+
+    @property
+    def keeper(self) -> int:
+        """Process below which all of it runs."""
+        return self._tmux.program.keeper
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs."""
+        return self._running is not None
+
+    # Requests
+
+    def run(self, request: int, task: Task, wait: Optional[float], say: Say) -> None:  # noqa: UP045
+        """Begin a command.
+
+        Args:
+            request: Number of the request.
+            task: The command.
+            wait: Seconds after which there is an answer even if it runs; None: no such bound.
+            say: Called with the answer: pieces of output, then how it stands.
+
+        Raises:
+            Busy: Another one runs; nothing was typed.
+            Gone: The terminal has ended.
+        """
+        if not self.alive:
+            raise Gone
+        if self._running is not None:
+            raise Busy(self._running.id)
+        self._commands += 1
+        running = _Running(self._commands, request, task, self._cwd())
+        self._running = running
+        self._wait(request, wait, say)
+        # Opened where nobody looks: so the first that opens it in the folder is the shell.
+        path = f"{self._plan.folder}/pipe"
+        os.mkfifo(path, 0o600)
+        running.pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.rename(path, self._path(running.id))
+        running.timers.append(self._loop.after(_BEGIN, partial(self._stuck, running)))
+        if self._shell:
+            self._barrier(partial(self._type, running))
+
+    def wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
+        """Answer when the command that runs has ended or waits for input, as `run` does.
+
+        Args:
+            request: Number of the request.
+            wait: Seconds, as of `run`.
+            say: As of `run`.
+
+        Raises:
+            Gone: There was no command.
+        """
+        if self._running is None:
+            if self._last is None:
+                raise Gone
+            self._tell(say, *self._last)
+            return
+        self._wait(request, wait, say)
+        if self._running.waiting is not None:
+            self._answer("waiting_for_input")
+
+    def forget(self, request: int) -> bool:
+        """End a command whose request is withdrawn, or stop waiting for one.
+
+        Args:
+            request: Number of the request.
+
+        Returns:
+            Whether there was one.
+        """
+        running = self._running
+        if running is not None and running.request == request and request in self._waiters:
+            self.stop("cancelled")
+            return True
+        waiter = self._waiters.pop(request, None)
+        if waiter is not None:
+            if waiter[1] is not None:
+                waiter[1].cancel()
+            waiter[0]({"done": True, "status": "running"}, b"")
+        return waiter is not None
+
+    def send(self, data: bytes, done: Call) -> None:
+        """Type bytes."""
+        self._heard()
+        self._tmux.type(data, lambda *_: done()) if data else done()
+
+    def press(self, keys: Sequence[str], done: Any) -> None:
+        """Press keys; `done` is called with whether all are known."""
+        self._heard()
+        self._tmux.press(keys, lambda well, _words: done(well))
+
+    def screen(self, done: Any) -> None:
+        """Call with what the screen shows."""
+
+        def told(_well: bool, text: bytes) -> None:
+            done(masked(text, self._plan.secrets))
+
+        self._tmux.screen(told)
+
+    def interrupt(self) -> bool:
+        """Interrupt the command that runs; returns whether one does."""
+        if self._running is None:
+            return False
+        self._heard()
+        self._signal(signal.SIGINT)
+        return True
+
+    def stop(self, why: str) -> None:
+        """End the command that runs: interrupted, told to end, killed.
+
+        Args:
+            why: Its status: `timeout`, `cancelled`.
+        """
+        running = self._running
+        if running is None or running.stopped is not None or running.ending:
+            return
+        running.stopped = why
+        running.stopped_at = time.monotonic()
+        self._heard()
+        grace = running.task.grace
+        self._signal(signal.SIGINT)
+        for share, call in (
+            (0.4, partial(self._signal, signal.SIGTERM)),
+            (0.8, partial(self._kill, running)),
+        ):
+            running.timers.append(self._loop.after(grace * share, call))
+
+    def close(self) -> None:
+        """End all of it."""
+        self._tmux.program.kill()
+
+    # Typing
+
+    def _type(self, running: _Running) -> None:
+        # Where no job was left, what came since the last command is the prompt.
+        running.background = self._between.bytes() if self._jobs else b""
+        self._sink = running.echo
+        self._tmux.type(self._line(running) + b"\r")
+
+    def _line(self, running: _Running) -> bytes:
+        return b" \\. " + self._path(running.id).encode()
+
+    def _opened_pipe(self, running: _Running) -> None:
+        """Give the shell, which now reads from the pipe, the command."""
+        running.begun = True
+        for timer in running.timers:
+            timer.cancel()
+        self._barrier(partial(self._show, running))
+
+    def _show(self, running: _Running) -> None:
+        """Put the command in the place of the line that was typed, for those who watch."""
+        running.lines = running.echo.bytes().count(b"\n")
+        self._barrier(partial(self._begin, running), self._shown(running))
+
+    def _shown(self, running: _Running) -> bytes:
+        text = clean(masked(running.task.text, self._plan.secrets)).strip()
+        line = "".join(each for each in text.partition("\n")[0] if each.isprintable())
+        up = b"\x1b[%dA" % running.lines if running.lines else b""
+        return up + b"\r\x1b[J$ " + line[:_SHOWN].encode() + b"\n"
+
+    def _begin(self, running: _Running) -> None:
+        if self._jobs:
+            echo = running.echo.bytes()
+            for part in (
+                self._line(running) + b"\r\n",
+                self._shown(running).replace(b"\n", b"\r\n"),
+            ):
+                echo = echo.replace(part, b"")
+            running.background += echo
+        self._sink = running.output
+        assert running.pipe is not None
+        outbox = Outbox(self._loop, running.pipe, partial(self._close_pipe, running))
+        running.tail = self._tail(running.id)
+        outbox.write(running.task.text + b"\n" + running.tail)
+        outbox.when_empty(partial(self._close_pipe, running))
+        if running.task.timeout is not None:
+            running.timers.append(
+                self._loop.after(running.task.timeout, partial(self.stop, "timeout"))
+            )
+        running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
+
+    def _tail(self, id: int) -> bytes:
+        """Return the line that tells how the command before it ended, and has the same status."""
+        gate = self._make_gate(id)
+        codes = ""
+        if not self._plain:
+            codes = "".join(f"${{PIPESTATUS[{at}]-}}." for at in range(_PIPES))
+        mark = f"{self._path(id)}.$?.{codes}"
+        return f' >"{mark}" >"{gate}" 2>"/dev/null$(exit $?)"\n'.encode()
+
+    def _make_gate(self, id: int) -> str:
+        path = f"{self._path(id)}.gate"
+        with suppress(FileExistsError):
+            os.mkfifo(path, 0o600)
+        return path
+
+    def _close_pipe(self, running: _Running) -> None:
+        if running.pipe is not None:
+            self._loop.forget(running.pipe)
+            os.close(running.pipe)
+            running.pipe = None
+            with suppress(OSError):
+                os.unlink(self._path(running.id))
+
+    def _stuck(self, running: _Running) -> None:
+        """End a shell that should take a line and does not."""
+        if running is self._running and not running.begun:
+            running.stopped = "lost"
+            self._end_shell()
+
+    # What happens
+
+    def _happened(self, what: int, name: str) -> None:
+        id, _, rest = name.partition(".")
+        running = self._running
+        if what == MADE and id == "ready":
+            self._ready(int(rest))
+        elif what == MADE and id == "exit" and rest != "gate":
+            self._unlink(name)
+            self._barrier(partial(self._shell_ended, int(rest)))
+        elif what == OPENED and running is not None and name == str(running.id):
+            if not running.begun:
+                self._opened_pipe(running)
+        elif what == MADE and id.isdecimal() and rest not in {"", "gate"}:
+            self._unlink(name)
+            self._marked(int(id), rest)
+        elif what == CLOSED and name in self._gates:
+            self._loop.after(0, partial(self._close_gate, name))
+
+    def _marked(self, id: int, rest: str) -> None:
+        """A command has ended, or one in which a shell was that has now ended, too."""
+        running = self._running
+        if running is None or running.id != id or running.ending:
+            self._open_gate(f"{id}.gate")
+            return
+        running.ending = True
+        codes = [int(code) for code in rest.split(".") if code.isdecimal()]
+        if running.asked:
+            self._finish(running, codes[0], codes[:1])
+        else:
+            self._barrier(partial(self._finish, running, codes[0], codes[1:] or codes[:1]))
+
+    def _open_gate(self, name: str) -> None:
+        if name not in self._gates:
+            with suppress(OSError):
+                path = f"{self._folder}/{name}"
+                self._gates[name] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _close_gate(self, name: str) -> None:
+        fd = self._gates.pop(name, None)
+        if fd is not None:
+            os.close(fd)
+            if name != "exit.gate":
+                self._unlink(name)
+
+    def _ready(self, pid: int) -> None:
+        """A shell has started."""
+        self._unlink(f"ready.{pid}")
+        self._close_gate("exit.gate")  # the one before may have been ended before it came to it
+        self._shell = self._idle = pid
+        self._plain = False
+        found = foreground.process(pid)
+        self._pane = found.parent if found is not None else pid
+        if self._tty is not None:
+            os.close(self._tty)
+        path = os.readlink(f"/proc/{pid}/fd/0")
+        self._tty = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            self._barrier(partial(self._first, opened))
+        running = self._running
+        if running is not None and running.ending:
+            self._finish(running, running.code, [])
+        elif running is not None and not running.begun:
+            self._barrier(partial(self._type, running))
+
+    def _first(self, opened: Any) -> None:
+        self._between = Transcript(_BACKGROUND)
+        self._sink = self._between
+        opened(None)
+
+    def _shell_ended(self, code: Optional[int]) -> None:  # noqa: UP045
+        """Start a new shell; the command that ended the old one is told of when that is there."""
+        if not self._shell:
+            return
+        self._restarted = True
+        running = self._running
+        if running is not None and (running.begun or running.stopped is not None):
+            running.ending = True
+            running.code = code
+            self._close_pipe(running)
+        self._sink = None
+        self._shell = 0
+        self._open_gate("exit.gate")
+        self._tmux.again(self._plan.cwd)
+
+    def _end_shell(self) -> None:
+        if self._shell:
+            with suppress(OSError):
+                os.kill(self._shell, signal.SIGKILL)
+
+    def _ended(self, ended: Ended, words: str) -> None:
+        """The whole terminal is gone."""
+        self.alive = False
+        self._events.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened(words or _ending(ended))
+        if self._running is not None:
+            self._running.stopped = "lost"
+            self._finish(self._running, None, [])
+
+    # Looking at processes
+
+    def _heard(self) -> None:
+        """Something was typed: what was seen before counts no more."""
+        running = self._running
+        if running is not None:
+            running.waiting = None
+            running.count = 0
+            running.pause = _FIRST_LOOK
+
+    def _look(self, running: _Running) -> None:
+        if running is not self._running or running.ending or self._tty is None:
+            return
+        if foreground.process(self._pane) is None:
+            running.missing += 1
+            if running.missing == _LOST_LOOKS:
+                self._shell_ended(None)
+                return
+        seen = foreground.look(self._pane, self._tty)
+        running.count = running.count + 1 if running.seen == seen else 1
+        running.seen = seen
+        if running.count >= _SURE and seen.shell and running.pipe is None:
+            self._idle, self._plain = seen.shell, seen.plain
+            running.asked = True
+            self._barrier(partial(self._ask, running))
+            return
+        if running.count >= _SURE and seen.waiting is not None:
+            if running.waiting is None:
+                running.waiting = {"kind": seen.waiting, "prompt": ""}
+                self._barrier(partial(self._tell_waiting, running))
+        elif seen.waiting is None:
+            running.waiting = None
+        running.pause = min(running.pause * 1.3, _LAST_LOOK)
+        self._loop.after(running.pause, partial(self._look, running))
+
+    def _tell_waiting(self, running: _Running) -> None:
+        if running is self._running and running.waiting is not None:
+            text = clean(masked(running.output.bytes(), self._plan.secrets))
+            running.waiting["prompt"] = text.rpartition("\n")[2]
+            self._answer("waiting_for_input")
+
+    def _ask(self, running: _Running) -> None:
+        """Have the shell at its prompt tell how the last command ended."""
+        if running is self._running and not running.ending:
+            self._sink = None
+            self._tmux.type(self._tail(running.id).rstrip(b"\n") + b"\r")
+            running.timers.append(self._loop.after(_BEGIN, self._end_shell))
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to the group that has the terminal, a shell at its prompt excepted."""
+        found = foreground.process(self._shell)
+        group = found.foreground if found is not None else 0
+        if group > 1:
+            with suppress(OSError):
+                os.killpg(group, number)
+
+    def _kill(self, running: _Running) -> None:
+        """Kill what has the terminal, again and again: a loop of the shell may start the next."""
+        if running is not self._running or running.ending or running.asked:
+            return
+        shell = foreground.process(self._shell)
+        if shell is None:
+            return
+        if shell.foreground != shell.group:
+            self._signal(signal.SIGKILL)
+            with suppress(OSError):
+                os.kill(self._shell, signal.SIGINT)
+        elif time.monotonic() - running.stopped_at > 2 * running.task.grace:
+            self._end_shell()
+        else:
+            self._signal(signal.SIGINT)
+        running.timers.append(self._loop.after(_AGAIN, partial(self._kill, running)))
+
+    # Output
+
+    def _wrote(self, data: bytes) -> None:
+        self._held += data
+        while self._barriers:
+            number, call, timer = self._barriers[0]
+            before, found, after = self._held.partition(number)
+            if not found:
+                keep = len(number) - 1
+                self._take(self._held[:-keep])
+                self._held = self._held[-keep:]
+                return
+            self._take(before)
+            self._held = after
+            timer.cancel()
+            self._barriers.pop(0)
+            call()
+        self._take(self._held)
+        self._held = b""
+
+    def _take(self, data: bytes) -> None:
+        if self._sink is not None and data:
+            self._sink.add(data)
+
+    def _barrier(self, call: Call, before: bytes = b"") -> None:
+        """Call something when all that was written to the terminal up to now has been read."""
+        number = b"\x1b]7777;%020d\x1b\\" % secrets.randbelow(10**20)
+        timer = self._loop.after(_MARK, partial(self._give_up, number))
+        self._barriers.append((number, call, timer))
+        self._write_barrier(number, before + number)
+
+    def _write_barrier(self, number: bytes, rest: bytes) -> None:
+        if self._tty is None or all(each[0] != number for each in self._barriers):
+            return
+        try:
+            rest = rest[os.write(self._tty, rest) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # the shell is gone, or all of the terminal: then that is heard of soon
+            self._loop.after(_AGAIN, partial(self._give_up, number))
+            return
+        if rest:
+            self._loop.after(0.005, partial(self._write_barrier, number, rest))
+
+    def _give_up(self, number: bytes) -> None:
+        """Go on although the number did not come back: the terminal is held, or gone."""
+        for each in self._barriers:
+            if each[0] == number:
+                self._barriers.remove(each)
+                each[2].cancel()
+                each[1]()
+                return
+
+    # Answers
+
+    def _wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
+        timer = None
+        if wait is not None:
+            timer = self._loop.after(wait, partial(self._still_running, request))
+        self._waiters[request] = (say, timer)
+
+    def _still_running(self, request: int) -> None:
+        waiter = self._waiters.pop(request, None)
+        if waiter is not None and self._running is not None:
+            self._tell(waiter[0], *self._state(self._running, "running"))
+
+    def _answer(self, status: str) -> None:
+        running = self._running
+        if running is not None:
+            self._answer_all(self._state(running, status))
+
+    def _answer_all(self, answer: tuple[dict[str, Any], bytes, bytes]) -> None:
+        waiters, self._waiters = self._waiters, {}
+        for say, timer in waiters.values():
+            if timer is not None:
+                timer.cancel()
+            self._tell(say, *answer)
+
+    def _tell(self, say: Say, header: dict[str, Any], raw: bytes, background: bytes) -> None:
+        for name, data in (("raw", raw), ("background", background)):
+            for start in range(0, len(data), PIECE):
+                say({"part": name}, data[start : start + PIECE])
+        say({"done": True, **header}, b"")
+
+    def _state(self, running: _Running, status: str) -> tuple[dict[str, Any], bytes, bytes]:
+        """Return how a command stands that has not ended."""
+        found = [foreground.described(each) for each in foreground.tree(self._pane)]
+        header = {
+            "status": status,
+            "command": running.id,
+            "exit_code": None,
+            "pipe_codes": [],
+            "cwd": self._cwd(),
+            "duration": time.monotonic() - running.clock,
+            "waiting": running.waiting if status == "waiting_for_input" else None,
+            "processes": found[2:],
+            "jobs": [],
+            "restarted": False,
+            "shells": self._shells(),
+            "left_out": running.output.left_out,
+        }
+        raw = running.output.bytes()
+        if running.tail:  # shown by `set -v`
+            raw = raw.replace(running.tail.replace(b"\n", b"\r\n"), b"").replace(running.tail, b"")
+        return header, masked(raw, self._plan.secrets), b""
+
+    def _shells(self) -> list[int]:
+        """Return the shell at its prompt, and those in which it was begun."""
+        found = []
+        each = foreground.process(self._idle)
+        while each is not None and each.pid > 1:
+            found.append(each.pid)
+            if each.pid == self._shell:
+                break
+            each = foreground.process(each.parent)
+        return found
+
+    def _finish(self, running: _Running, code: Optional[int], codes: list[int]) -> None:  # noqa: UP045
+        if running is not self._running:
+            return
+        self._running = None
+        for timer in running.timers:
+            timer.cancel()
+        self._close_pipe(running)
+        if self._idle and foreground.process(self._idle) is None:
+            self._idle = self._shell
+        header, raw, _none = self._state(running, running.stopped or "done")
+        left = [
+            foreground.described(each)
+            for each in foreground.tree(self._idle)
+            if each.pid != self._idle
+        ]
+        header.update(exit_code=code, pipe_codes=codes, jobs=left, processes=left)
+        header["restarted"], self._restarted = self._restarted, False
+        background = masked(running.background, self._plan.secrets)
+        self._jobs = bool(left)
+        self._between = Transcript(_BACKGROUND)
+        self._sink = self._between
+        self._record(running, header, raw)
+        self._last = (header, raw, background)
+        self._answer_all(self._last)
+        self._open_gate(f"{running.id}.gate")
+
+    def _record(self, running: _Running, header: Mapping[str, Any], raw: bytes) -> None:
+        command = masked(running.task.text, self._plan.secrets).decode(errors="replace")
+        entry = {
+            "id": running.id,
+            "command": command,
+            "cwd": running.cwd,
+            "start": running.began,
+            "end": time.time(),
+            "status": header["status"],
+            "exit": header["exit_code"],
+        }
+        self._records.add(entry, raw)
+
+    def _cwd(self) -> str:
+        try:
+            return os.readlink(f"/proc/{self._idle or self._shell}/cwd")
+        except OSError:
+            return self._plan.cwd
+
+    def _path(self, id: int) -> str:
+        return f"{self._folder}/{id}"
+
+    def _unlink(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(f"{self._folder}/{name}")
+
+
+def _ending(ended: Ended) -> str:
+    if ended.failed is not None:
+        return f"tmux cannot be started: {os.strerror(ended.failed)}"
+    return f"tmux ended (exit code {ended.exit_code}, signal {ended.signal})"

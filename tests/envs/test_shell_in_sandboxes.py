@@ -1,0 +1,485 @@
+"""A shell that lasts, in every sandbox: commands told apart whatever they do to it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.sdk import (
+    EnvironmentBusy,
+    EnvironmentLost,
+    EnvironmentStartFailed,
+    ValidationError,
+)
+from flowengine.sdk.environments import Sandbox
+from flowengine.sdk.models import Secret
+from flowengine_envs.shell import Shell, ShellProvider, ShellResult
+from tests.envs.opening import opened
+
+
+@pytest.fixture(autouse=True)
+def clean_state(request: pytest.FixtureRequest) -> Any:
+    """Give a test that uses the shared shell a new one if the one before has changed it."""
+    if "shell" in request.fixturenames:
+        shell: Shell = request.getfixturevalue("shell")
+        yield
+        if shell.healthy:
+            shell.interrupt()
+            shell.run("kill -9 $$", wait=10)
+    else:
+        yield
+
+
+def ended(shell: Shell) -> ShellResult:
+    result = shell.wait(20)
+    assert result.idle, result
+    return result
+
+
+def test_output_and_exit_code_come_back(shell: Shell) -> None:
+    result = shell.run("echo hi; echo wrong >&2; echo $DECLARED")
+
+    assert (result.status, result.exit_code) == ("done", 0)
+    assert result.output == "hi\nwrong\nyes\n"
+    assert result.raw == b"hi\r\nwrong\r\nyes\r\n"
+    assert 0 < result.duration < 30
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'",
+        '"',
+        "$(touch pwned)",
+        "`touch pwned`",
+        "!!",
+        "end\\",
+        "a\tb",
+        "%s %d",
+        "#{pane_pid}",
+        "-n",
+        "né 🎈 \x01",
+        "x" * 200_000,
+    ],
+    ids=lambda text: text[:8],
+)
+def test_commands_arrive_byte_for_byte(shell: Shell, text: str) -> None:
+    quoted = "'" + text.replace("'", "'\\''") + "'"
+
+    result = shell.run(f"printf %s {quoted} > got; printf %s {quoted}")
+
+    assert shell.get("got") == text.encode()
+    assert result.raw == text.encode()
+    assert "pwned" not in {entry.path for entry in shell.list()}
+
+
+def test_several_lines_are_one_command(shell: Shell) -> None:
+    text = "cat <<'END'\nit's \"quoted\" $HOME\n\n\ttab\nEND\n# a comment"
+
+    assert shell.run(text).output == 'it\'s "quoted" $HOME\n\n\ttab\n'
+    assert shell.run("true\nfalse\n(exit 7)").exit_code == 7
+    assert shell.run("f() {\n  echo in f\n}\nf").output == "in f\n"
+    assert shell.run("").exit_code == 0
+
+
+@pytest.mark.parametrize("text", ['echo "abc', "if true; then", "(", "cat <<END\nabc", "fi", "a |"])
+def test_unfinished_syntax_is_told_at_once(shell: Shell, text: str) -> None:
+    result = shell.run(text)
+
+    assert result.status == "syntax_error"
+    assert result.idle
+    assert result.output
+    assert shell.run("echo next").output == "next\n"
+
+
+def test_the_state_lasts(shell: Shell) -> None:
+    shell.run("mkdir -p deep; cd deep; export A=1; B=2; f() { echo f$B; }; alias g='echo alias'")
+    shell.run("umask 027")
+
+    result = shell.run("f; g; umask; pwd; sh -c 'echo $A$B'")
+
+    deep = f"{shell.sandbox.workdir}/deep"
+    assert result.output == f"f2\nalias\n0027\n{deep}\n1\n"
+    assert result.cwd == deep
+    shell.run("false")
+    assert shell.run("echo $?").output == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "signal"),
+    [
+        ("exit 5", 5, None),
+        ("exec true", 0, None),
+        ("kill -9 $$", 137, 9),
+        ("exec no-such", 127, None),
+    ],
+)
+def test_the_end_of_the_shell_is_told(
+    shell: Shell, command: str, code: int, signal: int | None
+) -> None:
+    shell.run("cd /; X=1")
+
+    result = shell.run(command)
+
+    assert (result.status, result.exit_code, result.signal) == ("done", code, signal)
+    assert result.shell_restarted
+    following = shell.run("echo [$X]; pwd; echo the word exit 3")
+    assert following.output == f"[]\n{shell.sandbox.workdir}\nthe word exit 3\n"
+    assert not following.shell_restarted
+
+
+def test_codes_of_pipes_and_signals(shell: Shell) -> None:
+    assert shell.run("false").exit_code == 1
+    assert shell.run("(exit 3)").exit_code == 3
+    assert list(shell.run("true | false | true").pipe_codes) == [0, 1, 0]
+    killed = shell.run("bash -c 'kill -9 $$'")
+    assert (killed.exit_code, killed.signal) == (137, 9)
+
+
+def test_nothing_on_the_screen_ends_a_command(shell: Shell) -> None:
+    shell.run("PS1='prompt> '")
+    text = (
+        "echo 'prompt> '; ls \"$FLOW\"; printf '\\033]7777;%020d\\033\\\\' 5; "
+        "printf '%%end 1 1 1\\n%%output x\\n'; printf '\\033[2J\\033]0;title'; sleep 0.3; echo last"
+    )
+
+    result = shell.run(text)
+
+    assert (result.status, result.exit_code) == ("done", 0)
+    assert result.raw.endswith(b"last\r\n")
+    assert b"%end 1 1 1\r\n%output x\r\n" in result.raw
+    assert shell.run("echo alone").output == "alone\n"
+
+
+HOSTILE = [
+    "PS1='$(echo x)\\n> ' PS2=2 PROMPT_COMMAND='echo prompted'",
+    "trap 'echo DEBUGGED' DEBUG; trap 'echo ERRED' ERR; trap 'echo BYE' EXIT",
+    "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-",
+    "printf() { :; }; exec() { :; }; return() { :; }; source() { :; }; eval() { :; }",
+    "set -uxo pipefail",
+    "set -v",
+    "set -C -f; IFS=",
+    "stty -echo -onlcr",
+    "shopt -s extglob; set -o posix",
+]
+
+
+@pytest.mark.parametrize("hostile", [*HOSTILE, "\n".join(HOSTILE)], ids=range(len(HOSTILE) + 1))
+def test_hostile_settings_change_no_code(shell: Shell, hostile: str) -> None:
+    assert shell.run(hostile, wait=10).status == "done"
+
+    first, second, third = (shell.run(each) for each in ("echo one", "(exit 4)", "true | false"))
+
+    assert "one" in first.output
+    assert (first.exit_code, second.exit_code) == (0, 4)
+    assert list(third.pipe_codes) == [0, 1]
+    assert ".gate" not in first.output + second.output + third.output
+
+
+def test_a_shell_that_ends_at_errors_is_told_of(shell: Shell) -> None:
+    shell.run("set -euxo pipefail")
+
+    assert "a\n" in shell.run("echo a").output
+    result = shell.run("false")
+    assert (result.exit_code, result.shell_restarted) == (1, True)
+    assert shell.run("echo b").output == "b\n"
+
+
+@pytest.mark.parametrize("wrapper", ["bash --norc -i", "./pixi shell", "sh -i"])
+def test_a_nested_shell_at_its_prompt_is_idle(shell: Shell, wrapper: str) -> None:
+    shell.put("pixi", b"#!/bin/sh\nexport INNER=1\nbash --norc -i\nexit $?\n", 0o755)
+    before = shell.run("echo $$").output
+
+    assert shell.run(wrapper, wait=20).status == "done"
+    inner = shell.run("echo $$; cd /")
+    assert inner.output != before
+    assert shell.run("pwd").output == "/\n"
+    left = shell.run("exit 6", wait=20)
+    assert (left.status, left.exit_code, left.shell_restarted) == ("done", 6, False)
+    assert shell.run("echo $$").output == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bash -c 'bash -c \"sleep 30; true\"; true'",
+        "while :; do :; done",
+        "sleep 30 | read x",
+        "python3 -c 'import time; time.sleep(30)' uv run",
+        "./mybash",
+    ],
+)
+def test_work_is_running_whatever_its_name(shell: Shell, command: str) -> None:
+    shell.put("mybash", b"#!/bin/sh\nsleep 30\n", 0o755)
+
+    result = shell.run(command, wait=0.8)
+
+    assert result.status == "running"
+    assert result.busy
+    assert command.startswith("while") or result.processes
+    shell.interrupt()
+    assert ended(shell).exit_code == 130
+
+
+def test_background_jobs_do_not_keep_it_busy(shell: Shell) -> None:
+    result = shell.run("sleep 100 &")
+    assert (result.status, result.exit_code) == ("done", 0)
+    assert len(result.jobs) == 1
+    told = shell.run("jobs; jobs -p")
+    assert "sleep 100" in told.output
+    assert [(job.pid, job.command) for job in told.jobs] == [(result.jobs[0].pid, "sleep 100")]
+    assert told.output.endswith(f"\n{result.jobs[0].pid}\n") or shell.sandbox.name != "host"
+    shell.run("kill %1")
+
+
+def test_late_output_is_told_apart(shell: Shell) -> None:
+    shell.run("(while ! [ -e go ]; do sleep 0.02; done; echo late; touch gone) &")
+    (shell.workspace / "go").touch()
+    import time
+
+    end = time.monotonic() + 20
+    while not (shell.workspace / "gone").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+
+    result = shell.run("echo mine")
+
+    assert result.output == "mine\n"
+    assert "late\n" in result.background
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "prompt"),
+    [
+        ("read -p 'name? ' x", "line", "name? "),
+        ("printf 'go on? [y/N] '; read x", "line", "go on? [y/N] "),
+        ("cat", "line", ""),
+        ("cat | cat", "line", ""),
+        ("python3 -c 'input(\"in: \")'", "line", "in: "),
+        ("read -s -p 'word: ' x", "secret", "word: "),
+        ("python3 -c 'import getpass; getpass.getpass()'", "secret", "Password: "),
+    ],
+)
+def test_waiting_for_input_is_recognised(
+    shell: Shell, command: str, kind: str, prompt: str
+) -> None:
+    result = shell.run(command, wait=10)
+
+    assert result.status == "waiting_for_input"
+    assert result.waiting == (kind, prompt)
+    assert shell.wait(0.5).status == "waiting_for_input"  # nothing is typed by itself
+    shell.send("Bob\n")
+    shell.keys("C-d")
+    ended(shell)
+
+
+def test_input_is_sent(shell: Shell) -> None:
+    shell.run("read -p 'name? ' x")
+    with pytest.raises(EnvironmentBusy, match=r"command [0-9]+ runs"):
+        shell.run("echo intruder")
+    shell.send("Bob\n")
+    assert ended(shell).output == "name? Bob\n"
+    assert shell.run("echo [$x]").output == "[Bob]\n"
+
+    shell.run("sleep 30", wait=0.1)
+    shell.keys("C-c")
+    assert ended(shell).exit_code == 130
+
+
+def test_a_conversation_with_a_program(shell: Shell) -> None:
+    result = shell.run("python3 -q -i -c ''", wait=10)
+    assert result.status == "waiting_for_input"
+    for number in range(10):
+        shell.send(f"print({number} * 1000 + 7)\n")
+        result = shell.wait(10)
+        assert result.status == "waiting_for_input"
+        assert f"\n{number * 1000 + 7}\n" in result.output.replace("0007", "7")
+    shell.keys("C-d")
+    assert ended(shell).exit_code == 0
+
+
+def test_a_timeout_ends_the_command_and_keeps_the_shell(shell: Shell) -> None:
+    shell.run("cd /; X=1")
+
+    result = shell.run("echo begun; trap '' INT TERM; sleep 60", timeout=0.3)
+
+    assert result.status == "timeout"
+    assert result.output.startswith("begun\n")
+    stubborn = "import signal,time\nfor s in (2, 15): signal.signal(s, signal.SIG_IGN)\n"
+    result = shell.run(
+        f"python3 -c '{stubborn}print(\"on\", flush=True)\ntime.sleep(60)'", timeout=1
+    )
+    assert (result.status, result.exit_code, result.output[:3]) == ("timeout", 137, "on\n")
+    assert shell.run("pwd; echo $X").output == "/\n1\n"
+
+
+def test_output_is_complete_and_not_wrapped(shell: Shell) -> None:
+    lines = shell.run("seq 100000").output.split("\n")
+    assert lines == [*map(str, range(1, 100_001)), ""]
+    assert shell.run("printf %05000d 1").output == "1".zfill(5000)
+    assert shell.run("printf 'a  \\n\\n\\nb   '").output == "a  \n\n\nb   "
+
+
+def test_progress_and_colours_are_left_out_of_the_text(shell: Shell) -> None:
+    result = shell.run(
+        "printf '\\033[31mred\\033[0m\\033]0;t\\007\\n10%%\\r20%%\\r100%%\\nab\\bc\\n'"
+    )
+
+    assert result.output == "red\n100%\nac\n"
+    assert b"\x1b[31mred\x1b[0m" in result.raw
+
+
+def test_records_hold_raw_and_clean(shell: Shell) -> None:
+    result = shell.run("printf '\\033[31mred\\033[0m\\n'; (exit 3)")
+
+    entries = {}
+    for name in ("raw", "clean"):
+        data = shell.get(f"{shell.records}/{name}.log")
+        while data:
+            head, _, data = data.partition(b"\n")
+            entry = json.loads(head)
+            entries[name, entry["id"]] = (entry, data[: entry["bytes"]])
+            data = data[entry["bytes"] + 1 :]
+    entry, raw = entries["raw", result.id]
+    assert raw == b"\x1b[31mred\x1b[0m\r\n"
+    assert entries["clean", result.id][1] == b"red\n"
+    assert (entry["exit"], entry["cwd"]) == (3, shell.sandbox.workdir)
+    assert entry["start"] <= entry["end"]
+    assert entry["command"].startswith("printf")
+
+
+def test_a_full_screen_program(shell: Shell) -> None:
+    shell.put("full.py", FULL.encode())
+
+    result = shell.run("echo before; python3 full.py; echo after", wait=10)
+
+    assert result.status == "waiting_for_input"
+    assert result.waiting is not None
+    assert result.waiting.kind == "keys"
+    assert "on the other screen" in shell.screen()
+    shell.keys("q")
+    assert ended(shell).output == "before\nafter\n"
+
+
+FULL = """
+import os, sys, termios, tty
+old = termios.tcgetattr(0)
+tty.setraw(0)
+os.write(1, b"\\x1b[?1049h\\x1b[Hon the other screen")
+while os.read(0, 1) != b"q": pass
+os.write(1, b"\\x1b[?1049l")
+termios.tcsetattr(0, termios.TCSADRAIN, old)
+"""
+
+
+def test_secrets_are_masked(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    config = {"env": {"TOKEN": Secret("hunter-2-very", revealed=True)}}
+    with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
+        result = shell.run("echo $TOKEN; echo hunter-2-very; printf 'hunter-2-'; echo very")
+
+        assert result.output == "***\n***\n***\n"
+        assert b"hunter" not in result.raw
+        for name in ("raw", "clean"):
+            assert b"hunter-2-very" not in shell.get(f"{shell.records}/{name}.log")
+
+
+def test_watching_changes_nothing(shell: Shell) -> None:
+    import os
+    import pty
+    import time
+
+    child, fd = pty.fork()
+    if child == 0:
+        os.environ["TERM"] = "xterm"
+        os.execvp("sh", ["sh", "-c", shell.attach_command()])
+    try:
+        end = time.monotonic() + 20
+        shell.run("echo watched")
+        seen = b""
+        while b"watched" not in seen and time.monotonic() < end:
+            seen += os.read(fd, 65536)
+        assert b"watched" in seen
+        os.write(fd, b"touch typed\r")
+        result = shell.run("stty size; (exit 4)")
+        assert (result.output, result.exit_code) == ("50 200\n", 4)
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        os.close(fd)
+    assert shell.run("echo on").output == "on\n"
+    assert "typed" not in {entry.path for entry in shell.list()}
+
+
+def test_activate_holds_in_every_new_shell(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    subprocess.run(["python3", "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    with opened(
+        ShellProvider(), sandbox, tmp_path, config={"activate": ". env/bin/activate"}
+    ) as shell:
+        # the script of a venv names the folder of the host
+        assert shell.run("echo $VIRTUAL_ENV").output.endswith("/env\n")
+        assert shell.run("exit 3").shell_restarted
+        assert shell.run("echo $VIRTUAL_ENV; echo $PATH").output.count("/env") == 2
+
+
+def test_activate_may_begin_a_shell_of_its_own(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    pixi = tmp_path / "pixi"
+    pixi.write_text("#!/bin/sh\nINNER=1 bash --norc -i\n")
+    pixi.chmod(0o755)
+    with opened(ShellProvider(), sandbox, tmp_path, config={"activate": "./pixi shell"}) as shell:
+        assert shell.run("echo $INNER").output == "1\n"
+        result = shell.run("exit 3", wait=20)
+        assert (result.exit_code, result.shell_restarted) == (3, True)
+        assert shell.run("echo $INNER").output == "1\n"
+
+
+@pytest.mark.parametrize("command", ["echo no such thing; false", "echo no such thing; sleep 60"])
+def test_an_activate_that_fails_is_told(
+    sandbox: type[Sandbox], tmp_path: Path, command: str
+) -> None:
+    config = {"activate": command, "activate_timeout": 0.5}
+    with (
+        pytest.raises(EnvironmentStartFailed, match="no such thing"),
+        opened(ShellProvider(), sandbox, tmp_path, config=config),
+    ):
+        raise AssertionError("it has opened")
+
+
+def test_the_end_of_the_terminal_is_a_loss(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path) as shell:
+        folder = f"{shell.sandbox.workdir}/.flowengine/terminal/live"
+
+        result = shell.run(f"tmux -S {folder}/socket kill-server; sleep 20", wait=20)
+
+        assert result.status == "lost"
+        assert not shell.healthy
+        with pytest.raises(EnvironmentLost):
+            shell.run("echo on")
+
+
+def test_two_shells_know_nothing_of_each_other(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with (
+        opened(ShellProvider(), sandbox, first) as one,
+        opened(ShellProvider(), sandbox, second) as two,
+    ):
+        one.run("cd /; X=1; sleep 30", wait=0.1)
+        assert two.run("echo [$X]").output == "[]\n"
+        one.interrupt()
+        assert ended(one).cwd == "/"
+        assert two.run("pwd").cwd == two.sandbox.workdir
+
+
+@pytest.mark.parametrize("bad", [1, None, "a\0b", "x" * 5_000_000])
+def test_what_is_no_command_is_refused(shell: Shell, bad: Any) -> None:
+    with pytest.raises(ValidationError):
+        shell.run(bad)
+
+
+def test_keys_that_are_not_there_are_refused(shell: Shell) -> None:
+    with pytest.raises(ValidationError, match="no key"):
+        shell.keys("Banana")
