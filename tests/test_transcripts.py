@@ -19,7 +19,7 @@ from flowengine.cli import main
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "from").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-CODES = {"(failed)": 1, "(waiting)": 4, "(cancelled)": 6, "": 0}
+CODES = {"(failed)": 1, "(waiting)": 4, "(cancelled)": 6, "(refused)": 7, "": 0}
 """What a transcript says of how a command ended."""
 
 
