@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.circles import circle
 from flowengine.engines.results import ENDED, Reason
 from flowengine.journal.format import unpack
 from flowengine.kernel.graph import TRIGGER
@@ -158,10 +159,18 @@ def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
     if before:
         verb = "is" if len(before) == 1 else "are"
         what += f"; {' and '.join(map(store.short_execution, before))} {verb} before it"
+    others = circle(host, id, unit, lock) if unit else []
+    if others:
+        names = " and ".join(map(store.short_execution, others))
+        names += " waits" if len(others) == 1 else " wait"
+        what += f". It can never come free: {names}, in the end, for what this one holds"
+        command = f"flowengine cancel {store.short_execution(id)}"
+        return {"what": what, "wakes": "the end of one of them", "command": command}
     reason: Reason = {"what": what, "wakes": f"the end of {has}"}
     idle = [holder for holder in holders if host.keeper.holder(holder) is None]
     if idle:
-        reason["command"] = f"flowengine resume {store.short_execution(idle[0])}"
+        word = "resume" if store.execution(idle[0]).status == "running" else "why"
+        reason["command"] = f"flowengine {word} {store.short_execution(idle[0])}"
     return reason
 
 

@@ -147,21 +147,29 @@ def _grant(m: Machine, lock: Lock) -> None:
 
 def held(m: Machine, act: Activation, unit: Unit | None) -> list[str]:
     """Return the locks under which a place writes: its unit's, and those of the scopes around."""
-    units = [*([] if unit is None else [unit]), *_around(m, act)]
+    units = [*([] if unit is None else [unit]), *around(m, act)]
     return [one["lock"] for one in units if one.get("held")]
 
 
 def _taken_around(m: Machine, act: Activation, key: str, scope: str) -> int:
     """Return the innermost unit around that holds a lock of this key and scope, or 0."""
-    for outer in _around(m, act):
+    for outer in around(m, act):
         same = outer.get("across", "execution") == scope
         if same and outer.get("held") and outer["lock"].partition(":")[2] == key:
             return outer["id"]
     return 0
 
 
-def _around(m: Machine, act: Activation) -> Iterator[Unit]:
-    """Yield the units around an activation, innermost first; a `finally` is inside its group."""
+def around(m: Machine, act: Activation) -> Iterator[Unit]:
+    """Yield the units around an activation, innermost first; a `finally` is inside its group.
+
+    Args:
+        m: The advance at work, or a machine that only looks.
+        act: The activation.
+
+    Yields:
+        Units.
+    """
     while True:
         number = m.scope_of(act)["unit"]
         if "final" in act:
@@ -185,13 +193,13 @@ def _cleaned_up(m: Machine, cleanup: Cleanup) -> int:
 
 def _closes_circle(m: Machine, unit: Unit, wanted: str) -> bool:
     """Return whether a lock comes free only after this unit has had it."""
-    mine = {outer["id"] for outer in _around(m, m.act_of(unit)) if outer.get("held")}
+    mine = {outer["id"] for outer in around(m, m.act_of(unit)) if outer.get("held")}
     if not mine:
         return False
     waiting: dict[int, list[str]] = {}
     for name, lock in m.state["locks"].items():
         for number in lock["queue"]:
-            for outer in _around(m, m.act_of(m.state["units"][number])):
+            for outer in around(m, m.act_of(m.state["units"][number])):
                 if outer.get("held"):
                     waiting.setdefault(outer["id"], []).append(name)
     return _never_free(m, wanted, mine, waiting, set())

@@ -271,6 +271,39 @@ outputs: {n: "${{ state.n }}"}
     raise AssertionError("it never came through")
 
 
+CIRCLE = """
+inputs: {one: {type: string}, other: {type: string}}
+signals: {go: {}}
+steps:
+  - id: g
+    lock: {key: "${{ inputs.one }}", scope: global}
+    group:
+      - {id: w, wait: {signal: go}}
+      - {id: within, lock: {key: "${{ inputs.other }}", scope: global}, output: 1}
+"""
+
+
+def test_a_circle_over_executions_is_told_with_the_way_out(engine: Engine, tmp_path: Path) -> None:
+    file = flow(tmp_path, CIRCLE)
+    keys = ["a", "b", "c"]
+    for n in range(3):
+        engine.run(file, {"one": keys[n], "other": keys[(n + 1) % 3]}, id=f"e{n}")
+    for n in range(2):
+        engine.signal("go", execution=f"e{n}")
+    [reason] = engine.why("e0")
+    assert reason["what"] == "it waits for the lock 'b', which execution e1 has"
+    assert reason["command"] == "flowengine why e1"
+
+    engine.signal("go", execution="e2")
+    [reason] = engine.why("e0")
+    assert reason["what"].endswith(
+        "It can never come free: e1 and e2 wait, in the end, for what this one holds"
+    )
+    assert reason["command"] == "flowengine cancel e0"
+    engine.cancel("e0")
+    assert [engine.result(f"e{n}").status for n in range(3)] == ["cancelled"] + ["succeeded"] * 2
+
+
 def test_messages_that_come_before_its_turn_are_kept(engine: Engine, tmp_path: Path) -> None:
     text = BOUND.replace("THEN", "queue").replace(
         "steps: [{id: sure, approval: Sure?}]",
