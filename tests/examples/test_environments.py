@@ -1,0 +1,101 @@
+"""The examples of environments print what is stored beside them, and leave nothing (E84)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine.sdk.environments import VARIABLE
+from flowengine.sdk.process_tree import marked
+from tests.examples.conftest import EXAMPLES, Shell
+
+HERE = EXAMPLES / "environments"
+
+
+@pytest.fixture
+def folder(flowengine: Shell) -> Iterator[Path]:
+    """The examples in a folder of their own, from which nothing may be left running."""
+    before = set(marked(VARIABLE))
+    shutil.copytree(HERE, flowengine.folder, dirs_exist_ok=True)
+    flowengine.env["PATH"] = f"{Path(sys.executable).parent}:{flowengine.env['PATH']}"
+    yield flowengine.folder
+    kept = flowengine.folder / ".flowengine" / "environments"
+    assert not list(kept.glob("entries/*"))
+    assert not list(kept.glob("workspaces/*/*/*"))
+    left = {pid for pid in set(marked(VARIABLE)) - before if _works_in(pid, flowengine.folder)}
+    assert left == set()
+
+
+def _works_in(pid: int, folder: Path) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cwd").resolve().is_relative_to(folder)
+    except OSError:
+        return False
+
+
+def stored(name: str) -> str:
+    return (HERE / "output" / f"{name}.txt").read_text()
+
+
+@pytest.fixture
+def address(folder: Path) -> Iterator[str]:
+    """Of a server that runs elsewhere."""
+    server = subprocess.Popen(
+        [sys.executable, "units_server.py", "http"], cwd=folder, stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    yield server.stdout.readline().strip()
+    server.terminate()
+    server.wait()
+    server.stdout.close()
+
+
+@pytest.mark.parametrize("name", ["database", "folder", "mcp_stdio"])
+def test_flows_that_need_no_sandbox(folder: Path, flowengine: Shell, name: str) -> None:
+    done = flowengine("-q", "run", f"{name}.yaml")
+
+    assert done.out == stored(name)
+
+
+def test_a_server_over_http(folder: Path, flowengine: Shell, address: str) -> None:
+    done = flowengine("-q", "run", "mcp_http.yaml", "-i", f"url={address}")
+
+    assert done.out == stored("mcp_http")
+
+
+def test_a_folder_is_brought_back(folder: Path, flowengine: Shell) -> None:
+    before = (folder / "drafts" / "list.txt").read_text()
+    flowengine("-q", "run", "folder.yaml")
+
+    after = (folder / "drafts" / "list.txt").read_text()
+    assert (before, after) == ("to   do:\n  *  milk\n", "to do:\n* milk\n")
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")
+def test_languages_in_sandboxes(folder: Path, flowengine: Shell) -> None:
+    if not shutil.which("node"):
+        pytest.skip("no Node.js: apt-get install nodejs")
+    done = flowengine("-q", "run", "languages.yaml")
+
+    assert done.out == stored("languages")
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")
+def test_health_and_reuse(folder: Path, flowengine: Shell) -> None:
+    done = subprocess.run(
+        [sys.executable, "health.py"],
+        cwd=folder,
+        env=flowengine.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == stored("health")
