@@ -290,6 +290,37 @@ def in_a_sandbox(folder: Path) -> Iterator[Figure]:
         yield Figure("MB that the engine grows by meanwhile", "MB", grown / 1024, 16.0)
 
 
+def in_a_container(folder: Path) -> Iterator[Figure]:
+    """Code and commands in a container; needs a Docker daemon."""
+    from benchmarks.sandboxes import Measured
+
+    with Measured(folder, "docker") as measured:
+        ours, plain = measured.ready()
+        yield Figure(
+            "a container-backed environment until ready, against `docker run`",
+            f"{ours * 1000:.0f} ms, plain {plain * 1000:.0f}",
+            ours / plain,
+            2.0,
+        )
+        call = measured.python_call() * 1000
+        yield Figure("a trivial call of Python in a container", "ms", call, 2.0)
+        ours, plain = measured.bash_call()
+        yield Figure(
+            "a command in a container, against a plain child",
+            f"{ours * 1000:.1f} ms, plain {plain * 1000:.1f}",
+            ours / plain,
+            8.0,
+        )
+        ours, plain, grown = measured.printed()
+        yield Figure(
+            "50 MB of output cut in a container, against a pipe into a file",
+            f"{ours * 1000:.0f} ms, plain {plain * 1000:.0f}",
+            ours / plain,
+            4.0,
+        )
+        yield Figure("MB that the engine grows by meanwhile", "MB", grown / 1024, 16.0)
+
+
 ALL = {
     case.__name__: case
     for case in (
@@ -303,6 +334,7 @@ ALL = {
         scale,
         reused_environment,
         in_a_sandbox,
+        in_a_container,
     )
 }
 

@@ -1,4 +1,4 @@
-"""Code and commands in the sandbox of namespaces, against the same without one."""
+"""Code and commands in a sandbox, against the same without one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ PRINTED = 50 * 1024 * 1024
 class Measured:
     """The three kinds, open, with their times."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, provider: str = "namespace") -> None:
         self._folder = folder
+        self._provider = provider
         self._manager = EnvironmentManager(folder / "environments")
 
     def __enter__(self) -> Measured:
@@ -29,7 +30,12 @@ class Measured:
         self._manager.close()
 
     def _open(self, kind: str) -> Any:
-        spec = {"kind": kind, "scope": "session", "owner_id": "bench"}
+        spec = {
+            "kind": kind,
+            "scope": "session",
+            "owner_id": "bench",
+            "provider": self._provider,
+        }
         return self._manager.ensure(spec).resource
 
     def python_call(self) -> float:
@@ -51,6 +57,24 @@ class Measured:
             median(lambda: bash.run("true"), 50),
             median(lambda: subprocess.run(bare, check=True, capture_output=True), 50),
         )
+
+    def ready(self) -> tuple[float, float]:
+        """Seconds from nothing to an open container, and of a bare `docker run`."""
+        from flowengine_envs.docker.daemon import connect
+        from flowengine_envs.docker.image import build
+
+        bare = ["docker", "run", "--rm", "--network=none", build(connect()), "true"]
+        spec = {"kind": "bash", "scope": "session", "owner_id": "ready", "provider": "docker"}
+
+        def ours() -> float:
+            began = time.perf_counter()
+            handle = self._manager.ensure(spec)
+            took = time.perf_counter() - began
+            self._manager.release(handle)
+            return took
+
+        opened = statistics.median(ours() for _ in range(7))
+        return opened, median(lambda: subprocess.run(bare, check=True), 7)
 
     def printed(self) -> tuple[float, float, int]:
         """Seconds for 50 MB of output, cut or into a file, and kB that this process grew by."""
