@@ -36,7 +36,10 @@ def close_activation(m: Machine, act: Activation, status: str = "cancelled") -> 
     hand_over(m, act)
     m.note(act, status)
     tokens.forget(m, act)
-    leave_past(m, scope, act["line"], act["past"])
+    if "undo" in act:  # its past is that of what it undoes, which may lie in a subflow inside
+        pasts.drop(m.state, act["past"])
+    else:
+        leave_past(m, scope, act["line"], act["past"])
 
 
 def close_units(m: Machine, act: Activation) -> None:

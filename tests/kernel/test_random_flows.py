@@ -70,6 +70,11 @@ def test_all_properties_hold(block: int, crashes: bool) -> None:
                 raise AssertionError(f"{seed=} {schedule=}: {error}") from error
 
 
+def test_undoing_that_is_withdrawn_leaves_nothing_to_the_finally_around_it() -> None:
+    """What it undid was in a subflow: its past is none of the flow that undid it (drawn once)."""
+    check_over(play(2070, 2, crashes=True))
+
+
 def test_what_is_drawn_covers_the_ways_to_end() -> None:
     """The flows drawn are no straight lines: all statuses and most step statuses are reached."""
     played = [play(seed, 0, crashes=True) for seed in range(0, FLOWS, 2)]
