@@ -1,0 +1,49 @@
+"""The repair of a project in a sandbox: rounds of tests, an approval, and only then a change."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from tests.examples.conftest import EXAMPLES
+
+EXAMPLE = EXAMPLES / "fix_tests"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(EXAMPLE, tmp_path / "it")
+    monkeypatch.chdir(tmp_path / "it")
+    return tmp_path / "it" / "project" / "calc.py"
+
+
+def test_the_tests_pass_in_the_third_round_and_the_change_comes_back_when_accepted(
+    project: Path,
+) -> None:
+    before = project.read_text()
+    with Engine("store") as engine:
+        waiting = engine.run("fix_tests.yaml", id="it")
+        assert waiting.status == "waiting", waiting.error
+    assert project.read_text() == before
+
+    with Engine("store") as engine:  # another process: the copy is still there
+        [wait] = engine.waits().items
+        ended = engine.approve(wait["id"]).result
+
+    assert ended is not None
+    assert ended.outputs == {"rounds": 3, "changed": ["calc.py"]}
+    assert "return a + b" in project.read_text()
+    assert not list(Path("store/environments/workspaces/execution").iterdir())
+
+
+def test_what_cannot_be_repaired_changes_nothing(project: Path) -> None:
+    before = project.read_text()
+    with Engine("store") as engine:
+        result = engine.run("fix_tests.yaml", {"rounds": 1})
+
+    assert result.error is not None
+    assert result.error["type"] == "StillFailing"
+    assert project.read_text() == before
