@@ -1,2 +1,6 @@
-def add(a, b):
+"""Sums, with a mistake."""
+
+
+def add(a: int, b: int) -> int:
+    """Return the sum of two numbers."""
     return a - b
