@@ -273,6 +273,8 @@ def in_a_sandbox(folder: Path) -> Iterator[Figure]:
         yield Figure("a Python sandbox from nothing to its first result", "seconds", opened, 0.5)
         call = measured.python_call() * 1000
         yield Figure("a trivial call of Python in a sandbox", "ms", call, 0.5)
+        command = measured.shell_call() * 1000
+        yield Figure("a trivial command in a shell that lasts", "ms", command, 2.0)
         ours, plain = measured.bash_call()
         yield Figure(
             "a command in a sandbox, against a plain child",

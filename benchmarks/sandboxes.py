@@ -49,6 +49,11 @@ class Measured:
         self._open("python").run("1")
         return time.perf_counter() - began
 
+    def shell_call(self) -> float:
+        """Seconds of `true` in a shell that lasts, the median of many."""
+        shell = self._open("shell")
+        return median(lambda: shell.run("true"), 300)
+
     def bash_call(self) -> tuple[float, float]:
         """Seconds of `true`, in the sandbox and as a plain child."""
         bash = self._open("bash")

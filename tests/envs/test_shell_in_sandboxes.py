@@ -449,9 +449,9 @@ def test_an_activate_that_fails_is_told(
 
 def test_the_end_of_the_terminal_is_a_loss(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(ShellProvider(), sandbox, tmp_path) as shell:
-        folder = f"{shell.sandbox.workdir}/.flowengine/terminal/live"
+        end = "cd .flowengine/terminal/live && tmux -S socket kill-server; sleep 20"
 
-        result = shell.run(f"tmux -S {folder}/socket kill-server; sleep 20", wait=20)
+        result = shell.run(end, wait=15)
 
         assert result.status == "lost"
         assert not shell.healthy

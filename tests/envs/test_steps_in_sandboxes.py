@@ -17,6 +17,8 @@ from flowengine.sdk.environments import Provider, Sandbox, background
 from flowengine_envs.bash import BashProvider
 from flowengine_envs.node import NodeProvider
 from flowengine_envs.python import Python
+from flowengine_envs.sandboxes.processes import has
+from flowengine_envs.shell import ShellProvider
 from tests.envs.opening import opened
 
 
@@ -150,3 +152,30 @@ def test_a_command_gets_files_and_gives_json_and_globs(
     assert [file["name"] for file in told["files"]["flat"]] == ["a.txt"]
     assert words["stdout"] == "content"
     assert "in put.txt" in stdin["stdout"]
+
+
+def test_steps_in_a_shell_keep_directory_and_variables(
+    sandbox: type[Sandbox], tmp_path: Path, context: Context
+) -> None:
+    if not has("tmux"):
+        pytest.skip("no tmux: apt-get install tmux")
+    provider = ShellProvider()
+    work = tmp_path / "work"
+    work.mkdir()
+    with opened(provider, sandbox, work) as resource:
+        script = 'mkdir deep; cd deep; X=1; echo "$N"; echo \'{"a": 1}\' > $FLOW_OUTPUT'
+        first = run(provider, resource, context, script=script, env={"N": "it's $HOME"})
+        second = run(provider, resource, context, script="pwd; echo $X; echo hi > r.txt; (exit 3)")
+        words = run(provider, resource, context, argv=["printf", "%s|", "a b", "$X"])
+        asking = run(provider, resource, context, script="read -p 'name? ' x")
+        kept = run(provider, resource, context, script="true", files={"r": "deep/r.txt"})
+        with pytest.raises(ValidationError, match="stdin"):
+            run(provider, resource, context, script="cat", stdin="x")
+        deep = f"{resource.sandbox.workdir}/deep"
+
+    assert (first["exit_code"], first["stdout"], first["value"]) == (0, "it's $HOME\n", {"a": 1})
+    assert (second["exit_code"], second["stdout"]) == (3, f"{deep}\n1\n")
+    assert words["stdout"] == "a b|$X|"
+    assert asking["exit_code"] != 0
+    assert "waiting_for_input" in asking["stderr"]
+    assert Path(kept["files"]["r"]["path"]).read_text() == "hi\n"
