@@ -91,10 +91,10 @@ def test_exit_codes_errors_input_and_variables(docker: Containers) -> None:
 
 
 def test_a_program_that_the_image_has_not(docker: Containers) -> None:
-    result = docker.run(["no-such-program"])
-
-    assert result.exit_code == 127
-    assert "no-such-program: the image has no such program" in result.stderr
+    for name in ("no-such-program", "/bin/no-such-program"):
+        result = docker.run([name])
+        assert result.exit_code == 127
+        assert f"{name}: the image has no such program" in result.stderr
 
 
 def test_another_image_for_one_command(docker: Containers) -> None:

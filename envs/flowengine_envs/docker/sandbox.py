@@ -234,7 +234,7 @@ class Docker(Sandbox):
         try:
             self._client.api.start(str(self._container))
         except APIError as error:
-            if self._command and "executable file not found" in str(error.explanation):
+            if self._command and _is_missing(str(error.explanation)):
                 raise ProgramMissing(
                     f"{self._command.argv[0]}: the image has no such program"
                 ) from error
@@ -408,6 +408,13 @@ def _probe(spec: Spec) -> None:
         find_image(client, spec)
 
 
+def _is_missing(told: str) -> bool:
+    """Return whether the daemon says that the program of a container is not there."""
+    return "exec:" in told and (
+        "executable file not found" in told or "no such file or directory" in told
+    )
+
+
 def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> str:
     """Return the image to start from; fetch or build it if it may be.
 
@@ -483,6 +490,11 @@ def _remove(client: DockerClient, container: str) -> None:
     except APIError as error:
         if error.status_code != 409:  # it is being removed already
             raise
+    except OSError as error:
+        raise EnvironmentLost(
+            f"the Docker daemon is gone, and the container {container[:12]} could not be removed; "
+            "it is when the daemon is back and the next engine starts"
+        ) from error
     try:
         client.api.wait(container, condition="removed", timeout=30)
     except (NotFound, OSError):
