@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.execution_environment import EnvironmentManager
+from flowengine.execution_environment import Bounds, EnvironmentManager
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.docker.sandbox import Docker
@@ -88,7 +88,8 @@ def node(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
     """A manager whose environments end with the test."""
-    with EnvironmentManager(tmp_path / "environments") as made:
+    bounds = Bounds(use=0.5)  # calls that do not end are cut off soon
+    with EnvironmentManager(tmp_path / "environments", bounds=bounds) as made:
         yield made
 
 
