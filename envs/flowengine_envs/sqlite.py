@@ -395,6 +395,8 @@ class Sqlite(Provider[Database]):
         try:
             rows = await background().wait(_statement(resource, command))
             value = list(rows)
+            if rows.truncated:
+                told = f"cut after {len(rows)} rows (config.rows, limits.output)"
         except (SqlError, Refused) as error:
             code, told = 1, error.message
         return {"exit_code": code, "stdout": "", "stderr": told, "value": value, "files": {}}

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from flowengine import Engine
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import (
     EnvironmentBusy,
@@ -463,3 +464,33 @@ def test_memory_lives_as_long_as_the_handle(opened: Open, manager: EnvironmentMa
     assert again is not first
     with pytest.raises(SqlError, match="no such table"):
         again.query("select * from t")
+
+
+# In a flow
+
+FLOW = """
+flowengine: 1
+id: it
+environments: {db: {kind: sqlite, config: {path: a.db, rows: 2}}}
+steps:
+  - {id: all, run: select a from t order by a, in: db}
+  - {id: some, run: {script: "select b from t where a = :a", env: {a: "${{ 2 }}"}}, in: db}
+  - {id: wrong, run: {script: delete from t, accept: any}, in: db}
+outputs: {all: "${{ steps.all.output }}", some: "${{ steps.some.output }}", wrong: "${{ steps.wrong.output }}"}
+"""  # noqa: E501
+
+
+def test_a_step_is_told_when_its_rows_were_cut_and_what_was_refused(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("flow.yaml").write_text(FLOW)
+    with Engine("store") as engine:
+        outputs = engine.run("flow.yaml").outputs
+    assert outputs is not None
+
+    assert outputs["all"]["value"] == [{"a": 1}, {"a": 2}]
+    assert outputs["all"]["stderr"] == "cut after 2 rows (config.rows, limits.output)"
+    assert (outputs["some"]["value"], outputs["some"]["stderr"]) == ([{"b": "y"}], "")
+    assert outputs["wrong"]["exit_code"] == 1
+    assert "config.mode is rw" in outputs["wrong"]["stderr"]
