@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from pathlib import Path
@@ -314,6 +315,26 @@ def test_a_timeout_ends_the_command_and_keeps_the_shell(shell: Shell) -> None:
     )
     assert (result.status, result.exit_code, result.output[:3]) == ("timeout", 137, "on\n")
     assert shell.run("pwd; echo $X").output == "/\n1\n"
+
+
+def test_cancelling_the_caller_ends_the_command(shell: Shell) -> None:
+    shell.run("cd /")
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(shell.async_run("echo begun; sleep 60"))
+        while "begun" not in (await shell.async_wait(0.05)).output:
+            pass
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+
+    result = shell.wait(10)
+    assert (result.status, result.exit_code) == ("cancelled", 130)
+    assert result.output.startswith("begun\n")
+    assert not shell.interrupt()
+    assert shell.run("pwd").output == "/\n"
 
 
 def test_output_is_complete_and_not_wrapped(shell: Shell) -> None:
