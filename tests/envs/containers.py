@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from flowengine.sdk import EnvironmentUnavailable
+from flowengine_envs.docker import image
 from flowengine_envs.docker.daemon import connect
 
 
 def skip_without_docker() -> None:
-    """Skip what needs a daemon; `--no-skips` makes that a failure."""
+    """Skip what needs a daemon with the image; `--no-skips` makes that a failure.
+
+    Where the image is being built, or is not yet, this waits for it.
+    """
     try:
-        connect()
+        image.build(connect())
     except EnvironmentUnavailable as error:
         pytest.skip(f"no docker ({error})")
