@@ -23,6 +23,7 @@ _PIECE = 500
 """Bytes of input in one command."""
 _WORDS = 2000
 _SETTINGS = """\
+set -g default-shell /bin/sh
 set -g default-terminal screen-256color
 set -g remain-on-exit on
 set -g history-limit 5000
