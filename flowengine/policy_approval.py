@@ -126,11 +126,6 @@ def check_handler(name: str) -> None:
         )
 
 
-def asks_on_terminal() -> bool:
-    """Return whether the configured handler needs a person at this terminal."""
-    return _configured == _DEFAULT
-
-
 async def ask(question: Question, handler: str | None = None) -> Answer:
     """Ask, and read the answer. Runs on any loop; never raises for what a handler does.
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Run
     from flowengine.kernel.events import Event
 
-KIND = "flow"
-"""The kind of the steps that do it."""
 ID_LENGTH = 26
 """Hexadecimal digits of an id: as long as the others."""
 

@@ -112,8 +112,8 @@ class Environments:
         """(scope, owner) → the holds that are kept for it, by id of the opening."""
         self._owners: dict[str, dict[tuple[Scope, str], None]] = {}
         """Execution → the scopes of it that have something."""
-        self._seen: dict[tuple[str, str], int] = {}
-        """(execution, id of the spec) → the generation that it used last."""
+        self._seen: dict[str, dict[str, int]] = {}
+        """Execution → id of the spec → the generation that it used last."""
 
     @property
     def manager(self) -> EnvironmentManager:
@@ -183,7 +183,7 @@ class Environments:
         await self.manager.async_release_scope(REGION, _region(execution.id, 0))
         await self.manager.async_release_scope(EXECUTION, execution.id)
         self._owners.pop(execution.id, None)
-        self._forget(execution.id)
+        self._seen.pop(execution.id, None)
 
     async def _suspend(self, execution: Execution) -> None:
         """Give back what need not be kept while an execution waits."""
@@ -264,13 +264,9 @@ class Environments:
         return True
 
     def _is_fresh(self, execution: str, handle: Handle) -> bool:
-        key = (execution, handle.spec_id)
-        before, self._seen[key] = self._seen.get(key), handle.generation
+        seen = self._seen.setdefault(execution, {})
+        before, seen[handle.spec_id] = seen.get(handle.spec_id), handle.generation
         return handle.generation > 1 if before is None else before != handle.generation
-
-    def _forget(self, execution: str) -> None:
-        for key in [key for key in self._seen if key[0] == execution]:
-            del self._seen[key]
 
     def _is_wanted(self, scope: str, owner: str) -> bool:
         if scope not in {EXECUTION, REGION}:

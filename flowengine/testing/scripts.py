@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.flow.cases import as_data, steps_in
+from flowengine.flow.cases import as_data
 from flowengine.kernel.graph import Plain, SecretText
 
 if TYPE_CHECKING:
@@ -155,11 +155,6 @@ def without_secrets(value: Plain) -> Plain:
     if isinstance(value, dict):
         return {key: without_secrets(one) for key, one in value.items()}
     return [without_secrets(one) for one in value] if isinstance(value, list) else value
-
-
-def step_of(address: str) -> str:
-    """Return the id of the step of an address."""
-    return steps_in(address)[-1]
 
 
 def _other_arguments(address: str, wanted: Plain, asked: Plain) -> str:
