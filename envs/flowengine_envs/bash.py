@@ -15,11 +15,13 @@ from flowengine.sdk import (
     StepContext,
 )
 from flowengine.sdk.environments import Capabilities, Request, Sandbox, awaitable, blocking
+from flowengine_envs.call_limits import UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.command_rules import check
 from flowengine_envs.results import CommandResult, OnOutput
 from flowengine_envs.steps import StepFiles, add_outputs, step_value
-from flowengine_envs.supervised import OWN, UNBOUNDED, Supervised, SupervisedProvider
+from flowengine_envs.supervised import Supervised, SupervisedProvider
+from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

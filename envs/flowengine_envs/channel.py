@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from flowengine.sdk import (
@@ -199,6 +200,24 @@ class Channel:
             raise self._fault(fault, exchange.about)
         return {**header, "payload": payload}
 
+    async def feed(self, exchange: Exchange, data: bytes | Path) -> None:
+        """Send what a request reads after it was begun, as fast as it is taken.
+
+        Args:
+            exchange: The request; when it ends before, the rest is not sent.
+            data: Bytes, or a file of this machine.
+        """
+        try:
+            for piece, last in _pieces(data):
+                if exchange.done.done():
+                    break
+                self.tell("write", piece, to=exchange.id, last=last)
+                await self.drained()
+        except BaseException:
+            self.tell("cancel", to=exchange.id)
+            self._exchanges.pop(exchange.id, None)
+            raise
+
     def tell(self, name: str, payload: bytes = b"", **fields: Any) -> None:
         """Send a request whose answer nobody waits for."""
         fields.setdefault("id", 0)
@@ -289,6 +308,21 @@ class Channel:
 
     def _said(self) -> str:
         return f"; it said: {self.log}" if self.log else ""
+
+
+def _pieces(data: bytes | Path) -> Iterator[tuple[bytes, bool]]:
+    """Yield the pieces of bytes or of a file, and with each whether it is the last."""
+    if isinstance(data, Path):
+        with data.open("rb") as file:
+            piece = file.read(frames.PIECE)
+            while following := file.read(frames.PIECE):
+                yield piece, False
+                piece = following
+            yield piece, True
+    else:
+        for start in range(0, max(len(data), 1), frames.PIECE):
+            end = start + frames.PIECE
+            yield data[start:end], end >= len(data)
 
 
 async def _uncut(work: Any) -> None:

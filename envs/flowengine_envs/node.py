@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, ValidationError
 from flowengine.sdk.environments import Request, awaitable, blocking
+from flowengine_envs.call_limits import UNBOUNDED
 from flowengine_envs.results import CodeError, CodeResult, CommandResult, OnOutput
 from flowengine_envs.steps import StepFiles, code_of, step_result
-from flowengine_envs.supervised import UNBOUNDED, Supervised, SupervisedProvider
+from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor import plain
 
 if TYPE_CHECKING:
@@ -60,14 +61,14 @@ class Node(Supervised):
             ValidationError: The code is no text or too long, or the inputs are no plain data.
             EnvironmentLost: The sandbox has ended.
         """
-        config = self.sandbox.request.config
+        config = self.request.config
         given = {
             "code": code,
             "inputs": _checked(code, inputs),
             "module": config.module if module is None else module,
             "largest": LARGEST_VALUE,
         }
-        seconds = self._seconds(timeout)
+        seconds = self.call_limits.seconds(timeout)
         kills = self.sandbox.memory_kills()
         result, told = await self._program(
             [config.node, *self._options(), "-e", _runner()],
@@ -102,13 +103,13 @@ class Node(Supervised):
         if done.stopped == "timeout":
             error = CodeError("Timeout", f"it took longer than {seconds:g} s and was ended")
         elif done.stopped == "disk":
-            error = CodeError("LimitExceeded", self._disk_full())
+            error = CodeError("LimitExceeded", self.call_limits.disk_full())
         elif done.stopped is not None:
             error = CodeError("Cancelled", "it was cancelled")
         elif told is not None and "error" in told:
             error = CodeError(**told["error"])
         elif killed or "JavaScript heap out of memory" in done.stderr:
-            error = CodeError("Crashed", self._out_of_memory())
+            error = CodeError("Crashed", self.call_limits.out_of_memory())
         elif done.signal is not None:
             error = CodeError("Crashed", f"the process was ended by signal {done.signal}")
         elif done.exit_code != 0:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk import Command, Plain, StepContext, ValidationError
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
+from flowengine_envs.call_limits import GRACE, UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.results import CodeError, CodeResult, OnOutput, Streams
 from flowengine_envs.steps import StepFiles, code_of, step_result
-from flowengine_envs.supervised import GRACE, UNBOUNDED, Supervised, SupervisedProvider
+from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor import plain
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class PythonSandbox(Supervised):
             EnvironmentLost: The sandbox has ended.
         """
         given = _checked(code, inputs)
-        seconds = self._seconds(timeout)
+        seconds = self.call_limits.seconds(timeout)
         await self._plan()
         streams = Streams(on_output)
         kills = self.sandbox.memory_kills()
@@ -88,10 +89,11 @@ class PythonSandbox(Supervised):
             grace=GRACE,
             largest=LARGEST_VALUE,
             busy=self._on_busy,
-            **self._bounds(),
+            kept=self.call_limits.kept,
+            file=self.call_limits.file,
         )
         duration = time.monotonic() - began
-        self._spent += duration
+        self.call_limits.spend(duration)
         killed = self.sandbox.memory_kills() > kills
         error = self._error(answer, seconds, killed=killed)
         return _result(answer, streams, error, duration)
@@ -124,7 +126,7 @@ class PythonSandbox(Supervised):
 
     @property
     def _on_busy(self) -> str:
-        return str(getattr(self.sandbox.request.config, "on_busy", "wait"))
+        return str(getattr(self.request.config, "on_busy", "wait"))
 
     async def _plan(self) -> None:
         """Say once how the process is started in which code runs."""
@@ -133,7 +135,7 @@ class PythonSandbox(Supervised):
         self._planned = True
         await self._channel.request(
             "worker",
-            argv=[getattr(self.sandbox.request.config, "python", "python3")],
+            argv=[getattr(self.request.config, "python", "python3")],
             env=self._variables,
             cwd=self.sandbox.workdir,
             limits=dict(self.sandbox.resource_limits()),
@@ -147,18 +149,20 @@ class PythonSandbox(Supervised):
         if stopped == "timeout":
             return CodeError("Timeout", f"it took longer than {seconds:g} s and was ended")
         if stopped == "disk":
-            return CodeError("LimitExceeded", self._disk_full())
+            return CodeError("LimitExceeded", self.call_limits.disk_full())
         if stopped is not None:
             return CodeError("Cancelled", "it was cancelled")
         lost = answer.get("lost")
         if lost is not None:
-            return CodeError("Crashed", self._out_of_memory() if killed else _crash(lost))
+            return CodeError(
+                "Crashed", self.call_limits.out_of_memory() if killed else _crash(lost)
+            )
         error = answer.get("error")
         if error is None:
             return None
         message = error["message"]
         if error["type"] == "MemoryError" and self.limits.memory is not None:
-            message = f"{message}{': ' if message else ''}{self._out_of_memory()}"
+            message = f"{message}{': ' if message else ''}{self.call_limits.out_of_memory()}"
         return CodeError(error["type"], message, error["line"], error["traceback"])
 
 

@@ -18,19 +18,14 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.environments import Request, Sandbox, Spec, awaitable, blocking
+from flowengine_envs.call_limits import GRACE, TIMEOUT, UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.steps import StepFiles, step_value
-from flowengine_envs.supervised import (
-    GRACE,
-    OWN,
-    TIMEOUT,
-    UNBOUNDED,
-    Supervised,
-    SupervisedProvider,
-)
+from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor.terminal_text import clean
 from flowengine_envs.supervisor.tmux import SESSION, SOCKET
+from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -174,7 +169,7 @@ class Shell(Supervised):
         if wait is None and timeout is None:
             wait = TIMEOUT
         if timeout is not None or self.limits.time is not None or self.limits.total_time:
-            hard = self._seconds(timeout)
+            hard = self.call_limits.seconds(timeout)
         _check_wait(wait)
         await self._enter()
         wrong = await self._wrong(text)

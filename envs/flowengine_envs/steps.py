@@ -10,31 +10,14 @@ import posixpath
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from flowengine.sdk import Command, NotAFile, Plain, StepContext, ValidationError
 from flowengine_envs.results import CodeResult, CommandResult, ContainerResult
-from flowengine_envs.supervised import OWN, Entry, Supervised
+from flowengine_envs.workspace import OWN, InWorkspace
 
 LARGEST_VALUE = 16 * 1024 * 1024
 """Bytes that a command may write to `$FLOW_OUTPUT`."""
-
-
-class HasFiles(Protocol):
-    """A resource with a workspace; its verbs are those of `Supervised`."""
-
-    async def async_put(self, path: str, data: bytes | Path, mode: int = 0o644) -> None:
-        """Write a file of the workspace."""
-
-    async def async_fetch(self, path: str, to: Path) -> None:
-        """Copy a file of the workspace to the host."""
-
-    async def async_list(self, path: str = ".", *, deep: bool = False) -> list[Entry]:
-        """List a folder of the workspace."""
-
-    @property
-    def workdir(self) -> str:
-        """The workspace as programs see it."""
 
 
 class StepFiles:
@@ -45,7 +28,7 @@ class StepFiles:
         context: The attempt.
     """
 
-    def __init__(self, resource: HasFiles, context: StepContext) -> None:
+    def __init__(self, resource: InWorkspace, context: StepContext) -> None:
         self.resource = resource
         self.context = context
 
@@ -202,7 +185,7 @@ async def add_outputs(
             told[f"{name}_file"] = await files.kept(path)
 
 
-async def step_value(resource: Supervised, place: str, *, failed: bool) -> Plain:
+async def step_value(resource: InWorkspace, place: str, *, failed: bool) -> Plain:
     """Return the JSON that a command has written, and remove its file.
 
     Args:

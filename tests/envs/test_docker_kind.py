@@ -75,6 +75,12 @@ def test_files_go_in_and_out_byte_for_byte(docker: Containers, tmp_path: Path) -
     docker.fetch("/workspace/out.bin", tmp_path / "fetched")
     assert (tmp_path / "fetched").read_bytes() == SECRET * 2
     assert {"in/a b", "out.bin"} <= {entry.path for entry in docker.list(deep=True)}
+    docker.put("in/tool", b"#!/bin/sh", 0o750)
+    docker.fetch("in/tool", tmp_path / "tool")
+    assert (tmp_path / "tool").stat().st_mode & 0o777 == 0o750
+    docker.remove("in/tool")
+    with pytest.raises(NotAFile):
+        docker.get("in/tool")
 
 
 def test_exit_codes_errors_input_and_variables(docker: Containers) -> None:

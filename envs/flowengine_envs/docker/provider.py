@@ -28,30 +28,19 @@ from flowengine.sdk.environments import (
     Capabilities,
     Provider,
     Request,
-    Resource,
     Spec,
     awaitable,
     blocking,
 )
+from flowengine_envs.call_limits import UNBOUNDED, check_words
 from flowengine_envs.docker import sandbox
 from flowengine_envs.docker.captured import Captured
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.sandbox import Docker, ProgramMissing, find_image
 from flowengine_envs.results import ContainerResult, OnOutput, Streams
 from flowengine_envs.steps import StepFiles, add_outputs
-from flowengine_envs.supervised import (
-    FILE,
-    OUTPUT,
-    OWN,
-    UNBOUNDED,
-    Entry,
-    call_seconds,
-    check_words,
-    disk_full,
-    out_of_memory,
-    revealed,
-)
 from flowengine_envs.supervisor import files
+from flowengine_envs.workspace import OWN, InWorkspace
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -68,7 +57,7 @@ _FAULTS: dict[str, type[EnvironmentFailure]] = {
 _Result = TypeVar("_Result")
 
 
-class Containers(Resource):
+class Containers(InWorkspace):
     """Runs commands in containers; files of the workspace last, nothing else does.
 
     Args:
@@ -78,13 +67,9 @@ class Containers(Resource):
 
     def __init__(self, request: Request, image: str) -> None:
         super().__init__(request)
-        self.request = request
-        self.workspace = request.workspace
-        """Folder on the host. Programs can put links there: read it with `get`, not by hand."""
         self.image = image
         self.isolation = "container"
         self._files = files.Workspace(str(request.workspace))
-        self._spent = 0.0
         self._running: dict[Docker, None] = {}
 
     @property
@@ -124,11 +109,10 @@ class Containers(Resource):
         if isinstance(argv, str):
             raise ValidationError(f"{self.name}: a command is a list of words, not a text")
         check_words(argv, env or {})
-        seconds = call_seconds(self.name, self.request.limits, self._spent, timeout)
+        seconds = self.call_limits.seconds(timeout)
         for path, data in (files or {}).items():
-            await self._put(path, data)
-        declared = {k: revealed(v) for k, v in self.request.config.env.items()}
-        variables = {"LANG": "C.UTF-8", **declared, **(env or {})}
+            await self.write_file(path, data, 0o644)
+        variables = {"LANG": "C.UTF-8", **self.declared, **(env or {})}
         box = Docker(self.request, sandbox.Command(list(argv), variables, image))
         before = await asyncio.to_thread(self._state)
         self._running[box] = None
@@ -143,7 +127,7 @@ class Containers(Resource):
         finally:
             await asyncio.shield(box.close())
             del self._running[box]
-            self._spent += time.monotonic() - began
+            self.call_limits.spend(time.monotonic() - began)
         told = {"stdout": captures[0].finish(), "stderr": captures[1].finish()}
         after = await asyncio.to_thread(self._state)
         return ContainerResult(
@@ -177,11 +161,11 @@ class Containers(Resource):
             await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
             if reading.done():
                 code, memory = await box.ended()
-                return code, None, f"{out_of_memory(self.request.limits)}\n" if memory else ""
+                return code, None, f"{self.call_limits.out_of_memory()}\n" if memory else ""
             stopped = "disk" if full.done() else "timeout"
             await box.close()
             await asyncio.wait({reading}, timeout=5)
-            note = f"{disk_full(self.request.limits)}\n" if stopped == "disk" else ""
+            note = f"{self.call_limits.disk_full()}\n" if stopped == "disk" else ""
             return _KILLED, stopped, note
         finally:
             full.cancel()
@@ -190,7 +174,7 @@ class Containers(Resource):
 
     async def _until_full(self) -> None:
         """Return when the workspace is larger than it may be."""
-        quota = self.request.limits.disk
+        quota = self.limits.disk
         if quota is None:
             await asyncio.Future()
         # Nothing tells of a folder that grows: it has to be looked at.
@@ -198,10 +182,9 @@ class Containers(Resource):
             await asyncio.sleep(_LOOK)
 
     def _captured(self, name: str, streams: Streams) -> Captured:
-        limits = self.request.limits
         path = f"{OWN}/output/{name}-{os.urandom(4).hex()}.txt"
-        most = FILE if limits.disk is None else min(FILE, limits.disk)
-        return Captured(name, streams, self._files, path, limits.output or OUTPUT, most)
+        kept, file = self.call_limits.kept, self.call_limits.file
+        return Captured(name, streams, self._files, path, kept, file)
 
     def _state(self) -> dict[str, tuple[int, float]]:
         entries = self._files.entries(".", deep=True)
@@ -211,77 +194,23 @@ class Containers(Resource):
             if each["kind"] == "file"
         }
 
-    async def _put(self, path: str, data: bytes | Path, mode: int = 0o644) -> None:
-        """Write a file of the workspace; arguments and errors as of every kind that runs programs.
+    async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
+        """Write a file from outside."""
+        await self._below(path, lambda below: _write(self._files, below, data, mode))
 
-        Args:
-            path: Relative to the workspace.
-            data: Its bytes, or a file of the host.
-            mode: Its permissions.
+    async def read_file(self, path: str, take: Callable[[bytes], Any]) -> int:
+        """Read a file from outside."""
+        return await self._below(path, lambda below: _read(self._files, below, take))
 
-        Raises:
-            PathEscape: The path leads out of the workspace.
-            NotAFile: There is something of this name that is no file.
-        """
-        await self._at(path, lambda below: _write(self._files, below, data, mode))
+    async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
+        """Look from outside."""
+        return await self._below(path, lambda below: self._files.entries(below, deep=deep))
 
-    async def _get(self, path: str) -> bytes:
-        """Read a file of the workspace.
+    async def remove_entry(self, path: str) -> None:
+        """Remove it from outside."""
+        await self._below(path, self._files.remove)
 
-        Args:
-            path: Relative to the workspace, or absolute as programs see it.
-
-        Returns:
-            Its bytes.
-
-        Raises:
-            PathEscape: The path leads out of the workspace.
-            NotAFile: There is no such file.
-        """
-
-        def read(below: str) -> bytes:
-            with open(self._files.read(below)[0], "rb") as file:
-                return file.read()
-
-        return await self._at(path, read)
-
-    async def _fetch(self, path: str, to: Path) -> None:
-        """Copy a file of the workspace to the host.
-
-        Args:
-            path: Relative to the workspace, or absolute as programs see it.
-            to: The file to write.
-
-        Raises:
-            PathEscape: The path leads out of the workspace.
-            NotAFile: There is no such file.
-        """
-
-        def copy(below: str) -> None:
-            with open(self._files.read(below)[0], "rb") as source, to.open("wb") as target:
-                while data := source.read(_PIECE):
-                    target.write(data)
-
-        await self._at(path, copy)
-
-    async def _list(self, path: str = ".", *, deep: bool = False) -> list[Entry]:
-        """List a folder of the workspace.
-
-        Args:
-            path: Relative to the workspace, or absolute as programs see it.
-            deep: Whether with all below it.
-
-        Returns:
-            What is there, sorted by path; links are not followed.
-
-        Raises:
-            PathEscape: The path leads out of the workspace.
-            NotAFile: There is no such folder.
-        """
-        found = await self._at(path, lambda below: self._files.entries(below, deep=deep))
-        return [Entry(**each) for each in found]
-
-    async def _at(self, path: str, work: Callable[[str], _Result]) -> _Result:
+    async def _below(self, path: str, work: Callable[[str], _Result]) -> _Result:
         """Do something with a path on a thread; what is refused is told as an error of the sdk."""
         below = path
         if path == self.workdir or path.startswith(f"{self.workdir}/"):
@@ -291,15 +220,6 @@ class Containers(Resource):
         except files.Refused as refused:
             error = _FAULTS.get(refused.kind, EnvironmentFailure)
             raise error(f"{self.name}: {path!r}: {refused.reason}") from None
-
-    put = blocking(_put)
-    async_put = awaitable(_put)
-    get = blocking(_get)
-    async_get = awaitable(_get)
-    fetch = blocking(_fetch)
-    async_fetch = awaitable(_fetch)
-    list = blocking(_list)
-    async_list = awaitable(_list)
 
     async def close(self) -> None:
         """Remove the containers that still run; on the background loop."""
@@ -400,6 +320,14 @@ def _write(workspace: files.Workspace, path: str, data: bytes | Path, mode: int)
         draft.finish()
     finally:
         draft.drop()
+
+
+def _read(workspace: files.Workspace, path: str, take: Callable[[bytes], Any]) -> int:
+    fd, found = workspace.read(path)
+    with open(fd, "rb") as source:
+        while data := source.read(_PIECE):
+            take(data)
+    return found.st_mode
 
 
 async def _feed(source: Any, data: bytes) -> None:

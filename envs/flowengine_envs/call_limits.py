@@ -1,0 +1,106 @@
+"""What holds for each call: its time, how much of its output is kept, what a breach is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flowengine.sdk import LimitExceeded, ValidationError
+
+if TYPE_CHECKING:
+    from flowengine.sdk.models import Limits
+
+OUTPUT = 100_000
+"""Bytes kept of each stream of a call, where the spec says nothing."""
+FILE = 256 * 1024 * 1024
+"""Bytes of output that a file of the workspace may have."""
+TIMEOUT = 30.0
+"""Seconds of a call, where neither the spec nor the caller says anything."""
+UNBOUNDED = float("inf")
+"""As a timeout: no bound but the spec's. Steps have a `timeout` of their own."""
+GRACE = 2.0
+"""Seconds between being told to end and being killed."""
+
+
+class CallLimits:
+    """The limits of an environment, as far as they are about its calls.
+
+    Args:
+        name: Names the environment in messages.
+        limits: What the spec says.
+    """
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        self._name = name
+        self._limits = limits
+        self._spent = 0.0
+
+    @property
+    def kept(self) -> int:
+        """Bytes kept of each stream of a call."""
+        return self._limits.output or OUTPUT
+
+    @property
+    def file(self) -> int:
+        """Bytes of a stream that go to a file, where it is more than is kept."""
+        return FILE if self._limits.disk is None else min(FILE, self._limits.disk)
+
+    def seconds(self, timeout: float | None) -> float | None:
+        """Return how long a call may take; None: as long as it likes.
+
+        Args:
+            timeout: Seconds that the caller asks for.
+
+        Returns:
+            Seconds.
+
+        Raises:
+            ValidationError: The timeout is no positive number.
+            LimitExceeded: The time of all calls together is used up.
+        """
+        if timeout is not None and not timeout > 0:
+            raise ValidationError(f"{self._name}: timeout must be a positive number, not {timeout}")
+        limits = self._limits
+        seconds = limits.time or TIMEOUT if timeout is None else timeout
+        if limits.time is not None:
+            seconds = min(seconds, limits.time)
+        total = limits.total_time
+        if total is not None:
+            if self._spent >= total:
+                raise LimitExceeded(
+                    f"{self._name}: its calls have taken {self._spent:.1f} s, "
+                    f"total_time is {total:g} s",
+                    data={"limit": "total_time", "value": total},
+                )
+            seconds = min(seconds, total - self._spent)
+        return None if seconds == UNBOUNDED else seconds
+
+    def spend(self, seconds: float) -> None:
+        """Count the time that a call has taken."""
+        self._spent += seconds
+
+    def out_of_memory(self) -> str:
+        """Say that memory was at its limit."""
+        limit = self._limits.memory
+        return "out of memory" if limit is None else f"out of memory: the limit is {_size(limit)}"
+
+    def disk_full(self) -> str:
+        """Say that the workspace was at its limit."""
+        quota = _size(self._limits.disk or 0)
+        return f"the workspace is full: its quota (limits.disk) is {quota}"
+
+
+def check_words(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Refuse what is no command, with `ValidationError`."""
+    if not argv or not all(isinstance(word, str) for word in argv):
+        raise ValidationError(f"a command is a text or a list of texts, not {argv!r}")
+    for text in (*argv, *env, *env.values()):
+        if "\0" in text:
+            raise ValidationError("a command or variable has a null character")
+
+
+def _size(count: int) -> str:
+    for unit, bytes_ in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= bytes_ and count % bytes_ == 0:
+            return f"{count // bytes_} {unit}"
+    return f"{count} bytes"

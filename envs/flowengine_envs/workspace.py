@@ -1,0 +1,168 @@
+"""What all kinds that run programs in a workspace have in common: its files, and limits of calls.
+
+A kind says how a file is read and written where its programs run; the verbs are here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine_envs.call_limits import CallLimits
+
+if TYPE_CHECKING:
+    from flowengine.sdk.models import Limits
+
+OWN = ".flowengine"
+"""Folder of the workspace for the home folder, output files and what steps hand in."""
+
+
+class Entry(NamedTuple):
+    """Something in the workspace."""
+
+    path: str
+    """Relative to the workspace."""
+    kind: str
+    """`file`, `folder`, `link`, `pipe`, `socket`, `device`."""
+    size: int
+    mode: int
+    modified: float
+    """Seconds since 1970."""
+
+
+class InWorkspace(Resource):
+    """Runs programs in a workspace, whose files go in and out byte for byte.
+
+    Args:
+        request: What was asked for.
+    """
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.request = request
+        self.limits: Limits = request.limits
+        self.workspace = request.workspace
+        """Folder on the host. Programs can put links there: read it with `get`, not by hand."""
+        self.call_limits = CallLimits(self.name, request.limits)
+
+    @property
+    def workdir(self) -> str:
+        """The workspace as programs see it."""
+        raise NotImplementedError
+
+    @property
+    def declared(self) -> dict[str, str]:
+        """The variables that the spec declares for programs; secrets in the clear."""
+        return {name: _revealed(value) for name, value in self.request.config.env.items()}
+
+    async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
+        """Write a file whole or not at all; for kinds, which raise what `put` does."""
+        raise NotImplementedError
+
+    async def read_file(self, path: str, take: Callable[[bytes], Any]) -> int:
+        """Hand on a file piece by piece and return its permissions; for kinds, as `write_file`."""
+        raise NotImplementedError
+
+    async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
+        """Return the fields of `Entry` of what is in a folder; for kinds, as `write_file`."""
+        raise NotImplementedError
+
+    async def remove_entry(self, path: str) -> None:
+        """Remove a file or an empty folder; for kinds, as `write_file`."""
+        raise NotImplementedError
+
+    async def _put(self, path: str, data: bytes | Path, mode: int = 0o644) -> None:
+        """Write a file of the workspace; its folders are made.
+
+        Args:
+            path: Relative to the workspace, or absolute as programs see it.
+            data: Its bytes, or a file of the host.
+            mode: Its permissions.
+
+        Raises:
+            PathEscape: The path leads out of the workspace.
+            NotAFile: There is something of this name that is no file.
+        """
+        await self.write_file(path, data, mode)
+
+    async def _get(self, path: str) -> bytes:
+        """Read a file of the workspace.
+
+        Args:
+            path: Relative to the workspace, or absolute as programs see it.
+
+        Returns:
+            Its bytes.
+
+        Raises:
+            PathEscape: The path leads out of the workspace.
+            NotAFile: There is no such file.
+        """
+        parts: list[bytes] = []
+        await self.read_file(path, parts.append)
+        return b"".join(parts)
+
+    async def _fetch(self, path: str, to: Path) -> None:
+        """Copy a file of the workspace to the host, with its permissions.
+
+        Args:
+            path: Relative to the workspace, or absolute as programs see it.
+            to: The file to write.
+
+        Raises:
+            PathEscape: The path leads out of the workspace.
+            NotAFile: There is no such file.
+        """
+        with to.open("wb") as copy:
+            try:
+                mode = await self.read_file(path, copy.write)
+                os.fchmod(copy.fileno(), mode & 0o777)
+            except BaseException:
+                os.unlink(to)
+                raise
+
+    async def _list(self, path: str = ".", *, deep: bool = False) -> list[Entry]:
+        """List a folder of the workspace.
+
+        Args:
+            path: Relative to the workspace, or absolute as programs see it.
+            deep: Whether with all below it.
+
+        Returns:
+            What is there, sorted by path; links are not followed.
+
+        Raises:
+            PathEscape: The path leads out of the workspace.
+            NotAFile: There is no such folder.
+        """
+        return [Entry(**each) for each in await self.entries(path, deep=deep)]
+
+    async def _remove(self, path: str) -> None:
+        """Remove a file or an empty folder of the workspace; of a link the link.
+
+        Args:
+            path: Relative to the workspace, or absolute as programs see it.
+
+        Raises:
+            PathEscape: The path leads out of the workspace.
+            NotAFile: There is no such thing.
+        """
+        await self.remove_entry(path)
+
+    put = blocking(_put)
+    async_put = awaitable(_put)
+    get = blocking(_get)
+    async_get = awaitable(_get)
+    fetch = blocking(_fetch)
+    async_fetch = awaitable(_fetch)
+    list = blocking(_list)
+    async_list = awaitable(_list)
+    remove = blocking(_remove)
+    async_remove = awaitable(_remove)
+
+
+def _revealed(value: Any) -> str:
+    return str(value.reveal()) if hasattr(value, "reveal") else str(value)
