@@ -38,6 +38,7 @@ class Definition:
         self.inputs, self.outputs, self.state = body.inputs, body.outputs, body.state
         self.steps, self.on_error, self.finally_ = body.steps, body.on_error, body.finally_
         self.limits = body.limits
+        self.left_out = model.left_out
 
     @property
     def is_own(self) -> bool:

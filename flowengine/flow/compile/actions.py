@@ -129,6 +129,8 @@ class Actions:
     def _check_keys(self, info: Info) -> None:
         """Refuse modifiers that mean nothing to the action."""
         model = info.model
+        if info.action == "none" and self.model.left_out(info.loc):
+            return  # what was left out may have been its action
         calls = info.action not in CONTROL and not isinstance(
             info.given, Wait | Approval | Fail | Cancel
         )

@@ -177,7 +177,7 @@ class Edges:
     def _warn_of_no_branch(
         self, info: Info, given: Next, kind: str, entries: list[SplitEntry]
     ) -> None:
-        wrong = self.plan.left_out(given.loc)
+        wrong = self.plan.model.left_out(given.loc)
         if entries and not wrong and all("when" in entry for entry in entries):
             message = f"{kind!r} of {info.id!r} has no 'else': NoBranch is raised if nothing holds"
             self.report.at("W207", message, (*given.loc, kind), "add {else: ...}", key=True)
@@ -214,7 +214,7 @@ class Edges:
     # Falling through
 
     def _fall_through(self, info: Info) -> None:
-        if not goes_on(info) or self.plan.left_out((*info.loc, "next")):
+        if not goes_on(info) or self.plan.model.left_out((*info.loc, "next")):
             return
         body = self.plan.body(info.spec["body"])
         steps = body["steps"]

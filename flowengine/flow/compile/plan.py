@@ -62,7 +62,6 @@ class Plan:
         self.flow: CompiledFlow = {"steps": [], "bodies": []}
         self.by_id: dict[str, int] = {}
         """Of ids that two steps have, the first."""
-        self._wrong = {loc[:n] for loc in model.unread for n in range(1, len(loc) + 1)}
         self.finals: dict[int, int] = {}
         """Body → the body of its `finally`."""
         self._add_body(model.steps, -1, "flow")
@@ -70,10 +69,6 @@ class Plan:
             self.finals[0] = self._add_body(model.finally_, -1, "finally")
         self.misnamed = frozenset(_ids(model.data)) - self.by_id.keys()
         """Ids that stand in the file but were refused; to name them is no further error."""
-
-    def left_out(self, loc: Loc) -> bool:
-        """Say whether something at a place, or inside it, was left out as wrong."""
-        return loc in self._wrong
 
     def body(self, number: int) -> BodySpec:
         """Return a body."""

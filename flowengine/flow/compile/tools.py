@@ -388,8 +388,7 @@ class Tools:
             name: The tool's name, for messages.
         """
         schema = found.args
-        wrong = any(one[: len(loc) + 1] == (*loc, "with") for one in self.model.unread)
-        if schema is None or wrong:
+        if schema is None or self.model.left_out((*loc, "with")):
             return
         bound = found.bind or {}
         properties = schema.get("properties", {})

@@ -399,6 +399,10 @@ class FlowModel(Part):
         """
         return self._unread
 
+    def left_out(self, loc: Loc) -> bool:
+        """Say whether something at a place, or inside it, was left out as wrong."""
+        return any(one[: len(loc)] == loc for one in self._unread)
+
 
 FlowBody.model_rebuild()
 FlowModel.model_rebuild()
