@@ -253,6 +253,7 @@ def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
         "workspace": sandbox.workdir,
         "output": f"{own}/output",
         "quota": request.limits.disk,
+        "forwards": [*sandbox.forwards],
         "folders": [f"{own}/home"],
         "files": {f"{own}/home/.config/pip/pip.conf": _PIP},
     }

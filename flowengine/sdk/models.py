@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -215,6 +216,24 @@ def with_sandboxes(model: type[BaseModel], sandboxes: Iterable[type[Sandbox]]) -
     return create_model(model.__name__, __base__=(model, *more)) if more else model
 
 
+_PLACE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?:([0-9]{1,5})", re.ASCII)
+
+
+def _place(value: str) -> str:
+    """Refuse what is no place of the network."""
+    if "*" in value:
+        raise PydanticCustomError(
+            "place", "is a pattern; name each host that may be reached: api.example.org:443"
+        )
+    match = _PLACE.fullmatch(value)
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise PydanticCustomError("place", "is no place; write host:port, as db.example.org:5432")
+    return value
+
+
+Place = Annotated[str, AfterValidator(_place)]
+
+
 class Policy(Config):
     """What programs in an environment may do. Kinds derive from it and add their own rules.
 
@@ -222,7 +241,7 @@ class Policy(Config):
     refused.
     """
 
-    network: Literal["none", "any"] | list[str] | None = None
+    network: Literal["none", "any"] | list[Place] | None = None
     """`none`, `any`, or the places that may be reached, each `host:port`."""
     writable: list[str] | None = None
     """Folders inside that may be written beside the workspace."""

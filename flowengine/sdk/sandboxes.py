@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
 from flowengine.sdk.errors import PathEscape
 
@@ -159,6 +159,15 @@ class Sandbox:
     def variables(self) -> Mapping[str, str]:
         """Environment variables that every program inside gets; default: none."""
         return {}
+
+    @property
+    def forwards(self) -> Sequence[Mapping[str, Any]]:
+        """What the supervisor inside leads out of the sandbox; default: nothing.
+
+        For each place that may be reached the addresses at which it listens inside (`listen`: host
+        and port) and the path inside of a unix socket that each connection is joined to (`socket`).
+        """
+        return ()
 
     def resource_limits(self) -> Mapping[str, int]:
         """Return what each program is held to by itself: `{"NPROC": 64}` for RLIMIT_NPROC."""

@@ -63,6 +63,7 @@ class Raw:
             "workspace": str(self.workspace),
             "output": str(self.workspace / "output"),
             "quota": None,
+            "forwards": [],
             "folders": [],
             "files": {},
         }

@@ -140,19 +140,6 @@ def test_nothing_of_the_network_is_reached(bash: Bash) -> None:
     assert bash.run(["python3", "-c", code]).stdout == ""
 
 
-def test_places_that_cannot_be_held_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentUnavailable, match=r"localhost:80 alone cannot be held"):
-        open_resource(BashProvider(), Docker, tmp_path, policy={"network": ["localhost:80"]})
-    with pytest.raises(EnvironmentUnavailable, match="policy forbids the network"):
-        open_resource(
-            BashProvider(),
-            Docker,
-            tmp_path,
-            policy={"network": "none"},
-            config={"network": "bridge"},
-        )
-
-
 def test_variables_and_secrets_of_the_host_stay_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

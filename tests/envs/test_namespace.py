@@ -18,7 +18,7 @@ from flowengine_envs.python import Python
 from flowengine_envs.sandboxes import cgroups, namespace, processes
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
-from tests.envs.opening import open_resource, opened, request_for
+from tests.envs.opening import open_resource, opened
 from tests.envs.users import as_ordinary_user
 
 if not processes.has("bwrap"):
@@ -106,15 +106,6 @@ def test_there_is_no_network_unless_declared(tmp_path: Path) -> None:
             assert bash.run("cat /proc/net/dev | wc -l").stdout == "3\n"  # a heading, and loopback
         with opened(BashProvider(), Namespace, tmp_path, policy={"network": "any"}) as bash:
             assert bash.run(["python3", "-c", connect, "127.0.0.1", port]).stdout == "reached\n"
-
-
-def test_places_of_the_network_one_by_one_are_refused(tmp_path: Path) -> None:
-    request = request_for(
-        BashProvider(), Namespace, tmp_path, policy={"network": ["example.org:443"]}
-    )
-
-    with pytest.raises(EnvironmentUnavailable, match=r"example\.org:443 alone cannot be held"):
-        background().run(Namespace.probe(request.spec))
 
 
 def test_scratch_space_and_workspace_are_limited(tmp_path: Path) -> None:

@@ -1,25 +1,14 @@
-"""`docker`: commands, each in a container of its own, of whatever image it asks for.
-
-The containers share the workspace and nothing else. Nothing of this project has to be in an image,
-not even Python: what other kinds leave to their supervisor is done from outside.
-"""
+"""`docker`: opens runners of containers, and runs steps in them."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import time
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from flowengine.sdk import (
     Command,
-    EnvironmentFailure,
     EnvironmentUnavailable,
-    NotAFile,
-    PathEscape,
     Plain,
     StepContext,
     ValidationError,
@@ -29,202 +18,17 @@ from flowengine.sdk.environments import (
     Provider,
     Request,
     Spec,
-    awaitable,
-    blocking,
 )
-from flowengine_envs.call_limits import UNBOUNDED, check_words
-from flowengine_envs.docker import sandbox
-from flowengine_envs.docker.captured import Captured
+from flowengine_envs.call_limits import UNBOUNDED
+from flowengine_envs.docker.containers import Containers
 from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.sandbox import Docker, ProgramMissing, find_image
-from flowengine_envs.results import ContainerResult, OnOutput, Streams
+from flowengine_envs.docker.fetching import find_image
+from flowengine_envs.docker.gate import Gate
+from flowengine_envs.egress import places
 from flowengine_envs.steps import StepFiles, add_outputs
-from flowengine_envs.supervisor import files
-from flowengine_envs.workspace import OWN, InWorkspace
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-_LOOK = 0.25
-"""Seconds between two looks at how large the workspace is."""
-_PIECE = 1 << 20
-_KILLED = 137
-_FAULTS: dict[str, type[EnvironmentFailure]] = {
-    "escape": PathEscape,
-    "no_file": NotAFile,
-    "missing": NotAFile,
-}
-_Result = TypeVar("_Result")
-
-
-class Containers(InWorkspace):
-    """Runs commands in containers; files of the workspace last, nothing else does.
-
-    Args:
-        request: What was asked for.
-        image: Digest of the image that runs where a call names none.
-    """
-
-    def __init__(self, request: Request, image: str) -> None:
-        super().__init__(request)
-        self.image = image
-        self.isolation = "container"
-        self._files = files.Workspace(str(request.workspace))
-        self._running: dict[Docker, None] = {}
-
-    @property
-    def workdir(self) -> str:
-        """The workspace as programs see it."""
-        return str(self.request.config.workdir)
-
-    async def _run(
-        self,
-        argv: Sequence[str],
-        image: str | None = None,
-        files: Mapping[str, bytes | Path] | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        stdin: bytes | None = None,
-        on_output: OnOutput | None = None,
-    ) -> ContainerResult:
-        """Run a command to its end, in a new container that is removed afterwards.
-
-        Args:
-            argv: Program and arguments; no shell. The entry point of the image is not used.
-            image: The image; default: what the spec says, else the project's own.
-            files: Written to the workspace before: path → bytes, or a file of the host.
-            env: Variables beside the declared ones.
-            timeout: Seconds; default and maximum: the spec's.
-            stdin: What it reads; None: nothing.
-            on_output: Called with output as it comes.
-
-        Returns:
-            How it ended, what it wrote, and which files it made or changed.
-
-        Raises:
-            ValidationError: It is no command.
-            ImageUnavailable: The image cannot be had.
-            EnvironmentLost: The container or the daemon went away.
-        """
-        if isinstance(argv, str):
-            raise ValidationError(f"{self.name}: a command is a list of words, not a text")
-        check_words(argv, env or {})
-        seconds = self.call_limits.seconds(timeout)
-        for path, data in (files or {}).items():
-            await self.write_file(path, data, 0o644)
-        variables = {"LANG": "C.UTF-8", **self.declared, **(env or {})}
-        box = Docker(self.request, sandbox.Command(list(argv), variables, image))
-        before = await asyncio.to_thread(self._state)
-        self._running[box] = None
-        began = time.monotonic()
-        streams = Streams(on_output)
-        captures = [self._captured(name, streams) for name in ("stdout", "stderr")]
-        try:
-            await box.open()
-            code, stopped, note = await self._finish(box, captures, stdin or b"", seconds)
-        except ProgramMissing as error:
-            code, stopped, note = 127, None, f"{error.message}\n"
-        finally:
-            await asyncio.shield(box.close())
-            del self._running[box]
-            self.call_limits.spend(time.monotonic() - began)
-        told = {"stdout": captures[0].finish(), "stderr": captures[1].finish()}
-        after = await asyncio.to_thread(self._state)
-        return ContainerResult(
-            exit_code=code,
-            stdout=streams.text("stdout", told["stdout"]),
-            stderr=streams.text("stderr", told["stderr"]) + note,
-            outputs=sorted(path for path in after if after[path] != before.get(path)),
-            timed_out=stopped == "timeout",
-            truncated=any(told.values()),
-            duration=time.monotonic() - began,
-            image=box.image_id,
-            stopped=stopped,
-            stdout_file=told["stdout"].get("file"),
-            stderr_file=told["stderr"].get("file"),
-        )
-
-    run = blocking(_run)
-    async_run = awaitable(_run)
-
-    async def _finish(
-        self, box: Docker, captures: Sequence[Captured], stdin: bytes, seconds: float | None
-    ) -> tuple[int, str | None, str]:
-        """Return exit code, why it was stopped, and what is to be said of its end."""
-        output, source = box.streams
-        reading = asyncio.gather(
-            captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
-        )
-        full = asyncio.ensure_future(self._until_full())
-        try:
-            first: set[asyncio.Future[Any]] = {reading, full}
-            await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
-            if reading.done():
-                code, memory = await box.ended()
-                return code, None, f"{self.call_limits.out_of_memory()}\n" if memory else ""
-            stopped = "disk" if full.done() else "timeout"
-            await box.close()
-            await asyncio.wait({reading}, timeout=5)
-            note = f"{self.call_limits.disk_full()}\n" if stopped == "disk" else ""
-            return _KILLED, stopped, note
-        finally:
-            full.cancel()
-            reading.cancel()
-            await asyncio.gather(reading, full, return_exceptions=True)
-
-    async def _until_full(self) -> None:
-        """Return when the workspace is larger than it may be."""
-        quota = self.limits.disk
-        if quota is None:
-            await asyncio.Future()
-        # Nothing tells of a folder that grows: it has to be looked at.
-        while await asyncio.to_thread(self._files.size) <= (quota or 0):  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK)
-
-    def _captured(self, name: str, streams: Streams) -> Captured:
-        path = f"{OWN}/output/{name}-{os.urandom(4).hex()}.txt"
-        kept, file = self.call_limits.kept, self.call_limits.file
-        return Captured(name, streams, self._files, path, kept, file)
-
-    def _state(self) -> dict[str, tuple[int, float]]:
-        entries = self._files.entries(".", deep=True)
-        return {
-            each["path"]: (each["size"], each["modified"])
-            for each in entries
-            if each["kind"] == "file"
-        }
-
-    async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
-        """Write a file from outside."""
-        await self._below(path, lambda below: _write(self._files, below, data, mode))
-
-    async def read_file(self, path: str, take: Callable[[bytes], Any]) -> int:
-        """Read a file from outside."""
-        return await self._below(path, lambda below: _read(self._files, below, take))
-
-    async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
-        """Look from outside."""
-        return await self._below(path, lambda below: self._files.entries(below, deep=deep))
-
-    async def remove_entry(self, path: str) -> None:
-        """Remove it from outside."""
-        await self._below(path, self._files.remove)
-
-    async def _below(self, path: str, work: Callable[[str], _Result]) -> _Result:
-        """Do something with a path on a thread; what is refused is told as an error of the sdk."""
-        below = path
-        if path == self.workdir or path.startswith(f"{self.workdir}/"):
-            below = path[len(self.workdir) :].lstrip("/") or "."
-        try:
-            return await asyncio.to_thread(work, below)
-        except files.Refused as refused:
-            error = _FAULTS.get(refused.kind, EnvironmentFailure)
-            raise error(f"{self.name}: {path!r}: {refused.reason}") from None
-
-    async def close(self) -> None:
-        """Remove the containers that still run; on the background loop."""
-        for box in [*self._running]:
-            await box.close()
 
 
 class DockerProvider(Provider[Containers]):
@@ -264,10 +68,17 @@ class DockerProvider(Provider[Containers]):
             client = connect()
             return str(client.images.get(find_image(client, request.spec)).id)
 
-        return Containers(request, await asyncio.to_thread(image))
+        found = await asyncio.to_thread(image)
+        if not places(request.spec, request.policy):
+            return Containers(request, found)
+        gate = Gate(request)
+        await gate.open()
+        return Containers(request, found, gate)
 
     async def health_check(self, resource: Containers) -> bool:
-        """Return whether the daemon answers."""
+        """Return whether the daemon answers, and places can be reached."""
+        if not resource.healthy:
+            return False
         with suppress(EnvironmentUnavailable):
             await asyncio.to_thread(connect)
             return True
@@ -306,33 +117,3 @@ class DockerProvider(Provider[Containers]):
         await add_outputs(found, result, told)
         told["files"] = await found.keep(command, ".", failed=result.exit_code != 0)
         return told
-
-
-def _write(workspace: files.Workspace, path: str, data: bytes | Path, mode: int) -> None:
-    draft = workspace.write(path, mode)
-    try:
-        if isinstance(data, Path):
-            with data.open("rb") as source:
-                while piece := source.read(_PIECE):
-                    draft.add(piece)
-        else:
-            draft.add(data)
-        draft.finish()
-    finally:
-        draft.drop()
-
-
-def _read(workspace: files.Workspace, path: str, take: Callable[[bytes], Any]) -> int:
-    fd, found = workspace.read(path)
-    with open(fd, "rb") as source:
-        while data := source.read(_PIECE):
-            take(data)
-    return found.st_mode
-
-
-async def _feed(source: Any, data: bytes) -> None:
-    """Hand a program what it reads, and the end of it."""
-    with suppress(ConnectionError):
-        source.write(data)
-        await source.drain()
-        source.write_eof()

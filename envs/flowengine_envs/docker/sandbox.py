@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from flowengine.sdk import (
     EnvironmentLost,
     EnvironmentStartFailed,
-    EnvironmentUnavailable,
-    ImageUnavailable,
 )
 from flowengine.sdk.environments import (
     VARIABLE,
@@ -32,21 +30,19 @@ from flowengine.sdk.environments import (
     Sandbox,
     Spec,
 )
-from flowengine_envs.docker import image
 from flowengine_envs.docker.daemon import Attached, attached, connect
+from flowengine_envs.docker.fetching import find_image
+from flowengine_envs.docker.leftovers import reap, remove, sweep
 from flowengine_envs.docker.mounts import check
 from flowengine_envs.docker.ownership import group, lend, take_back, user
+from flowengine_envs.docker.programs import Running
+from flowengine_envs.docker.rights import HOME, may_write, network, rights, workdir
+from flowengine_envs.egress import INSIDE, Egress
 from flowengine_envs.sandboxes.cgroups import memory_group, memory_kills
 
 if TYPE_CHECKING:
     from docker import DockerClient
     from pydantic import BaseModel
-
-HOME = "/home/flow"
-SCRATCH = 64 * 1024 * 1024
-"""Bytes of `/tmp` and of the home folder each, where the spec sets no `disk`."""
-PROCESSES = 512
-MEMORY = 2 * 1024**3
 
 _KEEPER = (
     "import ctypes, signal, sys; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); "
@@ -67,6 +63,8 @@ class Command(NamedTuple):
     env: Mapping[str, str] = {}
     image: str | None = None
     """Default: what the environment's config says."""
+    network: str | None = None
+    """Docker's name of its network; default: what the environment's policy says."""
 
 
 class Docker(Sandbox):
@@ -87,13 +85,19 @@ class Docker(Sandbox):
         self._keeper: Attached | None = None
         self._input: asyncio.StreamWriter | None = None
         self._memory: Path | None = None
+        self._egress = Egress(request, (user(), group()))
         self.image_id = ""
         """Digest of the image that runs: `sha256:...`."""
 
     @property
     def workdir(self) -> str:
         """The workspace as programs inside see it."""
-        return str(_config(self.request.config, "workdir") or "/workspace")
+        return workdir(self.request)
+
+    @property
+    def forwards(self) -> Sequence[Mapping[str, Any]]:
+        """What the supervisor leads out."""
+        return self._egress.forwards
 
     @classmethod
     def config_model(cls) -> type[BaseModel]:
@@ -122,7 +126,7 @@ class Docker(Sandbox):
     @classmethod
     async def probe(cls, spec: Spec) -> None:
         """Ask the daemon, and look for the image if it must not be fetched."""
-        _network(spec)
+        network(spec, spec.policy)
         await asyncio.to_thread(_probe, spec)
 
     @cached_property
@@ -137,6 +141,8 @@ class Docker(Sandbox):
         try:
             await asyncio.to_thread(lend, self._lent)
             self._given = True
+            if self._command is None:
+                await self._egress.open()
             self._container = await asyncio.to_thread(self._create)
             path = f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
             self._keeper, self._input = await attached(path)
@@ -149,7 +155,7 @@ class Docker(Sandbox):
 
     @property
     def _name(self) -> str:
-        named = _config(self.request.config, "container_name")
+        named = getattr(self.request.config, "container_name", None)
         return str(named or f"flowengine-{self.request.id}{self._suffix}")
 
     @cached_property
@@ -162,20 +168,16 @@ class Docker(Sandbox):
         """Return what is mounted: path inside → folder."""
         return {self.workdir: self.workspace, **self.request.mounts}
 
-    def _may_write(self, inside: str) -> bool:
-        writable = self.request.policy.writable
-        return inside == self.workdir or writable is None or inside in writable
-
     @property
     def _lent(self) -> list[Path]:
-        return [path for inside, path in self._folders.items() if self._may_write(inside)]
+        return [path for inside, path in self._folders.items() if may_write(self.request, inside)]
 
     def _create(self) -> str:
         from docker.errors import APIError
 
         config = self.request.config
         command = self._command or Command(["python3", "-I", "-S", "-c", _KEEPER])
-        reference = find_image(self._client, self.request.spec, command.image)
+        reference = self._image()
         self.image_id = str(self._client.images.get(reference).id)
         api = self._client.api
         try:
@@ -184,7 +186,7 @@ class Docker(Sandbox):
                 list(command.argv),
                 entrypoint=[],
                 name=self._name,
-                platform=_config(config, "platform"),
+                platform=getattr(config, "platform", None),
                 stdin_open=True,
                 user=f"{user()}:{group()}",
                 working_dir=self.workdir,
@@ -196,36 +198,22 @@ class Docker(Sandbox):
             raise EnvironmentStartFailed(self._told(error)) from error
         return str(made["Id"])
 
-    def _rights(self) -> dict[str, Any]:
-        """Return what the container may do: as little as possible."""
-        from docker.types import DeviceRequest, Mount, Ulimit
+    def _image(self) -> str:
+        """Return the image to start from, which is there."""
+        named = None if self._command is None else self._command.image
+        return find_image(self._client, self.request.spec, named)
 
-        limits = self.request.limits
-        scratch = limits.disk or SCRATCH
-        owner = f"uid={user()},gid={group()}"
-        memory = limits.memory or MEMORY
-        gpus = _config(self.request.config, "gpus")
+    def _rights(self) -> dict[str, Any]:
+        """Return what the container may do."""
+        shared = self._command and self._command.network
+        folders = dict(self._folders)
+        if self._egress.folder is not None:
+            folders[INSIDE] = self._egress.folder
         return {
+            **rights(self.request, folders),
             "auto_remove": self._command is None,
-            "network_mode": _network(self.request.spec),
-            "mounts": [
-                Mount(inside, str(path), "bind", read_only=not self._may_write(inside))
-                for inside, path in self._folders.items()
-            ],
-            "read_only": True,
-            "tmpfs": {
-                "/tmp": f"size={scratch},mode=1777",
-                HOME: f"size={scratch},mode=0700,exec,{owner}",
-            },
-            "cap_drop": ["ALL"],
-            "security_opt": ["no-new-privileges"],
-            "ipc_mode": "private",
-            "mem_limit": memory,
-            "memswap_limit": memory,
-            "pids_limit": limits.processes or PROCESSES,
-            "nano_cpus": int((limits.cpus or 0) * 1e9) or None,
-            "ulimits": [Ulimit(name="core", soft=0, hard=0)],
-            "device_requests": _gpus(DeviceRequest, gpus) if gpus else None,
+            "network_mode": shared or network(self.request.spec, self.request.policy),
+            "extra_hosts": None if shared else self._egress.hosts,
         }
 
     def _start(self) -> None:
@@ -276,7 +264,7 @@ class Docker(Sandbox):
         made = await asyncio.to_thread(self._exec, list(argv), dict(env), cwd or self.workdir)
         body = json.dumps({"Detach": False, "Tty": False}).encode()
         streams, stdin = await attached(f"/exec/{made}/start", body)
-        return _Running(self._client, made, streams, stdin)
+        return Running(self._client, made, streams, stdin)
 
     def _exec(self, argv: list[str], env: dict[str, str], cwd: str) -> str:
         from docker.errors import APIError
@@ -296,12 +284,13 @@ class Docker(Sandbox):
     async def close(self) -> None:
         """Remove the container and wait until it is gone."""
         if self._container is not None:
-            await asyncio.to_thread(_remove, self._client, self._container)
+            await asyncio.to_thread(remove, self._client, self._container)
         if self._input is not None:
             self._input.close()
         if self._given:
             self._given = False
             await asyncio.to_thread(take_back, self._lent)
+        await self._egress.close()
 
     @property
     def streams(self) -> tuple[Attached, asyncio.StreamWriter]:
@@ -327,84 +316,17 @@ class Docker(Sandbox):
     @classmethod
     async def reap(cls, leftover: Leftover) -> None:
         """Remove the containers of a dead owner; they are found by their labels."""
-        await asyncio.to_thread(_reap, leftover)
+        await asyncio.to_thread(reap, leftover)
 
     @classmethod
     async def sweep(cls, is_dead: Callable[[Owner], bool]) -> None:
         """Remove containers whose labels name a dead owner on this machine."""
-        await asyncio.to_thread(_sweep, is_dead)
-
-
-class _Running:
-    """A program in a container."""
-
-    def __init__(
-        self, client: DockerClient, exec_id: str, streams: Attached, stdin: asyncio.StreamWriter
-    ) -> None:
-        self._client = client
-        self._exec = exec_id
-        self._streams = streams
-        self._input = stdin
-        self.stdin: asyncio.StreamWriter | None = stdin
-        self.stdout: asyncio.StreamReader | None = streams.stdout
-        self.stderr: asyncio.StreamReader | None = streams.stderr
-        self.returncode: int | None = None
-
-    @property
-    def pid(self) -> int:
-        return int(self._client.api.exec_inspect(self._exec)["Pid"])
-
-    async def wait(self) -> int:
-        await asyncio.shield(self._streams.ended)
-        while self.returncode is None:
-            told = await asyncio.to_thread(self._inspect)
-            if told is None:
-                await asyncio.sleep(0.01)  # its streams have ended, the process is about to
-            self.returncode = told
-        return self.returncode
-
-    def _inspect(self) -> int | None:
-        from docker.errors import APIError
-
-        try:
-            told = self._client.api.exec_inspect(self._exec)
-        except (APIError, OSError):
-            return 137  # the container is gone, and with it every process
-        code = told["ExitCode"]
-        return None if told["Running"] or code is None else int(code)
-
-    def terminate(self) -> None:
-        """End its input: the daemon sends no signals to programs it did not begin with."""
-        self._input.close()
-
-    def kill(self) -> None:
-        self._input.close()
-
-
-def _sweep(is_dead: Callable[[Owner], bool]) -> None:
-    client = connect()
-    for found in client.api.containers(all=True, filters={"label": ["flowengine=1"]}):
-        owner = _owner(found["Labels"])
-        if owner is not None and is_dead(owner):
-            _remove(client, found["Id"])
-
-
-def _owner(labels: Mapping[str, str]) -> Owner | None:
-    """Return who made a container, or None if its labels do not say it."""
-    try:
-        return Owner(
-            int(labels["flowengine.pid"]),
-            int(labels["flowengine.started"]),
-            labels["flowengine.boot"],
-            labels["flowengine.host"],
-        )
-    except (KeyError, ValueError):
-        return None
+        await asyncio.to_thread(sweep, is_dead)
 
 
 def _probe(spec: Spec) -> None:
     client = connect()
-    if _config(spec.config, "pull_policy") == "never":
+    if getattr(spec.config, "pull_policy", None) == "never":
         find_image(client, spec)
 
 
@@ -413,97 +335,3 @@ def _is_missing(told: str) -> bool:
     return "exec:" in told and (
         "executable file not found" in told or "no such file or directory" in told
     )
-
-
-def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> str:
-    """Return the image to start from; fetch or build it if it may be.
-
-    Args:
-        client: A client of the daemon.
-        spec: What is asked for.
-        named: The image; default: what the spec's config says, else the project's own.
-
-    Returns:
-        Its reference.
-
-    Raises:
-        ImageUnavailable: It is not there, and may or can not be fetched.
-    """
-    from docker.errors import APIError
-
-    reference = named or _config(spec.config, "image")
-    if reference is None:
-        return image.build(client)
-    policy = _config(spec.config, "pull_policy") or "missing"
-    there = image.is_there(client, reference)
-    if there and policy != "always":
-        return str(reference)
-    if policy == "never":
-        raise ImageUnavailable(
-            f"{spec}: the image {reference} is not on this machine, and pull_policy is never: "
-            f"docker pull {reference}"
-        )
-    try:
-        client.images.pull(reference, platform=_config(spec.config, "platform"))
-    except (APIError, OSError) as error:
-        told = getattr(error, "explanation", None) or error
-        raise ImageUnavailable(
-            f"{spec}: the image {reference} could not be fetched (pull_policy {policy}): {told}"
-        ) from error
-    return str(reference)
-
-
-def _config(config: Any, field: str) -> Any:
-    """Return a field that only some kinds have."""
-    return getattr(config, field, None)
-
-
-def _network(spec: Spec) -> str:
-    """Return Docker's name of the network that is asked for."""
-    named = _config(spec.config, "network")
-    wanted = spec.policy.network
-    if isinstance(wanted, list):
-        raise EnvironmentUnavailable(
-            f"{spec}: containers reach all of the network (any) or nothing of it (none); "
-            f"{', '.join(wanted)} alone cannot be held"
-        )
-    if named not in {None, "none"} and wanted == "none":
-        raise EnvironmentUnavailable(
-            f"{spec}: its policy forbids the network, and config.network is {named}"
-        )
-    return str(named or ("bridge" if wanted == "any" else "none"))
-
-
-def _gpus(request: Any, wanted: str) -> list[Any]:
-    if wanted == "all":
-        return [request(count=-1, capabilities=[["gpu"]])]
-    return [request(device_ids=wanted.split(","), capabilities=[["gpu"]])]
-
-
-def _remove(client: DockerClient, container: str) -> None:
-    from docker.errors import APIError, NotFound
-
-    try:
-        client.api.remove_container(container, force=True, v=True)
-    except NotFound:
-        return
-    except APIError as error:
-        if error.status_code != 409:  # it is being removed already
-            raise
-    except OSError as error:
-        raise EnvironmentLost(
-            f"the Docker daemon is gone, and the container {container[:12]} could not be removed; "
-            "it is when the daemon is back and the next engine starts"
-        ) from error
-    try:
-        client.api.wait(container, condition="removed", timeout=30)
-    except (NotFound, OSError):
-        return
-
-
-def _reap(leftover: Leftover) -> None:
-    client = connect()
-    label = f"flowengine.environment={leftover.id}"
-    for found in client.api.containers(all=True, quiet=True, filters={"label": [label]}):
-        _remove(client, found["Id"])
-    take_back(Path(str(folder)) for folder in leftover.facts.get("lent") or [])

@@ -50,7 +50,8 @@ class Host(Processes):
             raise EnvironmentUnavailable(
                 f"{spec}: this machine has no python3 in {PATH}: apt-get install python3"
             )
-        if spec.policy.network not in {None, "any"}:
+        network = spec.policy.network
+        if not (network is None or network == "any"):
             raise EnvironmentUnavailable(
                 f"{spec}: 'host' cannot keep programs from the network; take provider: namespace "
                 "or docker, or say network: any"

@@ -14,10 +14,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flowengine.sdk import EnvironmentUnavailable
-from flowengine.sdk.environments import Axis, Capabilities, Program, Spec
+from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
+from flowengine_envs.egress import INSIDE, Egress, Place, places
 from flowengine_envs.sandboxes.processes import (
     MEMORY,
     PATH,
@@ -33,6 +34,16 @@ SCRATCH = 256 * 1024 * 1024
 SHARED = 64 * 1024 * 1024
 """Bytes of `/dev/shm`."""
 OTHERS = "take provider: docker, or provider: host for no isolation"
+
+_UNPRIVILEGED = 1024
+"""The first port that ordinary users may listen at in a new network."""
+_OPEN_PORTS = """\
+import ctypes, os, sys
+with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as setting:
+    setting.write("0")
+ctypes.CDLL(None).prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL: what follows has no rights
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 _TRIAL = 10.0
 """Seconds in which an empty sandbox has to start."""
@@ -75,7 +86,7 @@ class Namespace(Processes):
             "namespace",
             {
                 "filesystem": "own mounts: the system read-only, only the workspace of the rest",
-                "network": "own network namespace without a way out",
+                "network": "own network namespace; places that are named are reached by the engine",
                 "user": "own user namespace, no capabilities, no new privileges",
                 "variables": "only those that are declared",
                 "disk": "size of /tmp and of each file (RLIMIT_FSIZE); the workspace is watched",
@@ -88,11 +99,7 @@ class Namespace(Processes):
     @classmethod
     async def probe(cls, spec: Spec) -> None:
         """Start an empty sandbox; say what is missing, and what mends it."""
-        if isinstance(spec.policy.network, list):
-            raise EnvironmentUnavailable(
-                f"{spec}: 'namespace' reaches all of the network (any) or nothing of it (none); "
-                f"{', '.join(spec.policy.network)} alone cannot be held"
-            )
+        reached = places(spec)
         if not has("python3"):
             raise EnvironmentUnavailable(
                 f"{spec}: this machine has no python3 in {PATH}: apt-get install python3"
@@ -103,12 +110,37 @@ class Namespace(Processes):
                 f"{spec}: 'namespace' needs bubblewrap, which is not installed: apt-get install "
                 f"bubblewrap. Or {OTHERS}"
             )
-        complaint = await _trial(bwrap)
+        complaint = await _trial(bwrap, reached)
         if complaint is not None:
             raise EnvironmentUnavailable(
                 f"{spec}: bubblewrap cannot make a sandbox here: {complaint}. {_remedy()} "
                 f"Or {OTHERS}"
             )
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._egress = Egress(request)
+
+    @property
+    def forwards(self) -> Sequence[Mapping[str, Any]]:
+        """What the supervisor leads out."""
+        return self._egress.forwards
+
+    async def open(self) -> None:
+        """Make the control group, and answer at the ways out."""
+        await super().open()
+        try:
+            await self._egress.open()
+        except BaseException:
+            await asyncio.shield(self.close())
+            raise
+
+    async def close(self) -> None:
+        """End everything inside and the ways out of it."""
+        try:
+            await super().close()
+        finally:
+            await self._egress.close()
 
     async def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
@@ -117,8 +149,9 @@ class Namespace(Processes):
         bwrap = _bwrap()
         if bwrap is None:
             raise EnvironmentUnavailable(f"{self.request.spec}: bubblewrap is gone")
-        files = {path: _readable(text) for path, text in _written(self.workdir).items()}
-        options = [bwrap, *_unshared(self.request.policy.network == "any"), *_system()]
+        written = _written(self.workdir, self._egress.hosts)
+        files = {path: _readable(text) for path, text in written.items()}
+        options = [*_begin(bwrap, self.request.policy.network, self._egress.places), *_system()]
         for path, fd in files.items():
             options += ["--ro-bind-data", str(fd), path]
         options += self._folders()
@@ -143,6 +176,8 @@ class Namespace(Processes):
         options = ["--size", str(disk), "--perms", "1777", "--tmpfs", "/tmp"]
         options += ["--size", str(SHARED), "--perms", "1777", "--tmpfs", "/dev/shm"]
         options += ["--bind", str(self.workspace), self.workdir]
+        if self._egress.folder is not None:
+            options += ["--ro-bind", str(self._egress.folder), INSIDE]
         writable = self.request.policy.writable
         for inside, folder in self.request.mounts.items():
             may_write = writable is None or inside in writable
@@ -161,6 +196,30 @@ class Namespace(Processes):
         if limits.disk is not None:
             held["FSIZE"] = limits.disk
         return held
+
+
+def _begin(bwrap: str, network: Any = None, reached: Sequence[Place] = ()) -> list[str]:
+    """Return the beginning of a command that takes everything away."""
+    if _low(reached):
+        return [*_own_network(bwrap), *_unshared(True)]
+    return [bwrap, *_unshared(network == "any")]
+
+
+def _low(reached: Sequence[Place]) -> bool:
+    """Return whether the supervisor has to listen where ordinary users may not."""
+    return any(place.port < _UNPRIVILEGED for place in reached)
+
+
+def _own_network(bwrap: str) -> list[str]:
+    """Return the beginning of a command that makes a network in which all ports may be used.
+
+    It takes the sandbox into it. The setting is the network's, and needs a right over it that
+    nothing in the sandbox has.
+    """
+    options = ["--unshare-user", "--unshare-net", "--uid", str(USER), "--gid", str(USER)]
+    options += ["--cap-drop", "ALL", "--cap-add", "CAP_NET_ADMIN", "--die-with-parent"]
+    python = shutil.which("python3", path=PATH) or "python3"
+    return [bwrap, *options, "--dev-bind", "/", "/", "--", python, "-ISc", _OPEN_PORTS, bwrap]
 
 
 def _unshared(network: bool) -> list[str]:
@@ -193,14 +252,15 @@ def _python_folders() -> list[str]:
     return sorted(path.name for path in Path("/etc").glob("python3.*") if path.is_dir())
 
 
-def _written(home: str) -> dict[str, str]:
+def _written(home: str, hosts: Mapping[str, str]) -> dict[str, str]:
     """Return the files of `/etc` that are made up: path → text."""
+    named = "".join(f"{address} {name}\n" for name, address in hosts.items())
     user = f"flow:x:{USER}:{USER}:flow:{home}:/bin/sh\n"
     nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
     return {
         "/etc/passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" + user + nobody,
         "/etc/group": f"root:x:0:\nflow:x:{USER}:\nnogroup:x:65534:\n",
-        "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+        "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n" + named,
         "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     }
 
@@ -233,16 +293,24 @@ def _forbids_namespaces() -> bool:
     return "--disable-userns" in told.stdout + told.stderr
 
 
-_works: dict[tuple[str, int], bool] = {}
+_works: dict[tuple[str, int, bool], bool] = {}
 
 
-async def _trial(bwrap: str) -> str | None:
+async def _trial(bwrap: str, reached: Sequence[Place]) -> str | None:
     """Return why no sandbox can be made, or None if one was."""
-    key = (bwrap, os.getuid())
+    key = (bwrap, os.getuid(), _low(reached))
     if _works.get(key):
         return None
     await asyncio.to_thread(_forbids_namespaces)
-    argv = [bwrap, *_unshared(False), *_system(), "--tmpfs", "/tmp", "--", "/usr/bin/env", "true"]
+    argv = [
+        *_begin(bwrap, reached=reached),
+        *_system(),
+        "--tmpfs",
+        "/tmp",
+        "--",
+        "/usr/bin/env",
+        "true",
+    ]
     program = await asyncio.create_subprocess_exec(
         *argv,
         stdin=asyncio.subprocess.DEVNULL,

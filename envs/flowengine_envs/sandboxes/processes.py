@@ -17,7 +17,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MEMORY = 2 * 1024**3
 PROCESSES = 512
 """Defaults, where they can be held."""
-OWN = 4
+OWN = 6
 """Processes that a sandbox itself needs beside those that may run in it."""
 
 _ENTER = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 97; shift; done; shift; exec "$@"'

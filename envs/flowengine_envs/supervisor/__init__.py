@@ -16,6 +16,7 @@ output; nothing listens anywhere.
 | `output` | capturing output: the beginning, the end, the count, and all of it in a file |
 | `commands` | one program run to its end |
 | `files` | files of the workspace, in and out, that no link leads elsewhere |
+| `forwarding` | connections, led out to the places that may be reached |
 | `worker` | the engine's side of the process in which Python code runs |
 | `python_worker` | that process |
 | `terminal` | a shell on a terminal that lasts; `terminal_requests` what the engine asks of it |

@@ -74,6 +74,7 @@ def supervisor() -> bytes:
         "commands",
         "files",
         "foreground",
+        "forwarding",
         "frames",
         "inotify",
         "loop",

@@ -38,6 +38,7 @@ from typing import Any, Optional, Union
 from flowengine_envs.supervisor import frames, system
 from flowengine_envs.supervisor.commands import Command, Say, Task
 from flowengine_envs.supervisor.files import Draft, Refused, Workspace
+from flowengine_envs.supervisor.forwarding import Forwarding
 from flowengine_envs.supervisor.loop import Loop, Outbox
 from flowengine_envs.supervisor.output import Limits
 from flowengine_envs.supervisor.programs import kill_below
@@ -231,6 +232,7 @@ class Server:
         self._workspace = Workspace(header["workspace"])
         self._output = header["output"]
         self._quota = header["quota"]
+        Forwarding(self._loop, header["forwards"])
         self._done(id, python=list(sys.version_info[:3]), pid=os.getpid())
 
     def _ping(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:

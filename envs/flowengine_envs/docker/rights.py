@@ -1,0 +1,99 @@
+"""What a container may do: as little as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk.environments import Request, Spec
+from flowengine_envs.docker.ownership import group, user
+from flowengine_envs.egress import places
+
+HOME = "/home/flow"
+SCRATCH = 64 * 1024 * 1024
+"""Bytes of `/tmp` and of the home folder each, where the spec sets no `disk`."""
+PROCESSES = 512
+MEMORY = 2 * 1024**3
+
+
+def rights(request: Request, folders: Mapping[str, Path]) -> dict[str, Any]:
+    """Return the settings of a container that say what it may do.
+
+    Args:
+        request: What is opened.
+        folders: What is mounted: path inside → folder.
+
+    Returns:
+        What the daemon calls the host's configuration.
+    """
+    from docker.types import DeviceRequest, Mount, Ulimit
+
+    limits = request.limits
+    scratch = limits.disk or SCRATCH
+    owner = f"uid={user()},gid={group()}"
+    memory = limits.memory or MEMORY
+    gpus = getattr(request.config, "gpus", None)
+    return {
+        "mounts": [
+            Mount(inside, str(path), "bind", read_only=not may_write(request, inside))
+            for inside, path in folders.items()
+        ],
+        "read_only": True,
+        "tmpfs": {
+            "/tmp": f"size={scratch},mode=1777",
+            HOME: f"size={scratch},mode=0700,exec,{owner}",
+        },
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "ipc_mode": "private",
+        "mem_limit": memory,
+        "memswap_limit": memory,
+        "pids_limit": limits.processes or PROCESSES,
+        "nano_cpus": int((limits.cpus or 0) * 1e9) or None,
+        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+        "device_requests": _gpus(DeviceRequest, gpus) if gpus else None,
+    }
+
+
+def may_write(request: Request, inside: str) -> bool:
+    """Return whether programs may write a folder that is mounted, by its path inside."""
+    if inside == workdir(request):
+        return True
+    writable = request.policy.writable
+    return inside in request.mounts and (writable is None or inside in writable)
+
+
+def workdir(request: Request) -> str:
+    """Return where the workspace is inside."""
+    return str(getattr(request.config, "workdir", None) or "/workspace")
+
+
+def network(spec: Spec, policy: Any) -> str:
+    """Return Docker's name of the network that is asked for.
+
+    Args:
+        spec: What is asked for.
+        policy: What holds of it.
+
+    Returns:
+        `none`, `bridge` or `host`.
+
+    Raises:
+        EnvironmentUnavailable: Policy and configuration contradict each other, or a place that may
+            be reached cannot be had inside.
+    """
+    named = getattr(spec.config, "network", None)
+    wanted = policy.network
+    places(spec, policy)
+    if named not in {None, "none"} and not (wanted is None or wanted == "any"):
+        rule = "forbids the network" if wanted == "none" else "names places of the network"
+        raise EnvironmentUnavailable(f"{spec}: its policy {rule}, and config.network is {named}")
+    return str(named or ("bridge" if wanted == "any" else "none"))
+
+
+def _gpus(request: Any, wanted: str) -> list[Any]:
+    if wanted == "all":
+        return [request(count=-1, capabilities=[["gpu"]])]
+    return [request(device_ids=wanted.split(","), capabilities=[["gpu"]])]

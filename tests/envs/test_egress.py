@@ -1,0 +1,473 @@
+"""`policy: {network: [host:port]}`: those places are reached from a sandbox, nothing else is."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import logging
+import socket
+import socketserver
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pydantic import ValidationError
+
+from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
+from flowengine.sdk.environments import Provider, Sandbox, background
+from flowengine.sdk.models import Policy
+from flowengine_envs.bash import BashProvider
+from flowengine_envs.docker.daemon import connect
+from flowengine_envs.docker.provider import DockerProvider
+from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.node import NodeProvider
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.sandboxes.processes import has
+from tests.envs.containers import skip_without_docker
+from tests.envs.opening import open_resource, opened, release, request_for
+from tests.envs.users import as_ordinary_user
+
+NAME = "db.example.org"
+"""Known outside only, and there by this process alone: nobody inside can resolve it."""
+BLOCK = bytes(1 << 16)
+
+
+class Outside(socketserver.ThreadingTCPServer):
+    """A server that does with a connection what its first line says."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 500
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.port = int(self.server_address[1])
+        self.sent = 0
+        self.gone = threading.Event()
+        self.held = threading.Event()
+
+
+class _Answer(socketserver.StreamRequestHandler):
+    server: Outside
+
+    def handle(self) -> None:
+        word = self.rfile.readline().decode().strip()
+        if word == "digest":  # answers when the other side has said all
+            digest = hashlib.sha256(self.rfile.read()).hexdigest()
+            self.wfile.write(digest.encode())
+        elif word == "bytes":
+            for _ in range(320):
+                self.wfile.write(BLOCK)
+        elif word == "flood":
+            while True:
+                try:
+                    self.server.sent += self.request.send(BLOCK)
+                except OSError:
+                    return
+        elif word == "hold":
+            self.server.held.set()
+            self.rfile.read()
+            self.server.gone.set()
+        else:
+            self.wfile.write(word.upper().encode())
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[Outside]:
+    with Outside() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with pytest.MonkeyPatch.context() as patched:
+            resolve(patched, server.port)
+            yield server
+        server.shutdown()
+        thread.join()
+
+
+def resolve(patched: pytest.MonkeyPatch, port: int) -> None:
+    """Let `NAME` be known to this process, at any port of its."""
+    real = socket.getaddrinfo
+
+    def known(host: Any, wanted: Any, *args: Any, **options: Any) -> Any:
+        if host == NAME:
+            host, wanted = "127.0.0.1", port
+        return real(host, wanted, *args, **options)
+
+    patched.setattr(socket, "getaddrinfo", known)
+
+
+class Case(NamedTuple):
+    provider: type[Provider[Any]]
+    sandbox: type[Sandbox]
+
+
+CASES = {
+    "namespace": Case(BashProvider, Namespace),
+    "container": Case(BashProvider, Docker),
+    "containers": Case(DockerProvider, Docker),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    if request.param == "namespace" and not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
+    if request.param != "namespace":
+        skip_without_docker()
+    return CASES[request.param]
+
+
+@pytest.fixture(scope="module")
+def box(case: Case, outside: Outside, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with reaching(case, tmp_path_factory.mktemp("box"), f"{NAME}:443", "localhost:7443") as made:
+        yield made
+
+
+def reaching(case: Case, workspace: Path, *places: str, **more: Any) -> Any:
+    return opened(case.provider(), case.sandbox, workspace, policy={"network": [*places]}, **more)
+
+
+ASK = """
+import socket, sys
+def ask(text, host="db.example.org", port=443):
+    with socket.create_connection((host, port), 20) as place:
+        place.sendall(text if isinstance(text, bytes) else text.encode())
+        place.shutdown(socket.SHUT_WR)
+        with place.makefile("rb") as answer:
+            return answer.read()
+"""
+
+
+def python(box: Any, code: str, **more: Any) -> str:
+    """Run code inside, after `ASK`."""
+    done = box.run(["python3", "-c", ASK + code], timeout=50, **more)
+    assert done.stderr == ""
+    return str(done.stdout)
+
+
+def test_a_place_is_reached_by_its_name(box: Any) -> None:
+    assert python(box, "print(ask('hello\\n').decode())") == "HELLO\n"
+
+
+def test_nothing_else_is_reached(box: Any, outside: Outside) -> None:
+    """Not the same host at another port, the machine by any of its addresses, a name server."""
+    own = [
+        str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+    ]
+    tried = [(NAME, 80), ("172.17.0.1", outside.port), ("1.1.1.1", 443), ("1.1.1.1", 53)]
+    tried += [(host, outside.port) for host in ("127.0.0.1", NAME, *own)]
+    code = (
+        f"for place in {tried}:\n"
+        "    try: socket.create_connection(place, 2); print('reached', place)\n"
+        "    except OSError: pass\n"
+        "try: socket.getaddrinfo('example.org', 80); print('resolved')\n"
+        "except OSError: pass\n"
+        "asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "try: asking.sendto(b'x', ('1.1.1.1', 53)); print('sent')\n"
+        "except OSError: pass\n"
+        "print(sorted(name for _, name in socket.if_nameindex()))\n"
+    )
+    with socket.create_server(("0.0.0.0", 0)) as everywhere:
+        port = everywhere.getsockname()[1]
+        hosts = ["127.0.0.1", "172.17.0.1", *own]
+        code += (
+            f"for host in {hosts}:\n"
+            f"    try: socket.create_connection((host, {port}), 2); print('reached', host)\n"
+            "    except OSError: pass\n"
+        )
+        said = python(box, code)
+    assert eval(said) <= ["lo", "sit0", "tunl0"]
+    assert "reached" not in said
+
+
+def test_bytes_arrive_as_they_are_and_each_side_ends_its_own(box: Any) -> None:
+    """The answer comes after the end of what was asked, and all of it is there."""
+    code = (
+        "import hashlib, os\n"
+        "data = os.urandom(5_000_000)\n"
+        "print(ask(b'digest\\n' + data).decode() == hashlib.sha256(data).hexdigest())\n"
+        "print(len(ask('bytes\\n')))\n"
+    )
+    assert python(box, code).split() == ["True", str(320 * len(BLOCK))]
+
+
+def test_more_connections_than_are_led_out_at_once(box: Any) -> None:
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "words = [f'word{number}' for number in range(250)]\n"
+        "with ThreadPoolExecutor(250) as pool:\n"
+        "    answers = list(pool.map(lambda word: ask(word + '\\n').decode(), words))\n"
+        "print(answers == [word.upper() for word in words])\n"
+    )
+    assert python(box, code) == "True\n"
+
+
+def test_a_place_that_does_not_answer(box: Any, caplog: pytest.LogCaptureFixture) -> None:
+    code = (
+        "try: print(socket.create_connection(('localhost', 7443)).recv(100))\n"
+        "except OSError as error: print(type(error).__name__)\n"
+    )
+    with caplog.at_level(logging.WARNING):
+        assert python(box, code) == "ConnectionResetError\n"
+    assert "policy.network: localhost:7443 cannot be reached: Connection refused" in caplog.text
+
+
+def test_what_is_not_taken_is_not_fetched_and_pings_are_answered(
+    case: Case, outside: Outside, tmp_path: Path
+) -> None:
+    outside.sent = 0
+    code = (
+        "place = socket.create_connection(('db.example.org', 443))\n"
+        "place.sendall(b'flood\\n')\n"
+        "place.recv(1)\n"
+        "print('begun', flush=True)\n"
+        "import time; time.sleep(100)\n"
+    )
+    begun = threading.Event()
+    ended: list[Any] = []
+    with reaching(case, tmp_path, f"{NAME}:443") as box:
+
+        def work() -> None:
+            try:
+                argv = ["python3", "-c", ASK + code]
+                ended.append(box.run(argv, timeout=60, on_output=lambda *_: begun.set()))
+            except EnvironmentLost as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert begun.wait(30)
+        last = -1
+        while last != outside.sent:  # until nobody takes any more
+            last = outside.sent
+            time.sleep(0.3)
+        assert last < 32 << 20
+        if hasattr(box, "ping"):
+            assert background().run(box.ping())
+    thread.join(30)
+    assert ended
+
+
+@pytest.mark.parametrize("case", ["namespace", "container"], indirect=True)
+def test_a_bulk_transfer_does_not_delay_a_ping(
+    case: Case, outside: Outside, tmp_path: Path
+) -> None:
+    code = (
+        "place = socket.create_connection(('db.example.org', 443))\n"
+        "place.sendall(b'flood\\n')\n"
+        "print('begun', flush=True)\n"
+        "while place.recv(1 << 20): pass\n"
+    )
+    begun = threading.Event()
+    with reaching(case, tmp_path, f"{NAME}:443") as box:
+
+        def work() -> None:
+            argv = ["python3", "-c", ASK + code]
+            with suppress(EnvironmentLost):
+                box.run(argv, timeout=60, on_output=lambda *_: begun.set())
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert begun.wait(30)
+        before = outside.sent
+        slowest = 0.0
+        for _ in range(20):
+            began = time.monotonic()
+            assert background().run(box.ping())
+            slowest = max(slowest, time.monotonic() - began)
+        assert slowest < 1
+        while outside.sent < before + (8 << 20):
+            time.sleep(0.01)
+    thread.join(30)
+
+
+def test_connections_end_with_the_sandbox_and_nothing_is_left(
+    case: Case, outside: Outside, tmp_path: Path
+) -> None:
+    outside.gone.clear()
+    outside.held.clear()
+    code = (
+        "place = socket.create_connection(('db.example.org', 443))\n"
+        "place.sendall(b'hold\\n')\n"
+        "print('begun', flush=True)\n"
+        "import time; time.sleep(100)\n"
+    )
+    provider = case.provider()
+    box = open_resource(provider, case.sandbox, tmp_path, policy={"network": [f"{NAME}:443"]})
+    request = getattr(box, "request", None) or box.sandbox.request
+    [folder] = [Path(each) for each in request.trace.facts["folders"]]
+    assert (folder / "0").is_socket()
+
+    def work() -> None:
+        try:
+            box.run(["python3", "-c", ASK + code], timeout=60)
+        except EnvironmentLost:
+            return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert outside.held.wait(30)
+    release(provider, box)
+    thread.join(30)
+    assert outside.gone.wait(30)
+    assert not folder.exists()
+    if case.sandbox is Docker:
+        label = f"flowengine.environment={request.id}"
+        assert connect().api.containers(all=True, filters={"label": [label]}) == []
+
+
+def test_tls_is_between_the_program_and_the_place(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = make_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "ca.pem").write_bytes(certificate.read_bytes())
+    with Outside() as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        resolve(monkeypatch, server.port)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        code = (
+            "import ssl\n"
+            "context = ssl.create_default_context(cafile='ca.pem')\n"
+            "plain = socket.create_connection(('db.example.org', 443), 20)\n"
+            "with context.wrap_socket(plain, server_hostname='db.example.org') as place:\n"
+            "    place.sendall(b'hello\\n')\n"
+            "    print(place.recv(100).decode())\n"
+        )
+        with reaching(case, workspace, f"{NAME}:443") as box:
+            assert python(box, code) == "HELLO\n"
+        server.shutdown()
+        thread.join()
+
+
+def make_certificate(folder: Path) -> Path:
+    """Make a certificate of `NAME` that is its own authority."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAME)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    path = folder / "cert.pem"
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@pytest.mark.parametrize("sandbox", [Namespace, Docker])
+def test_node_reaches_a_place_of_this_machine(
+    sandbox: type[Sandbox], outside: Outside, tmp_path: Path
+) -> None:
+    """It asks for addresses in a way of its own, and takes `localhost` for `::1` first."""
+    if sandbox is Docker:
+        skip_without_docker()
+    code = (
+        "const ask = host => new Promise((done, failed) => {\n"
+        "  const place = require('net').connect(inputs.port, host, () => place.end('hello\\n'));\n"
+        "  place.on('data', data => done(String(data))).on('error', failed);\n"
+        "});\n"
+        "return [await ask('localhost'), await ask('127.0.0.1')];\n"
+    )
+    places = [f"localhost:{outside.port}", f"127.0.0.1:{outside.port}"]
+    with opened(NodeProvider(), sandbox, tmp_path, policy={"network": places[:1]}) as node:
+        assert node.run(code, inputs={"port": outside.port}).value == ["HELLO", "HELLO"]
+
+
+def test_low_ports_give_no_rights(tmp_path: Path) -> None:
+    """To listen at 443 the sandbox has a network that somebody else has set up."""
+    with reaching(CASES["namespace"], tmp_path, f"{NAME}:443") as box:
+        status = box.run("cat /proc/self/status").stdout
+        for line in ("CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"):
+            assert line in status
+        assert box.run("unshare -r true").exit_code != 0
+        assert box.run("echo 1 > /proc/sys/net/ipv4/ip_unprivileged_port_start").exit_code != 0
+        assert len(box.run("ls /proc | grep '^[0-9]'").stdout.split()) < 8  # its own only
+        assert box.run("rm /run/flowengine/0").exit_code != 0
+
+
+def as_nobody(folder: Path) -> str:
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        socket.create_server(("127.0.0.1", 0)) as server,
+    ):
+        resolve(patched, server.getsockname()[1])
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            connection.sendall(b"for " + connection.recv(100))
+            connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with reaching(CASES["namespace"], folder, f"{NAME}:443") as box:
+            said = python(box, "print(ask('anybody').decode())")
+        thread.join()
+        return said
+
+
+def test_as_an_ordinary_user() -> None:
+    BashProvider().policy_model()  # loads what another user cannot
+    assert as_ordinary_user(as_nobody) == "for anybody\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("*.example.org:443", "is a pattern; name each host"),
+        ("example.org", "is no place; write host:port"),
+        ("example.org:0", "is no place"),
+        ("example.org:99999", "is no place"),
+        ("https://example.org", "is no place"),
+        ("a b:80", "is no place"),
+        ("127.0.0.1 evil\n1.2.3.4:80", "is no place"),
+        (":80", "is no place"),
+    ],
+)
+def test_what_is_no_place_is_told(place: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Policy(network=["localhost:80", place])
+
+
+def test_what_cannot_be_held_is_refused(tmp_path: Path) -> None:
+    for sandbox in (Namespace, Docker):
+        policy = {"network": ["10.0.0.5:5432"]}
+        with pytest.raises(EnvironmentUnavailable, match=r"10\.0\.0\.5:5432.*needs a name"):
+            open_resource(BashProvider(), sandbox, tmp_path, policy=policy)
+    for asked, rule in ((["a.example:80"], "names places"), ("none", "forbids the network")):
+        spec = request_for(
+            *(BashProvider(), Docker, tmp_path),
+            policy={"network": asked},
+            config={"network": "bridge"},
+        ).spec
+        with pytest.raises(EnvironmentUnavailable, match=f"policy {rule}"):
+            background().run(Docker.probe(spec))
+    with pytest.raises(EnvironmentUnavailable, match="cannot keep programs from the network"):
+        open_resource(BashProvider(), Host, tmp_path, policy={"network": ["a.example:80"]})
