@@ -16,7 +16,6 @@ import glob
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from flowengine.sdk import (
     ToolError,
     ValidationError,
 )
+from flowengine.sdk.scratch import scratch_folder
 
 _LARGEST_VALUE = 16 * 1024 * 1024
 
@@ -40,11 +40,8 @@ class Host(Environment):
 
     async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
         """Run one command in a fresh temporary directory."""
-        folder = Path(tempfile.mkdtemp(prefix="flow-"))
-        try:
+        with scratch_folder() as folder:
             return await self._run_in(folder, context, command)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     async def _run_in(
         self, folder: Path, context: StepContext, command: Command

@@ -7,12 +7,12 @@ import fnmatch
 import json
 import os
 import posixpath
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from flowengine.sdk import Command, NotAFile, Plain, StepContext, ValidationError
+from flowengine.sdk.scratch import scratch_folder
 from flowengine_envs.results import CodeResult, CommandResult, ContainerResult
 from flowengine_envs.workspace import OWN, InWorkspace
 
@@ -103,8 +103,8 @@ class StepFiles:
 
     async def kept(self, path: str) -> Plain:
         """Keep a file of the workspace and return it as data."""
-        with tempfile.TemporaryDirectory(prefix="flow-") as folder:
-            copy = Path(folder, "copy")
+        with scratch_folder() as folder:
+            copy = folder / "copy"
             await self.resource.async_fetch(path, copy)
             artifacts = self.context.execution.artifacts
             name = os.path.basename(path)

@@ -227,8 +227,9 @@ class _Attempt:
     @property
     def processes(self) -> Processes:
         from flowengine.engines.processes import ProcessRunner
+        from flowengine.sdk.process_tree import mark_of
 
-        mark = f"{self.execution.id}:{self.run.unit}"
+        mark = mark_of(self.execution.id, self.run.unit)
         return ProcessRunner(self.execution.artifacts, mark, self.mask)
 
     @property

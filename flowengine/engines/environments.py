@@ -15,7 +15,7 @@ from flowengine.kernel.graph import CompiledFlow, Plain, SecretText
 from flowengine.sdk import Command, Environment, EnvironmentUnavailable
 
 if TYPE_CHECKING:
-    from tempfile import TemporaryDirectory
+    from pathlib import Path
 
     from flowengine.engines.execution import Execution
     from flowengine.execution_environment import EnvironmentManager, Handle
@@ -107,7 +107,7 @@ class Environments:
         self._folder = folder
         self._wanted = wanted
         self._found: EnvironmentManager | None = None
-        self._temporary: TemporaryDirectory[str] | None = None
+        self._temporary: Path | None = None
         self._kept: dict[tuple[Scope, str], dict[str, Handle]] = {}
         """(scope, owner) → the holds that are kept for it, by id of the opening."""
         self._owners: dict[str, dict[tuple[Scope, str], None]] = {}
@@ -121,12 +121,11 @@ class Environments:
         if self._found is None:
             from flowengine.execution_environment import EnvironmentManager
 
-            folder = self._folder
+            folder: str | Path | None = self._folder
             if folder is None:
-                import tempfile
+                from flowengine.sdk.scratch import make_scratch
 
-                self._temporary = tempfile.TemporaryDirectory(prefix="flowengine-")
-                folder = self._temporary.name
+                folder = self._temporary = make_scratch()
             self._found = EnvironmentManager(folder, wanted=self._is_wanted)
         return self._found
 
@@ -197,7 +196,9 @@ class Environments:
             self._found.close()
             self._found = None
         if self._temporary is not None:
-            self._temporary.cleanup()
+            from flowengine.sdk.scratch import remove_scratch
+
+            remove_scratch(self._temporary)
             self._temporary = None
 
     # Inside

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.records import NoEntry
 from flowengine.sdk import process_tree
 from flowengine.sdk.environments import VARIABLE, Resource
+from flowengine.sdk.folders import remove_tree
 from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def end_traced(mark: str, facts: Mapping[str, Any]) -> None:
     process_tree.Family(mark, variable=VARIABLE).kill()
     for folder in facts.get("folders") or ():
         if isinstance(folder, str) and _may_go(Path(folder)):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
 
 def _pairs(given: Any) -> list[tuple[int, int]]:

@@ -1,10 +1,10 @@
 """Ends what dead processes left open.
 
-Three traces lead to it: the entry in the registry, which says what was started; the mark in the
+Four traces lead to it: the entry in the registry, which says what was started; the mark in the
 environment variables of processes, which names the owner by itself and so works without the entry;
-and the labels that providers and sandboxes know. Only what certainly belongs to a dead process is
-touched: its pid is free, or was given to a process that started at another time, or the machine was
-started again since.
+the labels that providers and sandboxes know; and temporary folders that nobody locks. Only what
+certainly belongs to a dead process is touched: its pid is free, or was given to a process that
+started at another time, or the machine was started again since.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from flowengine.execution_environment.records import Entry
 from flowengine.sdk import process_tree
 from flowengine.sdk.environments import VARIABLE, Leftover
 from flowengine.sdk.process_identity import is_dead
+from flowengine.sdk.scratch import sweep_scratch
 from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | N
 
 
 async def _reap_marked(around: Surroundings) -> list[Found]:
-    """Kill processes whose mark names a dead owner, whether there is an entry or not."""
+    """Kill processes whose mark names a dead owner, and remove the temporary folders of such."""
 
     def kill() -> list[Found]:
         found: list[Found] = []
@@ -132,6 +133,8 @@ async def _reap_marked(around: Surroundings) -> list[Found]:
             if owner is not None and is_dead(owner):
                 process_tree.Family(mark, variable=VARIABLE).kill()
                 found.append({"what": "processes", "id": mark.partition("@")[0]})
+        found += [{"what": "processes", "id": name} for name in process_tree.end_orphans()]
+        found += [{"what": "folder", "path": str(path)} for path in sweep_scratch()]
         return found
 
     return await on_thread(kill)

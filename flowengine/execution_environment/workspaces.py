@@ -14,12 +14,12 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from flowengine.sdk.environments import Owner, Scope
 from flowengine.sdk.process_identity import is_dead
+from flowengine.sdk.scratch import make_scratch, remove_scratch
 
 Wanted = Callable[[str, str], bool]
 """Says whether an owner may still go on: scope, owner id."""
@@ -72,9 +72,7 @@ class Workspaces:
 
     def temporary(self) -> Path:
         """Make a folder in the system's place for temporary ones, which nobody finds again."""
-        import tempfile
-
-        return Path(tempfile.mkdtemp(prefix="flowengine-environment-"))
+        return make_scratch()
 
     def has(self, path: Path) -> bool:
         """Return whether a folder is one that is found again."""
@@ -88,12 +86,11 @@ class Workspaces:
             remove: Whether nobody will want what is in it.
             generation: Which opening used it.
         """
-        if remove:
-            shutil.rmtree(path, ignore_errors=True)
         if not remove:
             with contextlib.suppress(OSError):
                 _write(_claim_of(path), {"generation": generation, "left_by": self._owner})
             return
+        remove_scratch(path)
         with contextlib.suppress(OSError):
             _claim_of(path).unlink(missing_ok=True)
         _remove_empty(path.parent)

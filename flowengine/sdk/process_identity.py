@@ -48,6 +48,20 @@ def this_process() -> Owner:
     return Owner(pid, started(pid) or 0, boot(), os.uname().nodename)
 
 
+def as_text(owner: Owner) -> str:
+    """Return a process of this machine as text, for marks in environment variables."""
+    return f"{owner.pid}.{owner.started}.{owner.boot}"
+
+
+def from_text(text: str) -> Owner | None:
+    """Return the process of this machine that a text of `as_text` names; None: it is none."""
+    try:
+        pid, began, boot_ = text.split(".", 2)
+        return Owner(int(pid), int(began), boot_, os.uname().nodename)
+    except ValueError:
+        return None
+
+
 def is_dead(owner: HasOwner) -> bool:
     """Return whether a process is certainly gone.
 

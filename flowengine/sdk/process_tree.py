@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from flowengine.sdk.process_identity import as_text, from_text, is_dead, this_process
+
 MARK = "FLOWENGINE_ATTEMPT"
-"""The environment variable by which a process is found again: `execution:unit`."""
+"""The environment variable by which a process is found again: `execution:unit@owner`."""
 ROUNDS = 250
 """How often those that are being killed are looked for again: one may just have forked."""
 
@@ -84,6 +86,27 @@ def end_marked(execution: str) -> None:
         execution: Id of the execution.
     """
     Family(f"{execution}:").kill()
+
+
+def mark_of(execution: str, unit: int) -> str:
+    """Return the mark of an attempt's processes; it says which process runs the attempt."""
+    return f"{execution}:{unit}@{as_text(this_process())}"
+
+
+def end_orphans() -> list[str]:
+    """Kill the processes of attempts whose engine is dead.
+
+    Returns:
+        Their marks, without the dead process: `execution:unit`.
+    """
+    ended = []
+    for mark in sorted(set(marked(MARK).values())):
+        name, _, owner = mark.rpartition("@")
+        process = from_text(owner)
+        if process is not None and is_dead(process):
+            Family(mark).kill()
+            ended.append(name)
+    return ended
 
 
 def marked(variable: str) -> dict[int, str]:

@@ -354,12 +354,12 @@ def _encoding(response: httpx2.Response) -> str:
 def _kept(file: IO[bytes], response: httpx2.Response, context: StepContext) -> Plain:
     """Keep a body that is no text as a file, under the name that it has in the URL."""
     import shutil
-    import tempfile
-    from pathlib import Path
+
+    from flowengine.sdk.scratch import scratch_folder
 
     name = response.url.path.rstrip("/").rpartition("/")[2] or "body"
-    with tempfile.TemporaryDirectory(prefix="flow-") as folder:
-        path = Path(folder, "body")
+    with scratch_folder() as folder:
+        path = folder / "body"
         with path.open("wb") as copy:
             shutil.copyfileobj(file, copy)
         return dict(context.execution.artifacts.put(path, name))

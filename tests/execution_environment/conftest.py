@@ -15,6 +15,13 @@ from flowengine.execution_environment import (
 from tests.execution_environment.toy import FakeClock, Toy
 
 
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what other tests left in the system's place for temporary files out of what is told."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+
+
 @pytest.fixture
 def toy() -> Iterator[Toy]:
     provider = Toy()

@@ -7,9 +7,11 @@ containers are no root: their folders are lent to an ordinary user while they ru
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 _ORDINARY = 1000
@@ -58,15 +60,48 @@ def take_back(folders: Iterable[Path]) -> None:
 
 
 def _chown(folder: Path, old: tuple[int, int], new: tuple[int, int]) -> None:
-    """Change the owner of what has a certain one; no link is followed, not even one just made."""
-    for _path, folders, files, fd in os.fwalk(folder, follow_symlinks=False):
-        here = os.fstat(fd)
-        if (here.st_uid, here.st_gid) == old:
-            os.fchown(fd, *new)
-        for name in (*folders, *files):
-            try:
-                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                if (found.st_uid, found.st_gid) == old:
-                    os.chown(name, *new, dir_fd=fd, follow_symlinks=False)
-            except FileNotFoundError:
+    """Change the owner of what has a certain one; no link is followed, not even one just made.
+
+    What is gone meanwhile, or nested too deep to be reached, is passed over.
+    """
+    above = [_Open(str(folder), None)]
+    try:
+        above[0].change(".", old, new)
+        while above:
+            here = above[-1]
+            if not here.names:
+                here.close()
+                above.pop()
                 continue
+            name = here.names.pop()
+            if here.change(name, old, new):
+                above.append(_Open(name, here.fd))
+    finally:
+        for each in above:
+            each.close()
+
+
+class _Open:
+    """An open folder, and the names in it that are still to be looked at."""
+
+    def __init__(self, name: str, above: int | None) -> None:
+        self.fd: int | None = None
+        self.names: list[str] = []
+        with suppress(OSError):
+            self.fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+            self.names = os.listdir(self.fd)
+
+    def change(self, name: str, old: tuple[int, int], new: tuple[int, int]) -> bool:
+        """Change the owner of an entry; return whether it is a folder."""
+        with suppress(OSError):
+            if self.fd is not None:
+                found = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+                if (found.st_uid, found.st_gid) == old:
+                    os.chown(name, *new, dir_fd=self.fd, follow_symlinks=False)
+                return stat.S_ISDIR(found.st_mode)
+        return False
+
+    def close(self) -> None:
+        """Close it."""
+        if self.fd is not None:
+            os.close(self.fd)

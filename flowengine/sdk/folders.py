@@ -1,0 +1,72 @@
+"""Removes folders in which programs have done as they like."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_tree(path: str | Path) -> None:
+    """Remove a folder with all that is in it; links are not followed.
+
+    However deep it is - folders in folders are moved up, so that nothing is nested here -, and
+    whatever rights its programs took away. What belongs to others and cannot be removed stays.
+
+    Args:
+        path: The folder; it may be gone already.
+    """
+    try:
+        top = _open(path, None)
+    except OSError:
+        return
+    try:
+        waiting = os.listdir(top)
+        while waiting:
+            with suppress(OSError):
+                waiting += _clear(waiting.pop(), top)
+    finally:
+        os.close(top)
+    with suppress(OSError):
+        os.rmdir(path)
+
+
+def _clear(name: str, top: int) -> list[str]:
+    """Remove an entry of the top folder; return the new names of folders that were in it."""
+    try:
+        os.unlink(name, dir_fd=top)
+        return []
+    except IsADirectoryError:
+        folder = _open(name, top)
+    moved = []
+    try:
+        for inner in os.listdir(folder):
+            try:
+                os.unlink(inner, dir_fd=folder)
+            except IsADirectoryError:
+                os.close(_open(inner, folder))
+                new = f".{os.urandom(8).hex()}"
+                os.rename(inner, new, src_dir_fd=folder, dst_dir_fd=top)
+                moved.append(new)
+    except OSError:  # somebody else's: what was moved still goes
+        return moved
+    finally:
+        os.close(folder)
+    with suppress(OSError):
+        os.rmdir(name, dir_fd=top)
+    return moved
+
+
+def _open(name: str | Path, above: int | None) -> int:
+    """Open a folder, and give ourselves the right to read and change it."""
+    handle = os.open(name, os.O_PATH | _FOLDER, dir_fd=above)
+    try:
+        # A descriptor of this sort can have its rights changed only by this name.
+        here = f"/proc/self/fd/{handle}"
+        with suppress(OSError):
+            os.chmod(here, 0o700)
+        return os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)

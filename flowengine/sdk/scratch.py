@@ -1,0 +1,95 @@
+"""Temporary folders that go with the process that made them, also when it was killed.
+
+Each is locked by that process; the kernel ends a lock with its holder. So one that can be locked
+was left by a process that is dead, and whoever makes a folder next takes it away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from flowengine.sdk.folders import remove_tree
+
+PREFIX = "flowengine-scratch-"
+
+_locks: dict[str, int] = {}
+_swept: set[str] = set()
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Make a temporary folder for the length of a block; what dead processes left is removed."""
+    path = make_scratch()
+    try:
+        yield path
+    finally:
+        remove_scratch(path)
+
+
+def make_scratch() -> Path:
+    """Make a temporary folder, to be given to `remove_scratch`."""
+    place = tempfile.gettempdir()
+    if place not in _swept:
+        _swept.add(place)
+        sweep_scratch()
+    while True:
+        path = tempfile.mkdtemp(prefix=PREFIX)
+        with suppress(FileNotFoundError):
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.path.exists(path):  # nobody who swept was faster than the lock
+                _locks[path] = handle
+                return Path(path)
+            os.close(handle)
+
+
+def remove_scratch(path: Path) -> None:
+    """Remove a temporary folder with all that is in it."""
+    remove_tree(path)
+    handle = _locks.pop(str(path), None)
+    if handle is not None:
+        os.close(handle)
+
+
+def sweep_scratch() -> list[Path]:
+    """Remove the folders of dead processes, and end the programs that ran in them.
+
+    Returns:
+        What was removed.
+    """
+    left = [(path, handle) for path in _found() if (handle := _locked(path)) is not None]
+    if left:
+        from flowengine.sdk.process_tree import end_orphans
+
+        end_orphans()
+    for path, handle in left:
+        remove_tree(path)
+        os.close(handle)
+    return [path for path, _ in left]
+
+
+def _locked(path: Path) -> int | None:
+    """Return the lock on a folder of ours, or None if it is in use or somebody else's."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with suppress(OSError):
+        if os.fstat(handle).st_uid == os.geteuid():
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+    os.close(handle)
+    return None
+
+
+def _found() -> list[Path]:
+    try:
+        with os.scandir(tempfile.gettempdir()) as entries:
+            return [Path(each.path) for each in entries if each.name.startswith(PREFIX)]
+    except OSError:
+        return []

@@ -1,0 +1,98 @@
+"""A flow that opens an environment of every kind, with strays in each that hide well.
+
+`make` writes it; the functions are what its steps call.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+STRAY = "(setsid setsid sleep 7001 >/dev/null 2>&1 &)"
+"""Starts a process that has left its session and its parent."""
+
+FLOW = """
+flowengine: 1
+id: everything
+defaults: {effect: idempotent}
+environments:
+  py: {kind: python}
+  sh: {kind: bash}
+  js: {kind: node}
+  term: {kind: shell}
+  own: {kind: bash, provider: host}
+  box: {kind: bash, provider: docker}
+  ct: {kind: docker}
+  db: {kind: sqlite, config: {path: words.db, mode: rwc}}
+  notes: {kind: files}
+  units: {kind: mcp, config: {command: [PYTHON, server.py]}}
+steps:
+  - id: all
+    parallel:
+      - {id: py, in: py, run: "import os; os.system('STRAY')"}
+      - {id: sh, in: sh, run: "STRAY"}
+      - {id: js, in: js, run: "require('child_process').execSync('STRAY', {shell: '/bin/bash'})"}
+      - {id: term, in: term, run: "STRAY"}
+      - {id: own, in: own, run: "STRAY"}
+      - {id: box, in: box, run: "STRAY"}
+      - {id: db, in: db, run: "create table if not exists words (word text)"}
+      - {id: notes, python: "steps:note", environments: [notes]}
+      - {id: units, python: "steps:ask", environments: [units]}
+      - {id: ct, in: ct, run: "sleep 0.5"}
+      - {id: host, run: "STRAY; sleep 0.5"}
+"""
+
+STEPS = """
+def note(notes):
+    notes.write("a.txt", b"x")
+
+
+def ask(units):
+    return units.call_tool("stray", {}).text
+"""
+
+SERVER = f'''
+import subprocess
+
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("strays")
+
+
+@server.tool()
+def stray() -> str:
+    """Leave a process."""
+    subprocess.run(["bash", "-c", {STRAY!r}], check=True)
+    return "left"
+
+
+server.run()
+'''
+
+
+def make(folder: Path) -> Path:
+    """Write the flow and what it needs.
+
+    Args:
+        folder: Where; it is made.
+
+    Returns:
+        The flow file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "server.py").write_text(SERVER)
+    (folder / "steps.py").write_text(STEPS)
+    file = folder / "everything.yaml"
+    file.write_text(FLOW.replace("STRAY", STRAY).replace("PYTHON", sys.executable))
+    return file
+
+
+def containers(execution: str) -> list[str]:
+    """Return the containers, and networks, of an execution."""
+    label = f"label=flowengine.owner_id={execution}"
+    found = []
+    for what in (["ps", "-aq"], ["network", "ls", "-q"]):
+        argv = ["docker", *what, "--filter", label]
+        found += subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    return found

@@ -1,0 +1,206 @@
+"""Kills the engine at random moments while everything is open, and counts what is left.
+
+    python -m tests.attacks.killed FOLDER SEED KILLS [FIRST]
+
+A line of JSON a kill. This process takes in orphans (PR_SET_CHILD_SUBREAPER): whatever descends
+from an engine, and however often it changed session and parent, is found below it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from flowengine.execution_environment import EnvironmentManager  # noqa: F401 - fails early
+from flowengine_envs.sandboxes import cgroups
+from tests.attacks import everything
+
+LATEST = 10.0
+"""Seconds within which nothing may be left (E86)."""
+_SUBREAPER = 36
+
+
+def main(folder: Path, seed: str, kills: int, first: int = 0) -> None:
+    """Kill, and tell of each kill."""
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    length = _calm(folder / "calm")
+    for number in range(first, first + kills):
+        draw = random.Random(f"{seed}{number}")
+        place = folder / f"kill{number}"
+        told = {"number": number, **_kill(place, draw.uniform(0, 1.05) * length)}
+        # One in six goes on with the execution instead: it has to end, and leave nothing either.
+        told |= _after(place, resume=number % 6 == 5)
+        sys.stdout.write(f"{json.dumps(told)}\n")
+        sys.stdout.flush()
+
+
+def _calm(place: Path) -> float:
+    """Return how long it takes undisturbed, from the first thing that is opened."""
+    engine = _start(place)
+    began = _until_opening(place, engine)
+    engine.wait()
+    length = time.monotonic() - began
+    assert engine.returncode == 0, (place / "said").read_text()
+    left = _left(place)
+    assert not any(left.values()), left
+    return length
+
+
+def _kill(place: Path, after: float) -> dict[str, object]:
+    engine = _start(place)
+    _until_opening(place, engine)
+    try:
+        engine.wait(after)
+    except subprocess.TimeoutExpired:
+        engine.send_signal(signal.SIGKILL)
+        engine.wait()
+    return {"after": round(after, 2), "code": engine.returncode, "open": len(_entries(place))}
+
+
+def _start(place: Path) -> subprocess.Popen[bytes]:
+    everything.make(place)
+    (place / "tmp").mkdir()
+    with (place / "said").open("wb") as said:
+        return subprocess.Popen(
+            _argv("run", "everything.yaml", "--id", _id(place)),
+            cwd=place,
+            env=_env(place),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+
+
+def _until_opening(place: Path, engine: subprocess.Popen[bytes]) -> float:
+    while not (place / ".flowengine/environments").exists() and engine.poll() is None:
+        time.sleep(0.002)
+    return time.monotonic()
+
+
+def _entries(place: Path) -> list[Path]:
+    return list((place / ".flowengine/environments/entries").glob("*.json"))
+
+
+def _after(place: Path, *, resume: bool) -> dict[str, object]:
+    began = time.monotonic()
+    if resume:
+        done = _flowengine(place, "run", "everything.yaml", "--id", _id(place))
+        end = f"run: {done.returncode}"
+        _flowengine(place, "envs", "reap")
+    else:
+        done = _flowengine(place, "envs", "reap")
+        end = f"reap: {done.returncode}"
+    while any((left := _left(place)).values()) and time.monotonic() < began + LATEST:
+        time.sleep(0.05)
+    told: dict[str, object] = {
+        "end": end,
+        "seconds": round(time.monotonic() - began, 2),
+        "left": {name: found for name, found in left.items() if found},
+    }
+    if done.returncode:
+        told["said"] = done.stderr[-2000:]
+    _end(place)
+    return told
+
+
+def _left(place: Path) -> dict[str, list[str]]:
+    """Return everything of an execution that can be found on this machine."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {
+        "processes": _below(),
+        "containers": everything.containers(_id(place)),
+        "folders": sorted(path.name for path in (place / "tmp").iterdir()),
+        "mounts": [line for line in mounts if str(place) in line],
+        "groups": _groups(place),
+        "entries": [path.name for path in _entries(place)],
+    }
+
+
+def _below() -> list[str]:
+    """Return what descends from this process; zombies are taken away."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return []
+        if not pid:
+            break
+    argv = ["ps", "-eo", "pid=,ppid=,stat=,args="]
+    lines = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [line.split(None, 3) for line in lines]
+    found = {os.getpid()}
+    for _ in rows:
+        more = {int(row[0]) for row in rows if int(row[1]) in found} - found
+        if not more:
+            break
+        found |= more
+    return [
+        " ".join(row[2:])[:200]
+        for row in rows
+        if int(row[0]) in found - {os.getpid()} and not row[3].startswith("ps -eo")
+    ]
+
+
+def _groups(place: Path) -> list[str]:
+    """Return the control groups of the environments that were written down here."""
+    tree = cgroups.tree()
+    seen = place / "seen"
+    ids = set(seen.read_text().split()) if seen.exists() else set()
+    ids |= {path.stem for path in _entries(place)}
+    seen.write_text("\n".join(ids))
+    folders = set() if tree is None else set(tree.folders.values())
+    return [
+        str(path)
+        for folder in folders
+        for path in folder.glob("flowengine-*")
+        if _is_one(path, ids)
+    ]
+
+
+def _is_one(path: Path, ids: set[str]) -> bool:
+    return any(id in path.name for id in ids)
+
+
+def _end(place: Path) -> None:
+    """Take away what should not be there, so that the next kill is counted by itself."""
+    for name in everything.containers(_id(place)):
+        subprocess.run(["docker", "rm", "-f", name], capture_output=True, check=False)
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        os.kill(int(child), signal.SIGKILL)
+
+
+def _flowengine(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _argv(*words),
+        cwd=place,
+        env=_env(place),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def _argv(*words: str) -> list[str]:
+    return [sys.executable, "-m", "flowengine", *words]
+
+
+def _env(place: Path) -> dict[str, str]:
+    return {**os.environ, "TMPDIR": str(place / "tmp")}
+
+
+def _id(place: Path) -> str:
+    """Return an id for the execution that no other run of this program uses."""
+    return f"{place.name}-{os.getpid()}"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), sys.argv[2], *map(int, sys.argv[3:]))

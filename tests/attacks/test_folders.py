@@ -1,0 +1,120 @@
+"""Temporary folders go, whatever was done in them and whoever was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowengine.sdk.folders import remove_tree
+from flowengine.sdk.scratch import PREFIX, scratch_folder, sweep_scratch
+
+DEPTH = 1500
+"""More than a function may call itself, and than file descriptors are to be had."""
+
+HOLD = """
+import sys
+from flowengine.sdk.scratch import make_scratch
+print(make_scratch(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made, by this process and others."""
+    made = tmp_path / "temporary"
+    made.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(made))
+    monkeypatch.setenv("TMPDIR", str(made))
+    return made
+
+
+def holder() -> tuple[subprocess.Popen[str], Path]:
+    """Start a process that has a temporary folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_what_a_killed_process_had_is_removed_by_the_next(place: Path) -> None:
+    process, folder = holder()
+    (folder / "file").write_text("x")
+    assert sweep_scratch() == []  # its process lives
+
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    assert sweep_scratch() == [folder]
+    assert not list(place.iterdir())
+
+
+def test_a_process_that_is_stopped_keeps_its_folder() -> None:
+    process, folder = holder()
+    process.send_signal(signal.SIGSTOP)
+    try:
+        assert sweep_scratch() == []
+        assert folder.is_dir()
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.communicate("")
+
+
+def test_what_only_has_such_a_name_is_left_alone(place: Path, tmp_path: Path) -> None:
+    (place / f"{PREFIX}file").write_text("x")
+    (place / f"{PREFIX}link").symlink_to(tmp_path)
+    (place / "flow-of-another-program").mkdir()
+
+    with scratch_folder() as folder:
+        assert folder.is_dir()
+
+    assert sweep_scratch() == []
+    assert len(list(place.iterdir())) == 3
+
+
+def test_nothing_that_was_done_in_a_folder_keeps_it(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("x")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "link").symlink_to(outside)
+    os.link(outside / "kept", folder / "hard")
+    os.mkfifo(folder / "fifo")
+    (folder / "new\nline \udcff").mkdir()
+    locked = folder / "locked"
+    (locked / "inner").mkdir(parents=True)
+    (locked / "inner" / "file").write_text("x")
+    for path in (locked / "inner", locked, folder):
+        path.chmod(0)
+
+    remove_tree(folder)
+
+    assert not folder.exists()
+    assert (outside / "kept").read_text() == "x"
+    assert os.listdir(outside) == ["kept"]
+    remove_tree(folder)  # gone already
+    remove_tree(outside / "kept")  # no folder
+    assert (outside / "kept").exists()
+
+
+def test_no_folder_is_too_deep(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(DEPTH):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+    remove_tree(folder)
+
+    assert not folder.exists()
