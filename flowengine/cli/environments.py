@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.output import clean, one_line, table, when
 
+if TYPE_CHECKING:
+    from flowengine.engines.results import WaitInfo
+
 LEFT = "left"
 """State of what a dead process has left open."""
+MISSING = "missing"
+"""State of what an execution is stalled for."""
 
 
 def rows(found: list[dict[str, Any]]) -> list[str]:
@@ -28,7 +33,7 @@ def rows(found: list[dict[str, Any]]) -> list[str]:
                 clean(one["scope"]),
                 one_line(one["owner_id"], 40) or "-",
                 state(one),
-                str(one["process"]),
+                "-" if one["process"] is None else str(one["process"]),
                 when(one["since"]),
             ]
             for one in found
@@ -39,7 +44,33 @@ def rows(found: list[dict[str, Any]]) -> list[str]:
 
 def state(one: Mapping[str, Any]) -> str:
     """Return how far it has come, or that its process is dead."""
-    return clean(one["state"]) if one["alive"] else LEFT
+    return LEFT if one["alive"] is False else clean(one["state"])
+
+
+def missing(waits: list[WaitInfo]) -> Iterator[dict[str, Any]]:
+    """Yield the environments for which executions are stalled: they cannot be had again.
+
+    Args:
+        waits: Open questions.
+
+    Yields:
+        Keys as of `EnvironmentManager.written`, without process, and the `error`.
+    """
+    for wait in waits:
+        if wait.get("ran") == "no":
+            error: Any = wait["error"]
+            yield {
+                **error["data"]["environment"],
+                "id": wait["id"],
+                "state": MISSING,
+                "since": wait["since"],
+                "process": None,
+                "host": None,
+                "alive": None,
+                "workspace": None,
+                "traces": {},
+                "error": error["message"],
+            }
 
 
 def details(one: Mapping[str, Any]) -> Iterator[str]:

@@ -106,7 +106,7 @@ class Progress:
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
             self.session.tell_event(entry)
-        if entry["type"] == "decided":
+        if entry["type"] == "decided" and entry["via"] != "resume":
             from flowengine.engines.approvals import participle
 
             said = f"{participle(entry['choice'])} by {entry['by']}"
@@ -156,7 +156,7 @@ class Progress:
 
             self._since[place] = parse_time(wait["since"])
         self.end(wait["address"])
-        status = "uncertain" if wait["kind"] == "question" else "waiting"
+        status = "uncertain" if wait.get("ran") == "maybe" else "waiting"
         self._line(wait["address"], status, what_for(self.session, wait))
 
     def _line(self, address: str, status: str, detail: str) -> None:

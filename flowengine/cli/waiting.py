@@ -91,9 +91,13 @@ def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, l
     kind = wait["kind"]
     if kind in ("approval", "ask", "question"):
         yield "show", ["approvals", "show", short]
+        if wait.get("ran") == "no":
+            yield "try again", ["resume", execution]
         if wait.get("claim") and "claimed_by" not in wait:
             yield "claim", ["approvals", "claim", short]
         for choice in wait.get("choices", []):
+            if choice["id"] == "retry" and wait.get("ran") == "no":
+                continue  # whoever resumes it does so
             yield str(choice["id"]), [*_deciding(wait, choice, short), *_filled(wait, choice)]
     elif kind == "signal":
         for one in wait.get("signals", []):
@@ -157,11 +161,15 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
 
 def _counted(waits: Sequence[WaitInfo]) -> str:
     """Return how many of which kind: `2 approvals and 1 signal`."""
-    counts = Counter(NOUNS[wait["kind"]] for wait in waits)
+    counts = Counter(_noun(wait) for wait in waits)
     parts = [
         noun if noun == "time" else f"{n} {noun}{'s' * (n != 1)}" for noun, n in counts.items()
     ]
     return " and ".join(parts)
+
+
+def _noun(wait: WaitInfo) -> str:
+    return "environment" if wait.get("ran") == "no" else NOUNS[wait["kind"]]
 
 
 def _what_next(session: Session, result: Result, short: str, due: list[str]) -> str:
@@ -173,6 +181,6 @@ def _what_next(session: Session, result: Result, short: str, due: list[str]) -> 
     ]
     if timed:
         return f"to go on after {when(min(timed))}: {session.command('resume', short)}"
-    if result.waits:
+    if result.waits and not any(wait.get("ran") == "no" for wait in result.waits):
         return "nothing runs until then"
     return f"to go on: {session.command('resume', short)}"

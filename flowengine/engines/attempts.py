@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flowengine import registry
 from flowengine.engines.failures import failure_of
 from flowengine.engines.plain import copy, to_plain
-from flowengine.engines.runner import AttemptFailed, QuickCall
+from flowengine.engines.runner import AttemptFailed, QuickCall, Ran
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import Plain, StepSpec
 from flowengine.sdk import (
     Environment,
+    EnvironmentLost,
     EnvironmentUnavailable,
     Execution,
     Processes,
@@ -87,12 +88,9 @@ class Task:
             if not self._environments:
                 return await self._execute(kind, context, run.input)
             assert environments is not None
-            had = await environments.have(execution, run, self.secrets.references)
-            context.environments = had.environments
-            try:
-                return await self._execute(kind, context, run.input)
-            finally:
-                await environments.give_back(had)
+            return await self._execute_in(environments, kind, context)
+        except AttemptFailed:
+            raise
         except (Exception, SystemExit) as error:
             raise self._failed(error) from error
         except BaseException as error:
@@ -100,6 +98,25 @@ class Task:
             if _is_withdrawal(error):
                 raise
             raise self._failed(error) from error
+
+    async def _execute_in(
+        self, environments: Environments, kind: StepKind, context: _Attempt
+    ) -> Plain:
+        """Run an attempt with its environments, and tell it apart if one of these is gone."""
+        from flowengine.engines.environments import NotAgain
+
+        run = context.run
+        try:
+            had = await environments.have(context.execution, run, self.secrets.references)
+        except NotAgain as error:
+            raise self._failed(error.why, "no") from error.why
+        context.environments = had.environments
+        try:
+            return await self._execute(kind, context, run.input)
+        except EnvironmentLost as error:
+            raise self._failed(error, "maybe") from error
+        finally:
+            await environments.give_back(had)
 
     async def _execute(self, kind: StepKind, context: _Attempt, given: Plain) -> Plain:
         input = copy(given)
@@ -149,8 +166,8 @@ class Task:
             raise ValidationError(f"the result cannot be kept: {error.message}") from None
         return self.secrets.mask(plain) if self._masks else plain
 
-    def _failed(self, error: BaseException) -> AttemptFailed:
-        return AttemptFailed(failure_of(error, self.secrets.mask))
+    def _failed(self, error: BaseException, ran: Ran | None = None) -> AttemptFailed:
+        return AttemptFailed(failure_of(error, self.secrets.mask), ran)
 
     def _failing(self, error: Exception) -> QuickCall:
         def call(execution: Execution, run: Run) -> Plain:

@@ -325,7 +325,16 @@ def succeeded(run: Run, value: Any, now: int) -> Event:
 
 
 def failed(run: Run, failure: AttemptFailed, now: int) -> Event:
-    """Return the event of an attempt that failed."""
+    """Return the event of an attempt that failed, or whose environment is gone."""
+    if failure.ran is not None:
+        return {
+            "type": "lost",
+            "at": now,
+            "unit": run.unit,
+            "attempt": run.attempt,
+            "ran": failure.ran,
+            "error": failure.error,
+        }
     return {
         "type": "failed",
         "at": now,

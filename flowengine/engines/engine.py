@@ -993,7 +993,7 @@ class Engine:
         """
         if choice not in ("retry", "fail"):
             raise UsageError(f"on_crash is {choice!r}", hint="it is retry or fail")
-        questions = [wait for wait in result.waits if wait["kind"] == "question"]
+        questions = [wait for wait in result.waits if wait.get("ran") == "maybe"]
         for wait in questions:
             self._decided(wait["id"], choice, {})
         return bool(questions)

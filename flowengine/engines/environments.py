@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.errors import UsageError
 from flowengine.kernel.graph import CompiledFlow, Plain, SecretText
-from flowengine.sdk import Command, Environment, EnvironmentUnavailable
+from flowengine.sdk import (
+    Command,
+    Environment,
+    EnvironmentFailure,
+    EnvironmentUnavailable,
+    SecretMissing,
+    StepError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +36,7 @@ REGION: Scope = "region"
 EXECUTION: Scope = "execution"
 SESSION: Scope = "session"
 _ANEW = "(opened anew: what was set before in this environment is gone, its files are there)"
+_TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
 _LONGEST = 400
 """Characters of a name with its arguments."""
 _SCOPES: dict[str, Scope] = {
@@ -95,6 +103,21 @@ class Had(NamedTuple):
     """Those that end with the attempt."""
 
 
+class NotAgain(Exception):
+    """An environment that an execution had before cannot be had again.
+
+    Args:
+        why: What the manager says; its data then say which environment it is, too.
+        which: What the manager knows of it.
+    """
+
+    def __init__(self, why: StepError, which: Mapping[str, Any]) -> None:
+        super().__init__(why.message)
+        more = why.data if isinstance(why.data, dict) else {}
+        why.data = {**more, "environment": {key: which.get(key) for key in _TOLD}}
+        self.why = why
+
+
 class Environments:
     """The environments of all executions of an engine.
 
@@ -139,10 +162,21 @@ class Environments:
 
         Returns:
             What it has, to be given back by `give_back`.
+
+        Raises:
+            NotAgain: The execution had it before, and cannot have it again now.
+            EnvironmentFailure: It cannot be had.
+            SecretMissing: It needs a secret that is not there.
         """
         names = list(run.environments)
         specs = [self._spec(context, run, run.environments[name], secrets) for name in names]
-        handles = await self.manager.async_ensure_all(specs, holder=context.id)
+        try:
+            handles = await self.manager.async_ensure_all(specs, holder=context.id)
+        except (EnvironmentFailure, SecretMissing) as error:
+            spec = error.environment
+            if spec is not None and self.manager.was_open(spec):
+                raise NotAgain(error, self.manager.inspect(spec) or {}) from error
+            raise
         holds = [handle for handle in handles if not self._keep(context.id, handle)]
         opened = {
             name: Opened(handle, self._is_fresh(context.id, handle))

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from flowengine.sdk import Execution as Context
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
+RESULTS = frozenset({"succeeded", "failed", "lost"})
+"""Events by which attempts end."""
 SMALLEST_TAIL = 32_768
 """Bytes of events that no snapshot is taken for: replaying them takes a few milliseconds."""
 BYTES_PER_ID = 64
@@ -251,7 +253,7 @@ class Execution:
         Results of attempts are facts and come again; timers fire again; messages are still in the
         inbox. What was committed but has not begun is still to be carried out.
         """
-        results = [event for event in self._batch if event["type"] in ("succeeded", "failed")]
+        results = [event for event in self._batch if event["type"] in RESULTS]
         self.load(loaded)
         self.commands.extend(self._left)
         self.queue.extend(results)

@@ -207,7 +207,13 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
     }
 
 
-def _question(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
+def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
+    if record.get("ran") == "no":
+        return {
+            "what": str(record["title"]),
+            "wakes": "that environment, when it can be had again, and a process that goes on",
+            "command": f"flowengine resume {id}",
+        }
     return {
         "what": str(record["title"]),
         "wakes": "an operator who says what became of it: retry, result or fail",

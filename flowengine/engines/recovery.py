@@ -9,8 +9,11 @@ from flowengine.kernel import running
 from flowengine.kernel.handing import EVENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flowengine.engines.execution import Execution
     from flowengine.journal.store import Message
+    from flowengine.kernel.events import Event
 
 
 def recover(execution: Execution, inbox: list[Message], now: int) -> None:
@@ -18,7 +21,8 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
 
     First the attempts that its last process left: they were cut off before all else. Then messages
     in the order they were stored and timers in the order they were due, merged by time; on a tie
-    messages come first. What begins the execution is before all else, whatever clocks say.
+    messages come first. What begins the execution is before all else, whatever clocks say. Last,
+    what waits for an environment is tried again.
 
     Args:
         execution: Loaded, nothing applied yet.
@@ -39,6 +43,24 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
             fire(execution, timer, now)
         else:
             take_message(execution, message, now)
+    execution.queue.extend(_tries_for_environments(execution, now))
+
+
+def _tries_for_environments(execution: Execution, now: int) -> Iterator[Event]:
+    """Yield an event for each attempt that was stopped because an environment could not be had.
+
+    Whoever goes on with an execution tries again; what somebody has decided meanwhile was before.
+    """
+    for number, record in execution.waits.items():
+        if record.get("ran") == "no":
+            yield {
+                "type": "decided",
+                "at": now,
+                "wait": number,
+                "choice": "retry",
+                "by": "system",
+                "via": "resume",
+            }
 
 
 def _when(execution: Execution, message: Message) -> int:

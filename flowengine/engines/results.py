@@ -56,6 +56,11 @@ class WaitInfo(TypedDict, total=False):
     """Whether it may be handed on; absent: yes."""
     handed: list[dict[str, Any]]
     """Who claimed it, gave it back or handed it on: `{do, by, to, at, via, comment}` each."""
+    ran: str
+    """Of a `question`, whether the attempt acted: `maybe`, if it was cut off; `no`, if it has not
+    begun because an environment cannot be had again."""
+    error: ErrorData
+    """Of a `question`: what became of the environment."""
     signals: list[dict[str, Any]]
     """`{signal, key}` each: the messages that it takes."""
     status: str

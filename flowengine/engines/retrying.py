@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Point = tuple[int, int | None]
 """Number of an event, and the unit that it is about."""
-_ENDS = ("succeeded", "failed", "timer", "decided", "message")
+_ENDS = ("succeeded", "failed", "lost", "timer", "decided", "message")
 
 
 def retry(host: Host, execution: Execution, step: str | None, by: str) -> None:

@@ -7,7 +7,7 @@ for a step is found out once, and not before its first run (`flowengine.engines.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData
@@ -20,16 +20,21 @@ if TYPE_CHECKING:
     from flowengine.secrets import Secrets
 
 
+Ran = Literal["no", "maybe"]
+
+
 class AttemptFailed(Exception):
     """An attempt failed.
 
     Args:
         error: What the `failed` event says, without `step` and `attempt`.
+        ran: Where an environment of it is gone, whether it acted: see the event `lost`.
     """
 
-    def __init__(self, error: ErrorData) -> None:
+    def __init__(self, error: ErrorData, ran: Ran | None = None) -> None:
         super().__init__(f"{error['type']}: {error['message']}")
         self.error = error
+        self.ran = ran
 
 
 QuickCall = Callable[[Execution, Run], Plain]

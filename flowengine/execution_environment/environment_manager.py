@@ -39,6 +39,7 @@ from flowengine.execution_environment.workspaces import Wanted, Workspaces
 from flowengine.execution_environment.written import describe_entry, one_entry
 from flowengine.sdk.background import background, refuse_in_loop
 from flowengine.sdk.environments import Scope
+from flowengine.sdk.errors import StepError
 from flowengine.sdk.process_identity import is_dead, this_process
 
 _Result = TypeVar("_Result")
@@ -305,6 +306,20 @@ class EnvironmentManager:
             gone = self._books.gone.get(id)
             return None if gone is None else dict(gone)
 
+    def was_open(self, id: str) -> bool:
+        """Return whether the environment of a spec was open before, in this process or another.
+
+        Another process is known of where the spec's owner goes on: its workspace says so.
+
+        Args:
+            id: Of a spec that was declared here.
+        """
+        record = self._books.record(id)
+        spec = record.declared.spec
+        return record.was_open or self._around.workspaces.was_open(
+            spec.scope, spec.owner_id, record.declared.id
+        )
+
     def list(
         self,
         *,
@@ -468,7 +483,11 @@ class EnvironmentManager:
         handles: builtins.list[Handle] = []
         try:
             for record in records:
-                handles += [await self._sharing.have(record, holder)]
+                try:
+                    handles += [await self._sharing.have(record, holder)]
+                except StepError as error:
+                    error.environment = record.declared.id
+                    raise
         except BaseException:
             for handle in reversed(handles):
                 if (closing := self._endings.give_back(handle)) is not None:

@@ -40,6 +40,8 @@ class Record:
         self.instances: dict[str, Instance] = {}
         """All that are not gone, by id, oldest first."""
         self.generation = 0
+        self.was_open = False
+        """Whether an opening of it has ever been ready, as far as this process knows."""
         self.reserved = 0
         """Places that are kept for it."""
         self.answer: Answer | None = None

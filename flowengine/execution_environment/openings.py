@@ -116,6 +116,10 @@ class Openings:
         """Make it ready, and give everybody who waits a hold."""
         assert instance.entry is not None
         instance.entry.set_state("ready")
+        if not instance.record.was_open:
+            instance.record.was_open = True
+            if instance.workspace is not None:
+                self.around.workspaces.note_ready(instance.workspace)
         with self.books.lock:
             wanted = [w for w in instance.waiters if w.future.set_running_or_notify_cancel()]
             instance.waiters.clear()

@@ -70,6 +70,17 @@ class Workspaces:
         path.mkdir(exist_ok=True, mode=0o700)
         return path, taken
 
+    def note_ready(self, path: Path) -> None:
+        """Note that what the folder belongs to was open, so that who goes on knows it."""
+        if self.has(path):
+            claim = _claim_of(path)
+            with contextlib.suppress(OSError):
+                _write(claim, {**_read(claim), "was_open": True})
+
+    def was_open(self, scope: Scope, owner_id: str, spec_id: str) -> bool:
+        """Return whether a spec was open before, in whatever process."""
+        return "was_open" in _read(_claim_of(self.path(scope, owner_id, spec_id)))
+
     def temporary(self) -> Path:
         """Make a folder in the system's place for temporary ones, which nobody finds again."""
         return make_scratch()
@@ -87,8 +98,10 @@ class Workspaces:
             generation: Which opening used it.
         """
         if not remove:
+            claim = _claim_of(path)
+            left = {"generation": generation, "left_by": self._owner, **_openness(_read(claim))}
             with contextlib.suppress(OSError):
-                _write(_claim_of(path), {"generation": generation, "left_by": self._owner})
+                _write(claim, left)
             return
         remove_scratch(path)
         with contextlib.suppress(OSError):
@@ -137,6 +150,7 @@ class Workspaces:
         last = found.get("generation")
         generation = max(generation, last + 1 if isinstance(last, int) else 1)
         text = {"owner": self._owner, "manager": self._manager, "generation": generation}
+        text |= _openness(found)
         new = claim.with_name(f"{claim.name}.{self._manager}.new")
         new.write_text(json.dumps(text), encoding="utf-8")
         try:
@@ -163,6 +177,11 @@ def _owner_of(claim: dict[str, object]) -> Owner:
     """Return who uses a folder, or left it for whoever goes on."""
     owner = claim.get("owner", claim.get("left_by"))
     return Owner(*owner) if isinstance(owner, list) and len(owner) == 4 else Owner(0, 0, "", "")
+
+
+def _openness(claim: dict[str, object]) -> dict[str, object]:
+    """Return what a claim says of whether its spec was open before."""
+    return {"was_open": True} if "was_open" in claim else {}
 
 
 def _folders(path: Path) -> list[Path]:

@@ -30,6 +30,7 @@ from flowengine.kernel import (
     flows,
     handing,
     handlers,
+    interrupted,
     joins,
     outcomes,
     pasts,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         ErrorData,
         Event,
         Failed,
+        Lost,
         RetryAsked,
         StateSet,
         Succeeded,
@@ -145,6 +147,17 @@ def _failed(m: Machine, event: Failed) -> None:
         undoing.result_of_cut(m, event["unit"], "failed", None)
 
 
+def _lost(m: Machine, event: Lost) -> None:
+    unit = _running(m, event["unit"], event["attempt"])
+    cut = m.state["cuts"].get(event["unit"])
+    if unit is not None:
+        m.state["running"] -= 1
+        interrupted.lose(m, unit, event["ran"], event["error"])
+    elif cut is not None and cut.pop("running", False):
+        m.state["running"] -= 1
+        approvals.ask_about(m, event["unit"], cut, event["error"])
+
+
 def _running(m: Machine, number: int, attempt: int) -> Unit | None:
     """Return a unit if this attempt of it runs."""
     unit = m.state["units"].get(number)
@@ -157,7 +170,7 @@ def _cut(m: Machine, event: CutOff) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     cut = m.state["cuts"].get(event["unit"])
     if unit is not None:
-        attempts.resume_cut(m, unit)
+        interrupted.resume_cut(m, unit)
     elif cut is not None and cut.pop("running", False):
         m.state["running"] -= 1
         cut.pop("undo", None)
@@ -246,9 +259,11 @@ def _decided(m: Machine, event: Decided) -> None:
 
 
 def _answered(m: Machine, event: Decided, cut: int, number: int) -> None:
-    """Do what an operator says about an attempt that was cut off."""
-    waits.close_wait(m, m.state["waits"][event["wait"]], "decided", event["choice"])
+    """Do what an operator says about an attempt that was cut off, or has no environment."""
+    wait = m.state["waits"][event["wait"]]
+    waits.close_wait(m, wait, "decided", event["choice"])
     choice = event["choice"]
+    error = wait["record"].get("error")
     if cut:
         del m.state["cuts"][cut]["wait"]
         if choice == "retry":
@@ -261,11 +276,14 @@ def _answered(m: Machine, event: Decided, cut: int, number: int) -> None:
     unit["phase"] = "ready"
     activations.unpark(m, unit)
     if choice == "retry":
-        attempts.run_again(m, unit)
+        interrupted.run_again(m, unit)
     elif choice == "result":
         outcomes.attempt_ended(m, unit, event.get("value"), "ok")
+    elif error is not None and wait["record"]["ran"] == "no":
+        error["retryable"] = False
+        outcomes.attempt_failed(m, unit, error)
     else:
-        outcomes.attempt_failed(m, unit, attempts.uncertain(m, unit))
+        outcomes.attempt_failed(m, unit, interrupted.uncertain(m, unit))
 
 
 def _retry(m: Machine, event: RetryAsked) -> None:
@@ -273,7 +291,7 @@ def _retry(m: Machine, event: RetryAsked) -> None:
     units = m.state["units"]
     for number, _attempt in running(m.state):
         if number in units and number != event["unit"]:
-            attempts.resume_cut(m, units[number])
+            interrupted.resume_cut(m, units[number])
     if event["unit"] in units:
         attempts.begin_anew(m, units[event["unit"]])
 
@@ -288,6 +306,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "started": flows.begin,
     "succeeded": _succeeded,
     "failed": _failed,
+    "lost": _lost,
     "cut": _cut,
     "timer": _timer,
     "decided": _decided,

@@ -19,7 +19,7 @@ from flowengine.kernel.times import format_time
 from flowengine.kernel.waits import add_wait, duration_of, end_wait, new_wait, show
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Decided
+    from flowengine.kernel.events import Decided, ErrorData
     from flowengine.kernel.state import Cut, Unit, Wait
 
 SHOWN = ("title", "body", "subject", "edit", "form", "choices", "assignees", "exclude", "need",
@@ -181,34 +181,66 @@ def _replaced(value: Plain, path: list[str], leaf: Plain) -> Plain:
     return {**(value if isinstance(value, dict) else {}), path[0]: _replaced(inner, path[1:], leaf)}
 
 
-def ask(m: Machine, unit: Unit) -> None:
-    """Ask an operator what became of an attempt of a unit that was cut off."""
+def ask(m: Machine, unit: Unit, error: ErrorData | None = None) -> None:
+    """Ask an operator what became of an attempt of a unit that was cut off.
+
+    Args:
+        m: The advance at work.
+        unit: The unit.
+        error: What its environment ended with; None: its process ended.
+    """
     wait = new_wait(m, unit, "question")
     unit["phase"] = "ask"
-    wait["record"].update(question(m.address(unit), unit["attempt"]))
+    wait["record"].update(question(m.address(unit), unit["attempt"], error))
     show(m, wait)
 
 
-def ask_about(m: Machine, number: int, cut: Cut) -> None:
+def ask_about(m: Machine, number: int, cut: Cut, error: ErrorData | None = None) -> None:
     """Ask what became of an attempt that a scope has to know before it compensates."""
     step = m.graph.node(cut["step"]).id
     wait = add_wait(m, 0, "question", cut["address"], step)
     wait["cut"] = number
     cut["wait"] = wait["id"]
-    wait["record"].update(question(cut["address"], cut["attempt"]))
+    wait["record"].update(question(cut["address"], cut["attempt"], error))
     show(m, wait)
 
 
-def question(address: str, attempt: int) -> dict[str, Plain]:
+def ask_for_environment(m: Machine, unit: Unit, error: ErrorData) -> None:
+    """Stop before an attempt whose environment cannot be had again, until somebody mends that."""
+    wait = new_wait(m, unit, "question")
+    unit["phase"] = "ask"
+    wait["record"].update(
+        _question(
+            f"{m.address(unit)} cannot go on: {error['message']}",
+            f"Attempt {unit['attempt']} has not begun: an environment that was there before cannot "
+            "be had again. It is tried again whenever somebody goes on with the execution.",
+            ("Try it again now", "Go on with this result instead", "Fail with this error"),
+        )
+    )
+    wait["record"].update({"ran": "no", "error": error})
+    show(m, wait)
+
+
+def question(address: str, attempt: int, error: ErrorData | None = None) -> dict[str, Plain]:
     """Return what is asked about an attempt that was cut off."""
+    what, when = "was cut off while it ran", "its process ended"
+    if error is not None:
+        what, when = "lost its environment while it ran", f"that ended: {error['message']}"
+    asked = _question(
+        f"{address} {what}; did it act?",
+        f"Attempt {attempt} was running when {when}. It may have acted or not.",
+        ("Run it again", "It acted; take this result", "It failed"),
+    )
+    return {**asked, "ran": "maybe"} if error is None else {**asked, "ran": "maybe", "error": error}
+
+
+def _question(title: str, body: str, labels: tuple[str, str, str]) -> dict[str, Plain]:
     return {
-        "title": f"{address} was cut off while it ran; did it act?",
-        "body": f"Attempt {attempt} was running when its process ended. It may have acted or not.",
+        "title": title,
+        "body": body,
         "choices": [
-            {"id": "retry", "label": "Run it again", "counts_as": "other", "comment": "optional"},
-            {"id": "result", "label": "It acted; take this result", "counts_as": "other",
-             "comment": "optional"},
-            {"id": "fail", "label": "It failed", "counts_as": "other", "comment": "optional"},
+            {"id": id, "label": label, "counts_as": "other", "comment": "optional"}
+            for id, label in zip(("retry", "result", "fail"), labels, strict=True)
         ],
         "votes": [],
-    }  # fmt: skip
+    }

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from flowengine.kernel import cleaning, locks
 from flowengine.kernel.activations import park, unpark
-from flowengine.kernel.approvals import ask, open_approval
+from flowengine.kernel.approvals import open_approval
 from flowengine.kernel.closing import close_scope, no_longer_wait, stop_attempt
 from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure, may_retry
@@ -96,7 +96,7 @@ def attempt(m: Machine, unit: Unit) -> None:
     unit["attempt"] += 1
     unit["tries"] += 1
     try:
-        _limit(m, node, unit)
+        limit(m, node, unit)
         _act(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(("attempt_failed", unit["id"], failure))
@@ -114,7 +114,7 @@ def _has_lock(m: Machine, node: Node, unit: Unit) -> bool:
         return False
 
 
-def _limit(m: Machine, node: Node, unit: Unit) -> None:
+def limit(m: Machine, node: Node, unit: Unit) -> None:
     """Set the timer of `timeout`, if there is one."""
     if node.timeout is not None:
         delay = duration_of(evaluate(Names(m, m.act_of(unit), unit), node.timeout), "timeout")
@@ -216,48 +216,6 @@ def raised(given: Plain) -> StepFailure:
         given.get("data"),
         bool(given.get("retryable", False)),
     )
-
-
-def resume_cut(m: Machine, unit: Unit) -> None:
-    """Go on with a unit whose process died while its attempt ran (§9.12).
-
-    Args:
-        m: The advance at work.
-        unit: The unit, in phase `run`.
-    """
-    node = m.node(m.act_of(unit))
-    m.state["running"] -= 1
-    if "timer" in unit:
-        m.clear_timer(unit.pop("timer"))
-    if node.effect != "once" or node.on_crash == "retry":
-        run_again(m, unit)
-    elif node.on_crash == "ask":
-        ask(m, unit)
-        park(m, unit)
-    else:
-        unit["phase"] = "ready"
-        m.agenda.append(("attempt_failed", unit["id"], uncertain(m, unit)))
-
-
-def uncertain(m: Machine, unit: Unit) -> StepFailure:
-    """Return the failure of an attempt of which it stays open whether it acted."""
-    return StepFailure(
-        "Uncertain",
-        f"{m.address(unit)} was cut off while it ran; it may have acted or not",
-        retryable=False,
-    )
-
-
-def run_again(m: Machine, unit: Unit) -> None:
-    """Run an attempt that was cut off once more, with the same input and the same key."""
-    unit["attempt"] += 1
-    unit["phase"] = "ready"
-    try:
-        _limit(m, m.node(m.act_of(unit)), unit)
-    except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("attempt_failed", unit["id"], failure))
-    else:
-        run(m, unit)
 
 
 def begin_anew(m: Machine, unit: Unit) -> None:

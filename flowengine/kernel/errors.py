@@ -109,6 +109,14 @@ def matches(type: str, patterns: list[str]) -> bool:
     return False
 
 
+def is_named(handlers: list[HandlerSpec], type: str) -> bool:
+    """Return whether a handler names a type of error, and does not only take whatever comes."""
+    return any(
+        matches(type, [pattern for pattern in spec.get("types") or () if pattern != "*"])
+        for spec in handlers
+    )
+
+
 def may_retry(error: ErrorData, only: list[str] | None, exclude: list[str] | None) -> bool:
     """Return whether `retry` may try again after an error (§9.5).
 

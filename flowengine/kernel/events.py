@@ -60,6 +60,21 @@ class Failed(TypedDict):
     error: ErrorData
 
 
+class Lost(TypedDict):
+    """An environment of an attempt is gone: whether the attempt acted is open, or it never began.
+
+    `ran` is `maybe`: the environment ended while the attempt worked in it. `no`: the execution had
+    it before and cannot have it again now, so the attempt has not begun.
+    """
+
+    type: Literal["lost"]
+    at: int
+    unit: int
+    attempt: int
+    ran: Literal["no", "maybe"]
+    error: ErrorData
+
+
 class CutOff(TypedDict):
     """A process died while an attempt ran: whether it acted is open."""
 
@@ -80,7 +95,8 @@ class TimerFired(TypedDict):
 class Decided(TypedDict, total=False):
     """A person, or a policy, decided on an approval or answered a question.
 
-    `choice` of a question about an uncertain step: `retry`, `result` (with `value`) or `fail`.
+    `choice` of a question about a step that is uncertain, or has no environment: `retry`, `result`
+    (with `value`) or `fail`.
     """
 
     type: Literal["decided"]
@@ -197,6 +213,7 @@ Event = (
     Started
     | Succeeded
     | Failed
+    | Lost
     | CutOff
     | TimerFired
     | Decided

@@ -178,7 +178,7 @@ class Unit(TypedDict, total=False):
     """Index of the item; -1 without a map."""
     phase: str
     """`ready`, `lock` (queued for one), `run`, `wait`, `scope`, `pause`, `ask` (a crash left it
-    uncertain)."""
+    uncertain, or it has no environment)."""
     round: int
     last: Plain
     """Output of the round before."""

@@ -57,7 +57,8 @@ def show(m: Machine, wait: Wait) -> None:
     """Make a wait known outside, or what has changed of it."""
     unit = m.state["units"].get(wait["unit"])
     if unit is not None and not wait["shown"]:
-        m.note(m.act_of(unit), "uncertain" if unit["phase"] == "ask" else "waiting", unit=unit)
+        open_ = wait["record"].get("ran") == "maybe"
+        m.note(m.act_of(unit), "uncertain" if open_ else "waiting", unit=unit)
     wait["shown"] = True
     m.commands.append(OpenWait(dict(wait["record"])))
 

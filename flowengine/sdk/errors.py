@@ -40,6 +40,8 @@ class StepError(Exception):
         self.name = type or self.type
         self.retryable = retryable
         self.retry_after = retry_after
+        self.environment: str | None = None
+        """Id of the spec of the environment that could not be had, where the manager says so."""
 
 
 class Timeout(StepError):

@@ -1,14 +1,14 @@
-"""`flowengine envs list`: what is open, and what dead processes left open."""
+"""`flowengine envs list`: what is open, what dead processes left open, what is missing."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.environments import rows
+from flowengine.cli.environments import missing, rows
 from flowengine.cli.output import err, out, out_json
 from flowengine.cli.session import Session
 
-HELP = "list environments that are open or were left open"
+HELP = "list environments that are open, were left open, or are missing"
 EXAMPLE = """\
 flowengine envs list
 flowengine envs list 01k8xq3z"""
@@ -32,6 +32,7 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         found = session.engine.environments.written()
+        found += missing(session.engine.waits(kinds=["question"], limit=1000).items)
         if arguments.execution is not None:
             execution = session.engine.find(arguments.execution)
             found = [one for one in found if one["owner_id"].partition("/")[0] == execution]

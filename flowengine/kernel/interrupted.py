@@ -1,0 +1,102 @@
+"""Attempts that did not end by themselves: their process or their environment ended (§9.12).
+
+Whether such an attempt acted is open. Its step says by `effect` and `on_crash` what follows: it
+runs again with the same input and key, it fails, or somebody is asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel.activations import park
+from flowengine.kernel.approvals import ask, ask_for_environment
+from flowengine.kernel.attempts import limit, run, tries_again
+from flowengine.kernel.closing import cut_off, stop_timeout
+from flowengine.kernel.errors import StepFailure, as_error, is_named
+from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.machine import Machine
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state import Unit
+
+
+def resume_cut(m: Machine, unit: Unit) -> None:
+    """Go on with a unit whose process died while its attempt ran (§9.12).
+
+    Args:
+        m: The advance at work.
+        unit: The unit, in phase `run`.
+    """
+    node = m.node(m.act_of(unit))
+    m.state["running"] -= 1
+    if "timer" in unit:
+        m.clear_timer(unit.pop("timer"))
+    if node.effect != "once" or node.on_crash == "retry":
+        run_again(m, unit)
+    elif node.on_crash == "ask":
+        ask(m, unit)
+        park(m, unit)
+    else:
+        unit["phase"] = "ready"
+        m.agenda.append(("attempt_failed", unit["id"], uncertain(m, unit)))
+
+
+def lose(m: Machine, unit: Unit, ran: str, error: ErrorData) -> None:
+    """Go on with a unit whose environment is gone (§9.12).
+
+    An attempt that has not begun keeps its place until its environment is there again, unless the
+    step itself says what to do: it tries again, or handles the error by name. One that may have
+    acted has failed if the step may be repeated; else `on_crash` decides, or such a handler.
+
+    Args:
+        m: The advance at work.
+        unit: The unit; its attempt is over.
+        ran: Whether the attempt acted: `no` or `maybe`.
+        error: Why the environment is gone.
+    """
+    node = m.node(m.act_of(unit))
+    stop_timeout(m, unit)
+    unit["phase"] = "ready"
+    where: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": None}
+    error = {**where, **error}
+    handled = node.map is None and is_named(node.on_error, error["type"])
+    if ran == "no":
+        if handled or tries_again(m, unit, error):
+            m.agenda.append(("attempt_failed", unit["id"], error))
+        else:
+            ask_for_environment(m, unit, error)
+            park(m, unit)
+        return
+    cut_off(m, unit)
+    if node.effect != "once" or node.on_crash == "retry":
+        m.agenda.append(("attempt_failed", unit["id"], error))
+    elif handled:
+        m.agenda.append(("unit_failed", unit["id"], error))
+    elif node.on_crash == "ask":
+        ask(m, unit, error)
+        park(m, unit)
+    else:
+        unknown = as_error(uncertain(m, unit), m.address(unit), unit["tries"])
+        m.agenda.append(("unit_failed", unit["id"], {**unknown, "cause": error}))
+
+
+def uncertain(m: Machine, unit: Unit) -> StepFailure:
+    """Return the failure of an attempt of which it stays open whether it acted."""
+    return StepFailure(
+        "Uncertain",
+        f"{m.address(unit)} was cut off while it ran; it may have acted or not",
+        retryable=False,
+    )
+
+
+def run_again(m: Machine, unit: Unit) -> None:
+    """Run an attempt that was cut off once more, with the same input and the same key."""
+    unit["attempt"] += 1
+    unit["phase"] = "ready"
+    try:
+        limit(m, m.node(m.act_of(unit)), unit)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+    else:
+        run(m, unit)

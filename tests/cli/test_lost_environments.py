@@ -1,0 +1,150 @@
+"""A daemon or a server that is gone when an execution goes on: it stalls, and goes on later."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import CommandLine
+from tests.envs.containers import skip_without_docker
+from tests.envs.mcp.http_server import HttpServer
+
+FLOW = """\
+flowengine: 1
+id: report
+environments:
+  box: {kind: python, provider: docker, on_wait: release}
+steps:
+  - {id: first, run: "open('note', 'a').write('once '); x = 1", in: box}
+  - {id: ask, approval: Go on?}
+  - {id: then, run: "open('note').read()", in: box}
+outputs: {note: "${{ steps.then.output.value }}", told: "${{ steps.then.output.stderr }}"}
+"""
+SERVER = """\
+flowengine: 1
+id: report
+environments:
+  server: {kind: mcp, config: {url: "URL"}, on_wait: release}
+steps:
+  - {id: first, python: "calls:count", environments: [server], effect: idempotent}
+  - {id: ask, approval: Go on?}
+  - {id: then, python: "calls:count", environments: [server], effect: idempotent}
+outputs: {text: "${{ steps.then.output }}"}
+"""
+CALLS = """
+async def count(server):
+    return (await server.async_call_tool("count", {})).text
+"""
+
+
+class Relay:
+    """A socket through which a Docker daemon is reached, and which can be taken away."""
+
+    def __init__(self, path: Path, to: str = "/var/run/docker.sock") -> None:
+        self._path = path
+        self._to = to
+        self.host = f"unix://{path}"
+
+    @contextmanager
+    def there(self) -> Iterator[None]:
+        """Let the daemon be there for a while."""
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(str(self._path))
+        listening.listen()
+        threading.Thread(target=self._serve, args=(listening,), daemon=True).start()
+        try:
+            yield
+        finally:
+            self._path.unlink()
+            listening.shutdown(socket.SHUT_RDWR)
+            listening.close()
+
+    def _serve(self, listening: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                near = listening.accept()[0]
+                threading.Thread(target=self._relay, args=(near,), daemon=True).start()
+
+    def _relay(self, near: socket.socket) -> None:
+        with near, socket.socket(socket.AF_UNIX) as far:
+            far.connect(self._to)
+            back = threading.Thread(target=_pump, args=(far, near), daemon=True)
+            back.start()
+            _pump(near, far)
+            back.join()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def stall(flowengine: CommandLine, wait: str) -> str:
+    """Approve while it cannot be had: it stalls, and says so wherever one looks."""
+    stalled = flowengine("approve", wait, code=5)
+    assert "then           waiting" in stalled.err
+    assert "stalled, it needs 1 environment" in stalled.err
+    assert "then cannot go on: " in stalled.err
+    assert "try again  flowengine resume" in stalled.err
+    assert "to go on: flowengine resume" in stalled.err
+    execution = flowengine.newest()
+    [reason] = flowengine("--json", "why", execution).json()
+    assert reason["what"].startswith("then cannot go on: ")
+    shown = flowengine("--json", "show", execution).json()
+    assert shown["status"] == "stalled"
+    assert [(s["step"], s["status"]) for s in shown["steps"]] == [
+        ("first", "succeeded"),
+        ("ask", "succeeded"),
+        ("then", "waiting"),
+    ]
+    [missing] = flowengine("--json", "envs", "list").json()
+    assert (missing["state"], missing["owner_id"]) == ("missing", execution)
+    assert missing["error"] in reason["what"]
+    assert "missing" in flowengine("envs", "list").out
+    flowengine("resume", execution, "--no-interactive", code=5)
+    return execution
+
+
+def test_a_docker_daemon_that_is_gone_when_it_goes_on(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    skip_without_docker()
+    relay = Relay(tmp_path / "docker.sock")
+    monkeypatch.setenv("DOCKER_HOST", relay.host)
+    flow = flowengine.write("report.yaml", FLOW)
+    with relay.there():
+        [wait] = flowengine("--json", "run", flow, code=4).json()["waits"]
+
+    execution = stall(flowengine, wait["id"])
+
+    with relay.there():
+        ended = flowengine("--json", "resume", execution).json()
+    assert ended["status"] == "succeeded"
+    assert ended["outputs"]["note"] == "once "
+    assert ended["outputs"]["told"].startswith("(opened anew: ")
+    assert not flowengine("--json", "envs", "list").json()
+
+
+def test_a_server_that_is_gone_when_it_goes_on(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flowengine.write("calls.py", CALLS)
+    with HttpServer() as server:
+        flow = flowengine.write("report.yaml", SERVER.replace("URL", server.url))
+        [wait] = flowengine("--json", "run", flow, code=4).json()["waits"]
+        server.refuse = 503
+
+        execution = stall(flowengine, wait["id"])
+
+        server.refuse = 0
+        ended = flowengine("--json", "resume", execution).json()
+        assert ended["status"] == "succeeded"
+        assert server.calls == 2
