@@ -280,7 +280,7 @@ def in_a_sandbox(folder: Path) -> Iterator[Figure]:
             "a command in a sandbox, against a plain child",
             f"{ours * 1000:.1f} ms, plain {plain * 1000:.1f}",
             ours / plain,
-            8.0,
+            2.0,
         )
         ours, plain, grown = measured.printed()
         yield Figure(
@@ -311,7 +311,7 @@ def in_a_container(folder: Path) -> Iterator[Figure]:
             "a command in a container, against a plain child",
             f"{ours * 1000:.1f} ms, plain {plain * 1000:.1f}",
             ours / plain,
-            8.0,
+            3.0,
         )
         ours, plain, grown = measured.printed()
         yield Figure(

@@ -12,6 +12,7 @@ output; nothing listens anywhere.
 | `server` | requests and answers |
 | `loop` | waiting for many descriptors and times with one thread |
 | `programs` | starting a program so that all it starts can be ended |
+| `keepers` | the processes below which programs run |
 | `system` | the calls of Linux that Python does not have |
 | `output` | capturing output: the beginning, the end, the count, and all of it in a file |
 | `commands` | one program run to its end |

@@ -77,6 +77,7 @@ def supervisor() -> bytes:
         "forwarding",
         "frames",
         "inotify",
+        "keepers",
         "loop",
         "output",
         "plain",

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from flowengine_envs.supervisor.loop import Loop, Outbox, Timer, close_quietly
+from flowengine_envs.supervisor import keepers
+from flowengine_envs.supervisor.loop import Outbox, Timer, close_quietly
 from flowengine_envs.supervisor.output import Capture, Limits
-from flowengine_envs.supervisor.programs import Ended, Program
+from flowengine_envs.supervisor.programs import Ended, Programs
 
 STREAMS = {1: "stdout", 2: "stderr"}
 RESULT = 3
@@ -40,14 +41,15 @@ class Command:
     """A command that runs.
 
     Args:
-        loop: The loop.
+        programs: Starts it.
         task: What to run.
         output: How much output is kept.
         name: Names its output files.
         say: Called with what is to be told, the last of which has `done`.
     """
 
-    def __init__(self, loop: Loop, task: Task, output: Limits, name: str, say: Say) -> None:
+    def __init__(self, programs: Programs, task: Task, output: Limits, name: str, say: Say) -> None:
+        loop = programs.loop
         self._loop = loop
         self._task = task
         self._say = say
@@ -72,18 +74,13 @@ class Command:
             self._reader, sinks[RESULT] = os.pipe()
             os.set_blocking(self._reader, False)
             loop.reading(self._reader, self._read_result)
-        self._program = Program(
-            loop, task.argv, task.env, task.cwd, sinks, task.limits, self._has_ended
+        self._program = programs.start(
+            keepers.Task(task.argv, task.env, task.cwd, task.limits), sinks, self._has_ended
         )
         for fd in sinks.values():
             os.close(fd)
         if task.timeout is not None:
             self._timer = loop.after(task.timeout, partial(self.stop, "timeout"))
-
-    @property
-    def keeper(self) -> int:
-        """Process below which all of it runs."""
-        return self._program.keeper
 
     def write(self, data: bytes, *, last: bool) -> None:
         """Give the program input.

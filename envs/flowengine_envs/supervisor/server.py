@@ -39,9 +39,10 @@ from flowengine_envs.supervisor import frames, system
 from flowengine_envs.supervisor.commands import Command, Say, Task
 from flowengine_envs.supervisor.files import Draft, Refused, Workspace
 from flowengine_envs.supervisor.forwarding import Forwarding
+from flowengine_envs.supervisor.keepers import kill_below
 from flowengine_envs.supervisor.loop import Loop, Outbox
 from flowengine_envs.supervisor.output import Limits
-from flowengine_envs.supervisor.programs import kill_below
+from flowengine_envs.supervisor.programs import Programs
 from flowengine_envs.supervisor.terminal import Busy, Gone
 from flowengine_envs.supervisor.terminal_requests import TerminalRequests
 from flowengine_envs.supervisor.worker import Job, Plan, PythonWorker
@@ -100,6 +101,7 @@ class Server:
 
     def __init__(self, source: int, sink: int, key: bytes) -> None:
         self._loop = Loop()
+        self._programs = Programs(self._loop)
         self._source = source
         self._opener = frames.Opener(key, frames.TO_SUPERVISOR)
         self._sealer = frames.Sealer(key, frames.TO_ENGINE)
@@ -129,7 +131,7 @@ class Server:
             "list": self._list,
             "remove": self._remove,
         }
-        self._terminals = TerminalRequests(self._loop, self._say, self._watch_quota)
+        self._terminals = TerminalRequests(self._programs, self._say, self._watch_quota)
         self._requests.update(self._terminals.requests)
 
     def serve(self) -> None:
@@ -250,7 +252,7 @@ class Server:
         )
         output = Limits(header["kept"], header["file"], self._output)
         self._commands[id] = Command(
-            self._loop, task, output, f"run-{id}", partial(self._say_of_command, id)
+            self._programs, task, output, f"run-{id}", partial(self._say_of_command, id)
         )
         self._watch_quota()
 
@@ -264,7 +266,7 @@ class Server:
             raise _Fault("bad_request", "there is a worker already")
         plan = Plan(header["argv"], header["env"], header["cwd"], header["limits"])
         assert self._workspace is not None
-        self._worker = PythonWorker(self._loop, plan, self._workspace)
+        self._worker = PythonWorker(self._programs, plan, self._workspace)
         self._done(id)
 
     def _python(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
@@ -426,13 +428,9 @@ class Server:
 
     def _end_strangers(self) -> None:
         """Kill children that are no keepers: their keeper was killed."""
-        keepers = {command.keeper for command in self._commands.values()}
-        if self._worker is not None:
-            keepers.add(self._worker.keeper)
-        keepers.add(self._terminals.keeper)
         me = os.getpid()
         for each in system.descendants(me):
-            if each.parent == me and each.pid not in keepers:
+            if each.parent == me and each.pid not in self._programs.keepers:
                 kill_below(each.pid)
                 with suppress(ProcessLookupError):
                     os.kill(each.pid, signal.SIGKILL)

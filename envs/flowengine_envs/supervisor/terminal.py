@@ -27,8 +27,8 @@ from flowengine_envs.supervisor import foreground
 from flowengine_envs.supervisor.commands import Say
 from flowengine_envs.supervisor.frames import PIECE
 from flowengine_envs.supervisor.inotify import CLOSED, MADE, OPENED, Folder
-from flowengine_envs.supervisor.loop import Call, Loop, Outbox, Timer
-from flowengine_envs.supervisor.programs import Ended
+from flowengine_envs.supervisor.loop import Call, Outbox, Timer
+from flowengine_envs.supervisor.programs import Ended, Programs
 from flowengine_envs.supervisor.terminal_text import clean, masked
 from flowengine_envs.supervisor.tmux import Tmux
 from flowengine_envs.supervisor.transcript import Records, Transcript
@@ -132,12 +132,13 @@ class Terminal:
     """A shell that lasts.
 
     Args:
-        loop: The loop.
+        programs: Starts it.
         plan: How to make it.
         opened: Called once, with None when the shell is there, else with why it is not.
     """
 
-    def __init__(self, loop: Loop, plan: Plan, opened: Any) -> None:
+    def __init__(self, programs: Programs, plan: Plan, opened: Any) -> None:
+        loop = programs.loop
         self._loop = loop
         self._plan = plan
         self._opened = opened
@@ -167,7 +168,7 @@ class Terminal:
         self._jobs = False
         self.alive = True
         self._tmux = Tmux(
-            loop,
+            programs,
             self._folder,
             {**plan.env, "TERM": "screen-256color"},
             _PANE.format(folder=self._folder),
@@ -176,11 +177,6 @@ class Terminal:
             self._wrote,
             self._ended,
         )
-
-    @property
-    def keeper(self) -> int:
-        """Process below which all of it runs."""
-        return self._tmux.program.keeper
 
     @property
     def busy(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Optional
 
-from flowengine_envs.supervisor.loop import Loop
+from flowengine_envs.supervisor.programs import Programs
 from flowengine_envs.supervisor.terminal import Gone, Plan, Task, Terminal
 
 Say = Callable[..., None]
@@ -16,13 +16,13 @@ class TerminalRequests:
     """Takes the requests that are for the terminal; there is one at most.
 
     Args:
-        loop: The loop.
+        programs: Starts it.
         say: Called with the number of a request, a header, and bytes.
         begun: Called when a command begins.
     """
 
-    def __init__(self, loop: Loop, say: Say, begun: Callable[[], None]) -> None:
-        self._loop = loop
+    def __init__(self, programs: Programs, say: Say, begun: Callable[[], None]) -> None:
+        self._programs = programs
         self._say = say
         self._begun = begun
         self._terminal: Optional[Terminal] = None  # noqa: UP045
@@ -40,11 +40,6 @@ class TerminalRequests:
     def busy(self) -> bool:
         """Whether a command runs."""
         return self._terminal is not None and self._terminal.busy
-
-    @property
-    def keeper(self) -> int:
-        """Process below which it runs; 0: there is none."""
-        return 0 if self._terminal is None else self._terminal.keeper
 
     def stop(self, why: str) -> None:
         """End the command that runs."""
@@ -68,7 +63,7 @@ class TerminalRequests:
                 fault = {"kind": "failed", "message": failed}
                 self._say(id, {"done": True, "fault": fault})
 
-        self._terminal = Terminal(self._loop, plan, opened)
+        self._terminal = Terminal(self._programs, plan, opened)
 
     def _type(self, id: int, header: dict[str, Any], payload: bytes) -> None:
         task = Task(payload, header["timeout"], header["grace"], header["kept"])

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
-from flowengine_envs.supervisor.loop import Loop, Outbox, close_quietly
-from flowengine_envs.supervisor.programs import Ended, Program
+from flowengine_envs.supervisor.keepers import Task
+from flowengine_envs.supervisor.loop import Outbox, close_quietly
+from flowengine_envs.supervisor.programs import Ended, Programs
 
 SOCKET = "socket"
 SESSION = "term"
@@ -45,7 +46,7 @@ class Tmux:
     """A tmux server with one window of one pane, and the client that leads it.
 
     Args:
-        loop: The loop.
+        programs: Starts it.
         folder: Where its socket is; the server works there, so that the path can be short.
         env: The whole environment.
         command: What runs in the pane, for a shell.
@@ -57,7 +58,7 @@ class Tmux:
 
     def __init__(
         self,
-        loop: Loop,
+        programs: Programs,
         folder: str,
         env: Mapping[str, str],
         command: str,
@@ -66,6 +67,7 @@ class Tmux:
         output: Callable[[bytes], None],
         ended: Callable[[Ended, str], None],
     ) -> None:
+        loop = programs.loop
         self._loop = loop
         self._output = output
         self._ended = ended
@@ -84,7 +86,7 @@ class Tmux:
         argv = ["tmux", "-u", "-S", SOCKET, "-f", "settings", "-C", "new-session", "-s", SESSION]
         argv += ["-x", str(COLUMNS), "-y", str(ROWS), "-c", cwd, command]
         fds = {0: source, 1: sink, 2: sink}
-        self.program = Program(loop, argv, env, folder, fds, limits, self._has_ended)
+        self.program = programs.start(Task(argv, env, folder, limits), fds, self._has_ended)
         os.close(source)
         os.close(sink)
         loop.reading(self._reader, self._read)

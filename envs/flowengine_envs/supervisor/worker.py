@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Optional
 from flowengine_envs.supervisor import bootstrap, system
 from flowengine_envs.supervisor.commands import STREAMS, Say
 from flowengine_envs.supervisor.files import Workspace
+from flowengine_envs.supervisor.keepers import Task
 from flowengine_envs.supervisor.loop import Call, Loop, Outbox, Timer
 from flowengine_envs.supervisor.output import Capture, Limits
-from flowengine_envs.supervisor.programs import Ended, Program, kill_below
+from flowengine_envs.supervisor.programs import Ended, Programs
 
 _FILE_CLOCK = 5
 """CLOCK_REALTIME_COARSE, which file systems use: it may lag the other one by some milliseconds."""
@@ -66,13 +67,14 @@ class PythonWorker:
     """Runs calls in one namespace, which lasts until the process ends.
 
     Args:
-        loop: The loop.
+        programs: Starts it.
         plan: How to start it.
         workspace: Where the code works.
     """
 
-    def __init__(self, loop: Loop, plan: Plan, workspace: Workspace) -> None:
-        self._loop = loop
+    def __init__(self, programs: Programs, plan: Plan, workspace: Workspace) -> None:
+        self._programs = programs
+        self._loop = programs.loop
         self._plan = plan
         self._workspace = workspace
         self._waiting: deque[Job] = deque()
@@ -88,11 +90,6 @@ class PythonWorker:
     def busy(self) -> bool:
         """Whether a call runs or waits."""
         return self._call is not None or bool(self._waiting)
-
-    @property
-    def keeper(self) -> int:
-        """Process below which it runs; 0: it does not."""
-        return 0 if self._process is None else self._process.program.keeper
 
     def submit(self, job: Job) -> None:
         """Run a call when those before it have ended."""
@@ -155,7 +152,7 @@ class PythonWorker:
         fresh = self._process is None
         if self._process is None:
             self.namespace += 1
-            self._process = _Process(self._loop, self._plan, self._answered, self._lost)
+            self._process = _Process(self._programs, self._plan, self._answered, self._lost)
         self._calls += 1
         self._call = _Call(self._loop, job, self._calls, self._process, fresh=fresh)
 
@@ -246,8 +243,7 @@ class _Call:
     def _interrupt(self) -> None:
         program = self._process.program
         program.signal(signal.SIGINT)
-        if program.pid is not None:
-            kill_below(program.keeper, since=self._ticks, but=program.pid)
+        program.kill_started(since=self._ticks)
         self._timers.append(self._loop.after(_AGAIN, self._interrupt))
 
     def finish(self, answer: dict[str, Any], *, late: bool) -> dict[str, Any]:
@@ -288,7 +284,8 @@ class _Call:
 class _Process:
     """A worker process and the socket to it."""
 
-    def __init__(self, loop: Loop, plan: Plan, answered: Any, lost: Any) -> None:
+    def __init__(self, programs: Programs, plan: Plan, answered: Any, lost: Any) -> None:
+        loop = programs.loop
         self._loop = loop
         self._answered = answered
         self._lost = lost
@@ -303,7 +300,8 @@ class _Process:
         with open(os.devnull, "r+b", buffering=0) as null:
             fds = {0: null.fileno(), 1: null.fileno(), 2: errors, CONTROL: theirs.fileno()}
             argv = [*plan.argv, "-I", "-c", bootstrap.SCRIPT, str(CONTROL)]
-            self.program = Program(loop, argv, plan.env, plan.cwd, fds, plan.limits, self._ended)
+            task = Task(argv, plan.env, plan.cwd, plan.limits)
+            self.program = programs.start(task, fds, self._ended)
         theirs.close()
         os.close(errors)
         loop.reading(ours.fileno(), self._read)

@@ -1,0 +1,281 @@
+"""Keepers: processes that start programs, and hold all that these have started.
+
+A keeper is a forked copy of the supervisor that does nothing but wait. It adopts whatever loses its
+parent below it - daemons, `setsid`, double forks - so the tree below a keeper is exactly what its
+program has started, whichever tricks it used. When nothing is left below it, it is free to keep the
+next program: to fork a process like this one costs more than to start most programs. When it is
+killed, what it had adopted becomes the supervisor's, which ends such strangers; when the supervisor
+ends, so does every keeper with its tree.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from flowengine_envs.supervisor import system
+from flowengine_envs.supervisor.loop import Loop, Outbox, close_quietly
+
+RECORD = struct.Struct(">cii")
+TAKEN = b"t"
+STARTED = b"s"
+FAILED = b"f"
+ENDED = b"e"
+FREE = b"r"
+_LENGTH = struct.Struct(">I")
+_MOST_FDS = 8
+_READ = 1 << 18
+_ROUNDS = 400
+"""How often those that are being killed are looked for again: one may just have forked."""
+_HIGH = 100
+"""Number from which a keeper has its own descriptors: programs get the first ones."""
+_OWN_DATA = 256 * 1024 * 1024
+"""Below this limit of memory a keeper could not do its own work."""
+
+
+class Task(NamedTuple):
+    """What a keeper is to start."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    limits: Mapping[str, int]
+    """Name of a resource limit (`DATA`, `NPROC`, ...) → value."""
+
+
+class Keeper:
+    """The supervisor's side of a keeper.
+
+    Args:
+        loop: The loop.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._data = b""
+        self._socket, theirs = socket.socketpair()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            self._socket.close()
+            theirs.close()
+            raise
+        if self.pid == 0:
+            _keep(theirs)
+        theirs.close()
+        self._socket.setblocking(False)
+        self._outbox = Outbox(loop, self._socket.fileno(), lambda: None)
+        self.heard: Callable[[bytes, int, int], None] = lambda *_: None
+        """Called with each record."""
+        self.lost: Callable[[], None] = lambda: None
+        """Called when it has ended."""
+        loop.reading(self._socket.fileno(), self._read)
+
+    def start(self, task: Task, fds: Mapping[int, int]) -> None:
+        """Have it start a program; it must be free.
+
+        Args:
+            task: What to start.
+            fds: Descriptor in the program → descriptor here, for all that it gets.
+        """
+        self.wake()  # a program before may have stopped it
+        body = json.dumps({**task._asdict(), "fds": list(fds)}).encode()
+        data = _LENGTH.pack(len(body)) + body
+        with suppress(OSError):  # that it is gone is heard of soon
+            sent = socket.send_fds(self._socket, [data], list(fds.values()))
+            if sent < len(data):
+                self._outbox.write(data[sent:])
+
+    def wake(self) -> None:
+        """Let it go on if somebody has stopped it."""
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Let it end; it must be free."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._data += data
+        while len(self._data) >= RECORD.size:
+            record = RECORD.unpack_from(self._data)
+            self._data = self._data[RECORD.size :]
+            self.heard(*record)
+        if not data:
+            self._loop.forget(self._socket.fileno())
+            self._outbox.close()
+            self._socket.close()
+            self.lost()
+
+
+def kill_below(root: int, since: int = 0, but: int = 0) -> int:
+    """Kill the descendants of a process until there are none.
+
+    They are stopped first: what is stopped cannot fork away.
+
+    Args:
+        root: A process, which itself is spared.
+        since: Spare those that were started before, in `system.ticks`.
+        but: A process that is spared.
+
+    Returns:
+        How many were found at first.
+    """
+    first = 0
+    for count in range(_ROUNDS):
+        found = [
+            each.pid
+            for each in system.descendants(root)
+            if each.started >= since and each.pid != but
+        ]
+        if not found:
+            break
+        first = first or len(found)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        if count > 2:
+            time.sleep(0.005)
+    return first
+
+
+def _keep(channel: socket.socket) -> None:
+    """Be a keeper until the supervisor ends."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, lambda *_: (kill_below(os.getpid()), os._exit(1)))
+        system.die_with_parent(signal.SIGTERM)
+        system.adopt_orphans()
+        system.gain_no_privileges()
+        channel = socket.socket(fileno=_high(channel.fileno()))
+        _close_all_but(channel.fileno())
+        gc.freeze()  # what is not looked at stays the supervisor's memory
+        while True:
+            _keep_one(channel)
+    finally:
+        os._exit(1)
+
+
+def _keep_one(channel: socket.socket) -> None:
+    """Start a program, tell how it ends, and wait until nothing is left of it."""
+    told, fds = _received(channel)
+    channel.sendall(RECORD.pack(TAKEN, 0, 0))
+    try:
+        leader = _start(told, dict(zip(told["fds"], fds)))  # noqa: B905 - Python 3.9
+    except OSError as error:
+        channel.sendall(RECORD.pack(FAILED, error.errno or errno.EINVAL, 0))
+    except (ValueError, subprocess.SubprocessError):
+        channel.sendall(RECORD.pack(FAILED, errno.EINVAL, 0))
+    else:
+        channel.sendall(RECORD.pack(STARTED, leader, 0))
+        _wait(leader, channel)
+    channel.sendall(RECORD.pack(FREE, 0, 0))
+
+
+def _received(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Wait for what is to be started."""
+    flags = socket.MSG_CMSG_CLOEXEC
+    data, got, _flags, _address = socket.recv_fds(channel, _READ, _MOST_FDS, flags)
+    fds = [_high(fd) for fd in got]
+    for fd in got:
+        os.close(fd)
+    body = bytearray(data)
+    while not body or len(body) < _LENGTH.size + _LENGTH.unpack_from(body)[0]:
+        part = channel.recv(_READ) if body else b""
+        if not part:
+            os._exit(0)  # the supervisor is gone
+        body += part
+    return json.loads(body[_LENGTH.size :]), fds
+
+
+def _start(told: Mapping[str, Any], fds: Mapping[int, int]) -> int:
+    """Start a program in a session of its own, and return its process."""
+    # Limits are set here, and inherited: so the program is started without a copy of this process.
+    more = [target for target in fds if target > 2]
+    limits = dict(told["limits"])
+    small = {"DATA": limits.pop("DATA")} if limits.get("DATA", _OWN_DATA) < _OWN_DATA else {}
+    try:
+        _limit(limits)
+        for target in more:
+            os.dup2(fds[target], target)
+        program = subprocess.Popen(
+            told["argv"],
+            env=told["env"],
+            cwd=told["cwd"],
+            stdin=fds[0],
+            stdout=fds[1],
+            stderr=fds[2],
+            close_fds=False,  # none can be inherited but those that are meant to
+            start_new_session=True,
+            preexec_fn=partial(_limit, small) if small else None,  # noqa: PLW1509 - one thread
+        )
+    finally:
+        for fd in (*fds.values(), *more):
+            close_quietly(fd)
+    program.returncode = 0  # it is waited for here, with all others
+    return program.pid
+
+
+def _high(fd: int) -> int:
+    """Return a copy of a descriptor with a number that no program expects, closed when it runs."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+
+
+def _close_all_but(kept: int) -> None:
+    """Close what the supervisor has open; the first three read nothing and write nowhere."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd, inheritable=False)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != kept:
+            close_quietly(int(name))
+
+
+def _limit(limits: Mapping[str, int]) -> None:
+    for name, value in limits.items():
+        which = getattr(resource, f"RLIMIT_{name}")
+        _soft, hard = resource.getrlimit(which)
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (most, most))
+
+
+def _wait(leader: int, channel: socket.socket) -> None:
+    """Reap whatever ends below until nothing is left, and tell how the leader ended."""
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, 0)
+            if pid == leader:
+                channel.sendall(RECORD.pack(ENDED, status, _alone()))
+
+
+def _alone() -> bool:
+    """Reap what has ended, and return whether nothing else is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
