@@ -29,6 +29,7 @@ Axis = Literal[
     "filesystem",
     "network",
     "user",
+    "syscalls",
     "variables",
     "cpus",
     "memory",
@@ -38,8 +39,8 @@ Axis = Literal[
     "total_time",
     "output",
 ]
-"""What can be held: what a program sees of files, network, users and environment variables; and
-the limits."""
+"""What can be held: what a program sees of files, network, users and environment variables, which
+calls of the system it can make; and the limits."""
 AXES: tuple[Axis, ...] = get_args(Axis)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import socket
 import threading
 from pathlib import Path
@@ -292,3 +294,20 @@ def test_as_an_ordinary_user() -> None:
         **{"etc": 1, "node": 3, "key": [], "owner": user, "memory": told["memory"]},
     }
     assert "out of memory: the limit is 256 MiB" in told["memory"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="32-bit calls are of x86_64")
+def test_no_other_way_of_calling_passes_the_filter(tmp_path: Path) -> None:
+    code = """
+import ctypes, mmap
+page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+page.write(bytes.fromhex("b814000000cd80c3"))  # mov eax, 20 (getpid); int 0x80; ret
+short = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall(ctypes.c_long(0x40000000 + 39))
+_result = [short, ctypes.get_errno()]
+"""
+    with opened(Python(), Namespace, tmp_path) as python:
+        result = python.run(code)
+
+    assert result.value == [-errno.ENOSYS, errno.ENOSYS], result

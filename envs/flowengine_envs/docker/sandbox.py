@@ -115,6 +115,7 @@ class Docker(Sandbox):
                 "filesystem": "read-only image; only the workspace is mounted",
                 "network": "own network without a way out",
                 "user": "no root, no capabilities, no new privileges",
+                "syscalls": "the daemon's filter of calls (seccomp)",
                 "variables": "only those that are declared",
                 "cpus": "cgroup of the container",
                 "memory": "cgroup of the container",

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
 from flowengine_envs.egress import INSIDE, Egress, Place, places
+from flowengine_envs.sandboxes import syscalls
 from flowengine_envs.sandboxes.processes import (
     MEMORY,
     PATH,
@@ -91,6 +92,7 @@ class Namespace(Processes):
                 "variables": "only those that are declared",
                 "disk": "size of /tmp and of each file (RLIMIT_FSIZE); the workspace is watched",
                 "memory": "each process by itself (RLIMIT_DATA)",
+                **_syscalls_held(),
                 **_processes_held(),
                 **held_by_group(),
             },
@@ -150,10 +152,12 @@ class Namespace(Processes):
         if bwrap is None:
             raise EnvironmentUnavailable(f"{self.request.spec}: bubblewrap is gone")
         written = _written(self.workdir, self._egress.hosts)
-        files = {path: _readable(text) for path, text in written.items()}
+        files = {path: _readable(text.encode()) for path, text in written.items()}
         options = [*_begin(bwrap, self.request.policy.network, self._egress.places), *_system()]
         for path, fd in files.items():
             options += ["--ro-bind-data", str(fd), path]
+        fds = [*files.values(), *_filter()]
+        options += [word for fd in fds[len(files) :] for word in ("--seccomp", str(fd))]
         options += self._folders()
         if self.request.policy.network == "any":
             options += _name_servers()
@@ -163,11 +167,9 @@ class Namespace(Processes):
         options += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
         options += ["--chdir", cwd or self.workdir, "--", *argv]
         try:
-            return await self._start(
-                options, env={"PATH": PATH}, cwd="/", pass_fds=list(files.values())
-            )
+            return await self._start(options, env={"PATH": PATH}, cwd="/", pass_fds=fds)
         finally:
-            for fd in files.values():
+            for fd in fds:
                 os.close(fd)
 
     def _folders(self) -> list[str]:
@@ -265,12 +267,21 @@ def _written(home: str, hosts: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _readable(text: str) -> int:
-    """Return a descriptor from which a text can be read."""
+def _filter() -> list[int]:
+    """Return a descriptor from which the filter of calls can be read, where there is one."""
+    return [_readable(syscalls.program())] if syscalls.held() else []
+
+
+def _readable(data: bytes) -> int:
+    """Return a descriptor from which bytes can be read."""
     source, sink = os.pipe()
-    with open(sink, "w", encoding="utf-8") as file:
-        file.write(text)
+    with open(sink, "wb") as file:
+        file.write(data)
     return source
+
+
+def _syscalls_held() -> dict[Axis, str]:
+    return {"syscalls": "a filter of calls (seccomp)"} if syscalls.held() else {}
 
 
 def _processes_held() -> dict[Axis, str]:
