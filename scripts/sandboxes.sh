@@ -41,6 +41,20 @@ if command -v npm >/dev/null && ! [ "$servers/node_modules/.package-lock.json" -
     || say "npm could not install them: the tests that need them are skipped"
 fi
 
+# Unpacked and not installed: a package of a service would start it.
+registry=tests/docker_registry
+if ! command -v docker-registry >/dev/null && ! [ -x "$registry/docker-registry" ] && command -v apt-get >/dev/null; then
+  say "fetching the program of the Debian package docker-registry"
+  mkdir -p "$registry"
+  if (cd "$registry" && { apt-get download docker-registry || { apt-get update && apt-get download docker-registry; }; }) >/dev/null 2>&1; then
+    dpkg-deb --fsys-tarfile "$registry"/docker-registry_*.deb \
+      | tar --extract --directory "$registry" --strip-components=3 ./usr/bin/docker-registry
+    rm -f "$registry"/docker-registry_*.deb
+  else
+    say "apt-get could not fetch docker-registry: the tests that need a registry are skipped"
+  fi
+fi
+
 # The image takes half a minute, so it is built beside what comes next; tests that need it wait.
 if scripts/docker.sh; then
   nohup .venv/bin/python -m flowengine_envs.docker.image >/dev/null 2>&1 </dev/null &

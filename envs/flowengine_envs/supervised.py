@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flowengine.sdk import EnvironmentUnavailable
+from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
 from flowengine_envs.call_limits import GRACE, check_words
 from flowengine_envs.channel import COMMAND, Channel
@@ -218,6 +218,7 @@ class SupervisedProvider(Provider[_Kind]):
 
         Raises:
             EnvironmentUnavailable: No sandbox was chosen.
+            EnvironmentStartFailed: It ended, or did not answer in time.
         """
         if request.sandbox is None:
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
@@ -233,6 +234,10 @@ class SupervisedProvider(Provider[_Kind]):
             except BaseException:
                 await asyncio.shield(channel.close(0))
                 raise
+        except (EnvironmentLost, EnvironmentStartFailed) as error:
+            said = await asyncio.shield(_last_words(sandbox))
+            told = error.message if said in error.message else f"{error.message}; it said: {said}"
+            raise EnvironmentStartFailed(told) from None
         except BaseException:
             await asyncio.shield(sandbox.close())
             raise
@@ -244,6 +249,14 @@ class SupervisedProvider(Provider[_Kind]):
     async def release(self, resource: _Kind) -> None:
         """End everything inside; the workspace stays."""
         await resource.close()
+
+
+async def _last_words(sandbox: Sandbox) -> str:
+    """Take a sandbox away in which nothing starts; return what it said."""
+    try:
+        return await sandbox.last_words()
+    finally:
+        await sandbox.close()
 
 
 def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:

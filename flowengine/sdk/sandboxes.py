@@ -156,6 +156,13 @@ class Sandbox:
         """
         raise NotImplementedError
 
+    async def last_words(self) -> str:
+        """Return what the sandbox itself said before it ended, for the message of a failed start.
+
+        Default: nothing.
+        """
+        return ""
+
     @property
     def variables(self) -> Mapping[str, str]:
         """Environment variables that every program inside gets; default: none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -26,12 +27,15 @@ from flowengine.sdk.environments import Owner, background
 from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.docker import image
 from flowengine_envs.docker.configuration import Container
-from flowengine_envs.docker.daemon import connect
+from flowengine_envs.docker.daemon import connect, host
 from flowengine_envs.docker.mounts import check
+from flowengine_envs.docker.provider import DockerProvider
 from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.python import Python
 from tests.envs.containers import skip_without_docker
+from tests.envs.images import image_of
 from tests.envs.opening import open_resource, opened, processes_of, release, request_for
+from tests.envs.users import as_ordinary_user
 
 LIMITS = {"time": 20, "memory": "256MiB", "processes": 64, "cpus": 0.5, "disk": "8MiB"}
 
@@ -169,6 +173,36 @@ def test_files_are_the_callers_when_it_has_ended(tmp_path: Path) -> None:
     assert os.stat("/etc/passwd").st_uid == 0
 
 
+def as_member(folder: Path) -> dict[str, Any]:
+    """Make files in containers as an ordinary user; tell whose they are while these are open."""
+    told: dict[str, Any] = {"user": (os.getuid(), os.getgid())}
+    folder /= "workspace"
+    folder.mkdir()
+    with opened(BashProvider(), Docker, folder) as bash:
+        told["inside"] = bash.run("mkdir a; echo x > a/b; ln -s /etc/passwd a/link; id -u; id -g")
+        found = [folder, folder / "a", folder / "a" / "b", folder / "a" / "link"]
+        told["open"] = {(each.lstat().st_uid, each.lstat().st_gid) for each in found}
+    with opened(DockerProvider(), Docker, folder) as docker:
+        docker.run(["sh", "-c", "echo y > c"])
+    told["closed"] = {(each.lstat().st_uid, each.lstat().st_gid) for each in folder.rglob("*")}
+    (folder / "a" / "b").write_text("mine")
+    return told
+
+
+def test_files_are_an_ordinary_users_at_once(bash: Bash, tmp_path: Path) -> None:
+    """Of somebody who may use the daemon by its group."""
+    group = Path(host().removeprefix("unix://")).stat().st_gid
+    with opened(DockerProvider(), Docker, tmp_path) as docker:
+        docker.run(["true"])  # loads what another user may not be able to
+
+    told = as_ordinary_user(as_member, [group])
+
+    user = told["user"]
+    assert user[0] != 0
+    assert told["inside"].stdout.split() == [str(user[0]), str(user[1])]
+    assert told["open"] == told["closed"] == {user}
+
+
 def test_folders_of_other_environments_are_mounted(tmp_path: Path) -> None:
     workspace, shared, kept = tmp_path / "w", tmp_path / "shared", tmp_path / "kept"
     for folder in (workspace, shared, kept):
@@ -228,12 +262,21 @@ def test_a_dangerous_mount_is_refused_before_the_daemon_hears_of_it(
 def test_what_keeps_us_from_the_daemon_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
-    with pytest.raises(EnvironmentUnavailable, match=r"no Docker daemon at .*provider: namespace"):
-        connect()
-    monkeypatch.setenv("DOCKER_HOST", "ssh://host")
-    with pytest.raises(EnvironmentUnavailable, match="only unix:// and tcp://"):
-        connect()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(f"{tmp_path}/dead.sock")
+    for where, message in {
+        f"unix://{tmp_path}/absent.sock": "no Docker daemon at .*install it.*start it",
+        f"unix://{tmp_path}/dead.sock": "nothing answers at .*start the Docker daemon",
+        "ssh://host": "only unix:// and tcp://",
+    }.items():
+        monkeypatch.setenv("DOCKER_HOST", where)
+        with pytest.raises(EnvironmentUnavailable, match=message) as told:
+            open_resource(BashProvider(), Docker, tmp_path)
+        said = told.value.message
+        assert said.startswith("environment 'box' (bash by docker, execution e1): ")
+        assert said.endswith("Or take provider: namespace, or provider: host for no isolation")
+    with pytest.raises(EnvironmentUnavailable, match="take kind: bash"):
+        open_resource(DockerProvider(), Docker, tmp_path)
 
 
 def test_an_absent_image_that_must_not_be_fetched(tmp_path: Path) -> None:
@@ -252,16 +295,30 @@ def test_a_platform_that_the_image_has_not_is_told(tmp_path: Path) -> None:
         open_resource(Python(), Docker, tmp_path, config=config)
 
 
-def test_an_image_without_python_is_told_at_once(tmp_path: Path) -> None:
-    client = connect()
-    empty = bytes(10240)
-    client.api.import_image_from_data(empty, repository="flowengine-test", tag="empty")
-    try:
-        with pytest.raises(EnvironmentStartFailed, match="no python3"):
-            open_resource(Python(), Docker, tmp_path, config={"image": "flowengine-test:empty"})
-    finally:
-        client.images.remove("flowengine-test:empty", force=True)
-    assert not [each for each in containers() if "flowengine-test" in each["Image"]]
+NO_START = {
+    "without python": ({}, 30, "the image has no python3"),
+    "ends at once": (
+        {"/bin/python3": "#!/bin/sh\necho this image is broken >&2\nexit 7\n"},
+        *(30, "it said: this image is broken"),
+    ),
+    "never answers": ({"/bin/python3": "#!/bin/sh\nexec sleep 1000\n"}, 2, "not answer in time"),
+}
+
+
+@pytest.mark.parametrize("case", NO_START)
+def test_an_image_that_does_not_start_is_told_within_the_deadline(
+    case: str, tmp_path: Path
+) -> None:
+    scripts, seconds, message = NO_START[case]
+    name = f"flowengine-test-{os.getpid()}:broken"
+    began = time.monotonic()
+    with image_of(name, ["sh", "sleep"], scripts):
+        config = {"image": name}
+        with pytest.raises(EnvironmentStartFailed, match=message):
+            open_resource(Python(), Docker, tmp_path, config=config, seconds=seconds)
+        assert time.monotonic() - began < seconds + 10
+        assert not [each for each in containers() if each["Image"] == name]
+    assert tmp_path.stat().st_uid == os.getuid()
 
 
 def test_a_name_that_somebody_else_has_is_not_taken_over(tmp_path: Path) -> None:

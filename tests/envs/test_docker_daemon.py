@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import time
@@ -23,6 +20,7 @@ from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.provider import DockerProvider
 from flowengine_envs.docker.sandbox import Docker
 from tests.envs.containers import skip_without_docker
+from tests.envs.images import make_image
 from tests.envs.opening import opened
 from tests.envs.users import as_ordinary_user
 
@@ -80,32 +78,12 @@ def played(scenario: str, folder: Path) -> str:
     return done.stdout.strip()
 
 
-def import_sleep() -> None:
-    """Make an image of one program and what it is linked with."""
-    program = shutil.which("sleep") or "/bin/sleep"
-    told = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    libraries = re.findall(r"(/\S+) \(0x", told)
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.dereference = True
-        places = {Path("/bin/sleep"), *map(Path, libraries)}
-        for folder in sorted({above for place in places for above in place.parents}):
-            entry = tarfile.TarInfo(f".{folder}")
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-            tar.addfile(entry)
-        for path in (program, *libraries):
-            tar.add(path, "bin/sleep" if path == program else path)
-    connect().api.import_image_from_data(
-        buffer.getvalue(), repository=IMAGE.partition(":")[0], tag=IMAGE.partition(":")[2]
-    )
-
-
 def restart(folder: Path) -> None:
     """A daemon goes away while a command runs, and comes back."""
     daemon = Daemon(folder)
     daemon.start()
     try:
-        import_sleep()
+        make_image(IMAGE, ["sleep"])
         config = {"image": IMAGE, "pull_policy": "never"}
         (folder / "w").mkdir()
         with opened(DockerProvider(), Docker, folder / "w", config=config) as docker:

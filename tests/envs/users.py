@@ -6,15 +6,20 @@ import os
 import pickle
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 NOBODY = 65534
 
 
-def as_ordinary_user(work: Callable[[Path], Any]) -> Any:
-    """Call something with a folder of its own, in a forked child that is no root."""
+def as_ordinary_user(work: Callable[[Path], Any], groups: Sequence[int] = ()) -> Any:
+    """Call something with a folder of its own, in a forked child that is no root.
+
+    Args:
+        work: What to call; what it returns comes back.
+        groups: Further groups it belongs to.
+    """
     folder = Path(tempfile.mkdtemp(prefix="flowengine-user-"))
     if os.getuid() != 0:
         return work(folder)
@@ -23,7 +28,7 @@ def as_ordinary_user(work: Callable[[Path], Any]) -> Any:
     child = os.fork()
     if child == 0:
         try:
-            os.setgroups([])
+            os.setgroups(groups)
             os.setgid(NOBODY)
             os.setuid(NOBODY)
             os.environ["HOME"] = str(folder)

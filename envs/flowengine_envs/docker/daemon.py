@@ -85,7 +85,7 @@ def _why(error: BaseException, where: str) -> str:
         if isinstance(cause, FileNotFoundError):
             return (
                 f"no Docker daemon at {where}: install it (Debian: sudo apt-get install docker.io) "
-                "or start it (sudo systemctl start docker), or choose 'provider: namespace'"
+                "or start it (sudo systemctl start docker)"
             )
         if isinstance(cause, ConnectionRefusedError):
             return (

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 
+_KILLED = 137
+
+
 class Running:
     """A program in a container.
 
@@ -45,7 +48,8 @@ class Running:
             told = await asyncio.to_thread(self._inspect)
             if told is None:
                 await asyncio.sleep(0.01)  # its streams have ended, the process is about to
-            self.returncode = told
+            if self.returncode is None:
+                self.returncode = told
         return self.returncode
 
     def _inspect(self) -> int | None:
@@ -54,7 +58,7 @@ class Running:
         try:
             told = self._client.api.exec_inspect(self._exec)
         except (APIError, OSError):
-            return 137  # the container is gone, and with it every process
+            return _KILLED  # the container is gone, and with it every process
         code = told["ExitCode"]
         return None if told["Running"] or code is None else int(code)
 
@@ -63,5 +67,6 @@ class Running:
         self._input.close()
 
     def kill(self) -> None:
-        """End its input; what does not end by that ends with the container."""
-        self._input.close()
+        """Let go of it; what does not end by that ends with the container."""
+        self.returncode = _KILLED
+        self._input.transport.abort()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from flowengine.sdk import (
     EnvironmentLost,
     EnvironmentStartFailed,
+    EnvironmentUnavailable,
 )
 from flowengine.sdk.environments import (
     VARIABLE,
@@ -50,6 +51,12 @@ _KEEPER = (
 )
 """What the first process does: it takes in orphans, and ends with its input. It is made undumpable
 (PR_SET_DUMPABLE), so that no program inside can open its input and keep it from ending."""
+
+
+_LOG = 4096
+"""Bytes kept of what the first process says."""
+_LAST_WORDS = 1.0
+"""Seconds in which what it said last has to come."""
 
 
 class ProgramMissing(EnvironmentStartFailed):
@@ -86,6 +93,8 @@ class Docker(Sandbox):
         self._input: asyncio.StreamWriter | None = None
         self._memory: Path | None = None
         self._egress = Egress(request, (user(), group()))
+        self._log = bytearray()
+        self._reading: asyncio.Future[Any] | None = None
         self.image_id = ""
         """Digest of the image that runs: `sha256:...`."""
 
@@ -149,6 +158,7 @@ class Docker(Sandbox):
             self._keeper, self._input = await attached(path)
             await asyncio.to_thread(self._start)
             if self._command is None:
+                self._reading = asyncio.ensure_future(self._read_log(self._keeper))
                 self._memory = await asyncio.to_thread(self._memory_group)
         except BaseException:
             await asyncio.shield(self.close())
@@ -231,7 +241,12 @@ class Docker(Sandbox):
 
     def _memory_group(self) -> Path | None:
         """Return the control group of the container, if it is one of this machine."""
-        found = self._client.api.inspect_container(str(self._container))
+        from docker.errors import NotFound
+
+        try:
+            found = self._client.api.inspect_container(str(self._container))
+        except NotFound:  # it has ended already, and nothing can be started in it
+            return None
         folder = memory_group(found["State"]["Pid"])
         return folder if folder is not None and str(self._container) in str(folder) else None
 
@@ -267,6 +282,22 @@ class Docker(Sandbox):
         streams, stdin = await attached(f"/exec/{made}/start", body)
         return Running(self._client, made, streams, stdin)
 
+    async def last_words(self) -> str:
+        """Return what the first process said last, if it has ended."""
+        if self._reading is None:
+            return ""
+        await asyncio.wait({self._reading}, timeout=_LAST_WORDS)
+        return "" if self.alive() else self._log.decode(errors="replace").strip()
+
+    async def _read_log(self, keeper: Attached) -> None:
+        """Keep the last that the first process says."""
+
+        async def read(stream: asyncio.StreamReader) -> None:
+            while data := await stream.read(_LOG):
+                self._log = (self._log + data)[-_LOG:]
+
+        await asyncio.gather(read(keeper.stdout), read(keeper.stderr))
+
     def _exec(self, argv: list[str], env: dict[str, str], cwd: str) -> str:
         from docker.errors import APIError
 
@@ -288,6 +319,8 @@ class Docker(Sandbox):
             await asyncio.to_thread(remove, self._client, self._container)
         if self._input is not None:
             self._input.close()
+        if self._reading is not None:
+            self._reading.cancel()
         if self._given:
             self._given = False
             await asyncio.to_thread(take_back, self._lent)
@@ -326,9 +359,19 @@ class Docker(Sandbox):
 
 
 def _probe(spec: Spec) -> None:
-    client = connect()
+    try:
+        client = connect()
+    except EnvironmentUnavailable as error:
+        raise EnvironmentUnavailable(f"{spec}: {error.message}. Or {_others(spec)}") from None
     if getattr(spec.config, "pull_policy", None) == "never":
         find_image(client, spec)
+
+
+def _others(spec: Spec) -> str:
+    """Say what there is beside containers."""
+    if spec.kind == "docker":
+        return "take kind: bash, which runs commands in other sandboxes, too"
+    return "take provider: namespace, or provider: host for no isolation"
 
 
 def _is_missing(told: str) -> bool:

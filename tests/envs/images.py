@@ -1,0 +1,59 @@
+"""Images of a few programs of this machine, made at once and without any other."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from flowengine_envs.docker.daemon import connect
+
+
+def make_image(name: str, programs: Sequence[str], scripts: Mapping[str, str] | None = None) -> str:
+    """Make an image and return its id.
+
+    Args:
+        name: Repository and tag.
+        programs: Of this machine, to be found in `/bin`, with what they are linked with.
+        scripts: Path in the image → text; `/bin/sh` needs to be among the programs.
+    """
+    found = {f"/bin/{name}": shutil.which(name) or f"/bin/{name}" for name in programs}
+    for program in [*found.values()]:
+        told = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        found.update({library: library for library in re.findall(r"(/\S+) \(0x", told)})
+    texts = scripts or {}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.dereference = True
+        places = map(Path, (*found, *texts))
+        for folder in sorted({above for place in places for above in place.parents}):
+            entry = tarfile.TarInfo(f".{folder}")
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        for target, source in found.items():
+            tar.add(source, target)
+        for target, text in texts.items():
+            entry = tarfile.TarInfo(f".{target}")
+            entry.size, entry.mode = len(text.encode()), 0o755
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    repository, _, tag = name.rpartition(":")
+    client = connect()
+    client.api.import_image_from_data(buffer.getvalue(), repository=repository, tag=tag)
+    return str(client.images.get(name).id)
+
+
+@contextmanager
+def image_of(
+    name: str, programs: Sequence[str], scripts: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Have an image for a while; arguments and result as of `make_image`."""
+    made = make_image(name, programs, scripts)
+    try:
+        yield made
+    finally:
+        connect().images.remove(name, force=True)
