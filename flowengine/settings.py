@@ -1,10 +1,11 @@
 """Settings of the host: what a user and a project decide for every flow.
 
 `settings.yaml` is looked for in the user's configuration folder, then in the project's
-`.flowengine` folder. Where both say something, the stricter wins: the greater durability, and only
-those members of a group whom both name.
+`.flowengine` folder. Where both say something, the stricter wins: the greater durability, only
+those members of a group whom both name, and `strict` if one of them says so.
 
     durability: process
+    strict: true
     groups:
       finance: [ben, "group:board"]
       board: [ana]
@@ -29,6 +30,9 @@ class Settings(NamedTuple):
     durability: Literal["power", "process", "none"] | None = None
     groups: dict[str, frozenset[str]] = {}  # noqa: RUF012 - never mutated
     """Group → its users (`user:NAME`), groups in it resolved."""
+    strict: bool = False
+    """Whether a step fails that leaves a process or a listening socket behind; else it is warned
+    of."""
 
     def is_one_of(self, user: str, named: list[str]) -> bool:
         """Return whether a user is named in a list of `user:NAME` and `group:NAME`."""
@@ -79,7 +83,8 @@ def _merge(user: Settings, project: Settings) -> Settings:
     groups = dict(user.groups)
     for name, members in project.groups.items():
         groups[name] = members & groups[name] if name in groups else members
-    return Settings(max(levels, key=DURABILITIES.index, default=None), groups)
+    level = max(levels, key=DURABILITIES.index, default=None)
+    return Settings(level, groups, user.strict or project.strict)
 
 
 def _read(path: str) -> Settings:
@@ -102,7 +107,11 @@ def _read(path: str) -> Settings:
         if key not in Settings._fields:
             known = ", ".join(Settings._fields)
             raise UsageError(f"{path}: there is no setting '{key}'", hint=f"known: {known}")
-    return Settings(_durability(path, data.get("durability")), _groups(path, data.get("groups")))
+    strict = data.get("strict", False)
+    if not isinstance(strict, bool):
+        raise UsageError(f"{path}: strict is {strict!r}", hint="write true or false")
+    durability = _durability(path, data.get("durability"))
+    return Settings(durability, _groups(path, data.get("groups")), strict)
 
 
 def _durability(path: str, value: Any) -> Literal["power", "process", "none"] | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
 from flowengine.engines.failures import failure_of
+from flowengine.engines.left_running import Left, LeftRunning, Started, judge, tell_left
 from flowengine.engines.plain import copy, to_plain
 from flowengine.engines.runner import AttemptFailed, QuickCall, Ran
 from flowengine.kernel.commands import Run
@@ -26,6 +28,7 @@ from flowengine.validation import Validator, shared
 if TYPE_CHECKING:
     import logging
     import threading
+    from socket import socket
 
     from flowengine.engines.environments import Environments, Opened
 
@@ -72,7 +75,11 @@ class Task:
             try:
                 self._check(run.args, run.input)
                 context = _Attempt(self, execution, run)
-                return self._result(work(context, copy(run.input)))
+                with Started() as started:
+                    value = work(context, copy(run.input))
+                if started:
+                    judge(started, context)
+                return self._result(value)
             except (Exception, SystemExit) as error:
                 raise self._failed(error) from error
 
@@ -124,7 +131,16 @@ class Task:
             input = self.secrets.reveal(input)
         self._check(context.run.args, input)
         self._check_configuration(input)
-        return self._result(await kind.execute(context, self._constants, input))
+        started = Started()
+        try:
+            with started:
+                value = await kind.execute(context, self._constants, input)
+        except Exception:
+            with suppress(LeftRunning):  # why it failed matters more
+                await context.judge(started)
+            raise
+        await context.judge(started)
+        return self._result(value)
 
     def _ready(self) -> StepKind:
         if self._kind is None:
@@ -247,7 +263,10 @@ class _Attempt:
         from flowengine.sdk.process_tree import mark_of
 
         mark = mark_of(self.execution.id, self.run.unit)
-        return ProcessRunner(self.execution.artifacts, mark, self.mask)
+        return ProcessRunner(self.execution.artifacts, mark, self.mask, left=self._tell_left)
+
+    def _tell_left(self, left: list[Left]) -> None:
+        tell_left(left, self, ended=True)
 
     @property
     def cancelled(self) -> threading.Event:
@@ -281,6 +300,22 @@ class _Attempt:
         from flowengine.sdk.threads import on_thread
 
         return await on_thread(function)
+
+    async def judge(self, started: Started) -> None:
+        """Tell what the attempt has left running, or fail for it."""
+        if not started:
+            return
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+
+        def close(each: socket) -> None:
+            loop.remove_reader(each)
+            each.close()
+
+        await self.on_thread(
+            lambda: judge(started, self, lambda each: loop.call_soon_threadsafe(close, each))
+        )
 
     def withdraw(self) -> None:
         """Tell a function that looks that its attempt is withdrawn."""

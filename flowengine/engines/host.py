@@ -85,6 +85,8 @@ class Host:
             artifacts,
             lambda address, text: self.say(id, address, text),
             self.resources,
+            lambda text, parts: self.tell(Update(id, "warning", {"text": text, **parts})),
+            self.settings.strict,
         )
         return Execution(id, program, context, epoch, self.programs)
 

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import IO
 
+from flowengine.engines.left_running import Left, process_left, unnoticed
 from flowengine.sdk import Artifacts, Completed, File, Plain
 from flowengine.sdk.process_tree import MARK, ROUNDS, Family
 
@@ -35,6 +36,7 @@ class ProcessRunner:
         mark: Names the attempt's activation among all of this machine.
         mask: Replaces secrets in the output.
         grace: Seconds that processes have to end by themselves when they are told to.
+        left: Told what a program has left running, when that has been ended.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class ProcessRunner:
         mask: Callable[[Plain], Plain],
         *,
         grace: float = GRACE,
+        left: Callable[[list[Left]], None] | None = None,
     ) -> None:
         self._artifacts = artifacts
         self._mark = mark
         self._mask = mask
         self._grace = grace
+        self._left = left
 
     async def run(
         self,
@@ -67,7 +71,7 @@ class ProcessRunner:
                 await err.connect()
                 await _ended(process)
                 # What it left running ends with it: it could hold the pipes open for ever.
-                await _end_processes(family, self._grace)
+                left = await _end_left(family, self._grace)
                 await asyncio.wait([out.closed, err.closed], timeout=self._grace)
             except BaseException:
                 await _uncut(_end_processes(family, self._grace))
@@ -76,6 +80,8 @@ class ProcessRunner:
                 process.wait()
             stdout, stdout_file = self._keep(out, "stdout.txt")
             stderr, stderr_file = self._keep(err, "stderr.txt")
+        if left and self._left is not None:
+            self._left(left)
         code = process.returncode
         exit_code = code if code >= 0 else 128 - code
         return Completed(exit_code, stdout, stderr, stdout_file, stderr_file)
@@ -105,9 +111,16 @@ def _start(
     stdout: IO[bytes],
     stderr: IO[bytes],
 ) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        argv, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
-    )
+    with unnoticed():  # its mark tells whose it is
+        return subprocess.Popen(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
 
 
 class _Capture(asyncio.Protocol):
@@ -191,6 +204,16 @@ async def _uncut(work: Coroutine[None, None, None]) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(task)
     task.result()
+
+
+async def _end_left(family: Family, grace: float) -> list[Left]:
+    """End what a program that has ended left running, and return what it was."""
+    if not await asyncio.to_thread(family.members):
+        return []
+    await asyncio.sleep(_ROUND)  # what only wrote its last words is nothing left
+    left = [process_left(pid) for pid in await asyncio.to_thread(family.members)]
+    await _end_processes(family, grace)
+    return left
 
 
 async def _end_processes(family: Family, grace: float) -> None:

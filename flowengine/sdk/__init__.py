@@ -258,6 +258,10 @@ class Execution(NamedTuple):
     """Shows a text to the user: address of the activation, text."""
     resources: Mapping[str, Any] = {}
     """Objects that the program which runs the engine brought; nobody checks or closes them."""
+    warn: Callable[[str, Mapping[str, Plain]], None] = lambda text, parts: None
+    """Tells whoever watches the engine of something that is not right: text, and its parts."""
+    strict: bool = False
+    """Whether a step fails that leaves something running."""
 
 
 class StepContext(Protocol):

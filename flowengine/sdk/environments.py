@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, P
 from flowengine.kernel.graph import Plain
 from flowengine.sdk.background import Background, background
 from flowengine.sdk.process_identity import Owner
+from flowengine.sdk.process_tree import VARIABLE
 from flowengine.sdk.resources import Resource, awaitable, blocking
 from flowengine.sdk.sandboxes import (
     AXES,
@@ -67,10 +68,6 @@ __all__ = [
     "background",
     "blocking",
 ]
-
-VARIABLE = "FLOWENGINE_ENVIRONMENT"
-"""The environment variable that marks every process of an environment; its value is
-`Request.mark`. By it the processes of a dead owner are found."""
 
 Scope = Literal["action_call", "region", "execution", "session", "agent", "request", "global"]
 """How far an environment is shared."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -18,6 +18,9 @@ from flowengine.sdk.process_identity import as_text, from_text, is_dead, this_pr
 
 MARK = "FLOWENGINE_ATTEMPT"
 """The environment variable by which a process is found again: `execution:unit@owner`."""
+VARIABLE = "FLOWENGINE_ENVIRONMENT"
+"""The environment variable that marks every process of an environment; its value is
+`Request.mark`. By it the processes of a dead owner are found."""
 ROUNDS = 250
 """How often those that are being killed are looked for again: one may just have forked."""
 
@@ -44,14 +47,14 @@ class Family:
 
     def members(self) -> list[int]:
         """Return who lives now, and is no zombie; this process is never among them."""
-        processes = {process.pid: process for process in _processes(self._since)}
-        processes.pop(os.getpid(), None)
+        alive = {process.pid: process for process in processes(self._since)}
+        alive.pop(os.getpid(), None)
         found = {
             process.pid
-            for process in processes.values()
+            for process in alive.values()
             if self._leader in {process.session, process.pid} or self._is_marked(process.pid)
         }
-        return [pid for pid in processes if _descends(pid, found, processes)]
+        return [pid for pid in alive if _descends(pid, found, alive)]
 
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal to all; return whether there was one."""
@@ -120,12 +123,43 @@ def marked(variable: str) -> dict[int, str]:
     """
     start = f"{variable}=".encode()
     found = {}
-    for process in _processes(0):
+    for process in processes():
         if process.pid != os.getpid():
             for entry in _environment(process.pid):
                 if entry.startswith(start):
                     found[process.pid] = entry[len(start) :].decode(errors="replace")
     return found
+
+
+def outside(variable: str, value: str, since: int) -> list[Process]:
+    """Return the processes with a variable that do not descend from this process any more.
+
+    Args:
+        variable: Its name.
+        value: What it has to be.
+        since: Who started earlier, in ticks since boot, does not count.
+    """
+    wanted = f"{variable}={value}".encode()
+    alive = {process.pid: process for process in processes()}
+    return [
+        process
+        for process in alive.values()
+        if process.started >= since
+        and not _descends(process.pid, {os.getpid()}, alive)
+        and wanted in _environment(process.pid)
+    ]
+
+
+def has_other(pid: int, variables: Iterable[str]) -> bool:
+    """Return whether a process was given a variable that this one has not, or has otherwise.
+
+    Args:
+        pid: The process.
+        variables: Names.
+    """
+    starts = tuple(f"{name}=".encode() for name in variables)
+    own = {os.fsencode(f"{name}={os.environ.get(name)}") for name in variables}
+    return any(each.startswith(starts) and each not in own for each in _environment(pid))
 
 
 def end_session(leader: int, started: int) -> None:
@@ -145,14 +179,17 @@ def end_session(leader: int, started: int) -> None:
     Family(None, leader).kill()
 
 
-class _Process(NamedTuple):
+class Process(NamedTuple):
+    """A process."""
+
     pid: int
     parent: int
     session: int
     started: int
+    """In ticks since boot."""
 
 
-def _process(pid: int) -> _Process | None:
+def _process(pid: int) -> Process | None:
     """Return a process, or None if it is gone or only a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -162,7 +199,7 @@ def _process(pid: int) -> _Process | None:
         return None
     if fields[0] in {b"Z", b"X"}:
         return None
-    return _Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
+    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -173,7 +210,8 @@ def _environment(pid: int) -> list[bytes]:
         return []
 
 
-def _processes(since: int) -> Iterator[_Process]:
+def processes(since: int = 0) -> Iterator[Process]:
+    """Yield who lives and is no zombie, of those that started at a tick since boot or later."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
             process = _process(int(name))
@@ -181,7 +219,7 @@ def _processes(since: int) -> Iterator[_Process]:
                 yield process
 
 
-def _descends(pid: int, ancestors: set[int], processes: Mapping[int, _Process]) -> bool:
+def _descends(pid: int, ancestors: set[int], processes: Mapping[int, Process]) -> bool:
     while pid not in ancestors:
         if pid not in processes:
             return False

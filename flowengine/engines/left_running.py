@@ -1,0 +1,255 @@
+"""Notices what a step starts by itself, and leaves running when it ends.
+
+Python tells of each process that is about to be started and of each socket that is bound (audit
+events), in the thread and the context of whoever does so: it is known whose it is, also of steps
+that run at the same time, and steps that start nothing cost nothing. The kernel lists children by
+the thread that started them; those that are there after a start, and were not before, came of it.
+
+Those whose parent has ended are found by a variable in their environment that names this process.
+
+Not seen: what a function starts on threads that it made itself. Programs (`run`) are marked, each
+with its attempt: see `flowengine.sdk.process_tree`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+from flowengine.sdk import Execution, StepError
+
+if TYPE_CHECKING:
+    import logging
+    import socket
+
+    from flowengine.sdk.process_tree import Process
+
+_STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
+_EVENTS = _STARTS | {"socket.bind"}
+_VARIABLE = "FLOWENGINE_PROCESS"
+"""Variable in the environment of this process, and of what it starts: which process it is."""
+
+
+class LeftRunning(StepError):
+    """A step left a process or a listening socket behind, and the settings are strict."""
+
+    type = "LeftRunning"
+
+
+class Left(NamedTuple):
+    """Something that is still there after the step that started it."""
+
+    what: str
+    """`process` or `socket`."""
+    name: str
+    """Name of the program, or the address that is listened on."""
+    pid: int
+
+    def __str__(self) -> str:
+        if self.what == "socket":
+            return f"a socket that listens on {self.name} (process {self.pid})"
+        return f"process {self.pid} ({self.name})"
+
+
+class Started:
+    """Notices what an attempt starts: `with Started() as started`. It costs next to nothing."""
+
+    since: int | None = None
+    """When it first started a process, in ticks since boot."""
+    threads: frozenset[int] = frozenset()
+    """Those on which it did so."""
+    children: frozenset[int] = frozenset()
+    sockets: tuple[weakref.ref[socket.socket], ...] = ()
+
+    def __enter__(self) -> Self:
+        _listen()
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+        _running.pop(self, None)
+
+    def __bool__(self) -> bool:
+        return self.since is not None or bool(self.sockets)
+
+    def left(self) -> tuple[list[Process], list[socket.socket]]:
+        """Return the processes and the listening sockets that are there still."""
+        for thread in self.threads:
+            _settle(thread, self)
+        found = self._processes(with_orphans=not _running) if self.since is not None else []
+        made = [each for ref in self.sockets if (each := ref()) is not None]
+        return found, [each for each in made if _listens(each)]
+
+    def _processes(self, *, with_orphans: bool) -> list[Process]:
+        """Return the processes that are no environment's and no program's of another step.
+
+        Args:
+            with_orphans: Whether those count whose parent has ended: it must be certain that no
+                other step has started them.
+        """
+        from flowengine.sdk.process_tree import MARK, VARIABLE, has_other, outside, processes
+
+        found = [process for process in processes() if process.pid in self.children]
+        if with_orphans:
+            found += outside(_VARIABLE, os.environ.get(_VARIABLE, ""), self.since or 0)
+        return [each for each in found if not has_other(each.pid, (MARK, VARIABLE))]
+
+
+_current: ContextVar[Started | None] = ContextVar("started", default=None)
+_forked: dict[int, tuple[Started, frozenset[int]]] = {}
+"""Thread → whose last start is not settled yet, and the children that the thread had before it."""
+_running: dict[Started, None] = {}
+"""Attempts that run and have started a process."""
+
+
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """Start something of which it is known otherwise whose it is."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class Attempt(Protocol):
+    """Who is told."""
+
+    @property
+    def execution(self) -> Execution:
+        """The execution."""
+
+    @property
+    def address(self) -> str:
+        """Of the step."""
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Of the attempt."""
+
+
+def judge(
+    started: Started, attempt: Attempt, close: Callable[[socket.socket], object] | None = None
+) -> None:
+    """Tell what a step has left running; where that is an error, end it.
+
+    Args:
+        started: What it has started.
+        attempt: Of the step.
+        close: Closes a socket that a loop may look at; default: none does.
+
+    Raises:
+        LeftRunning: It is an error.
+    """
+    from flowengine.sdk.process_tree import Family
+
+    found, listening = started.left()
+    if not found and not listening:
+        return
+    left = [process_left(each.pid) for each in found]
+    left += [Left("socket", _address(each), os.getpid()) for each in listening]
+    if attempt.execution.strict:
+        for process in found:
+            Family(None, process.pid).kill()
+        for each in listening:
+            close(each) if close else each.close()
+    tell_left(left, attempt, ended=attempt.execution.strict)
+
+
+def tell_left(left: Iterable[Left], attempt: Attempt, *, ended: bool) -> None:
+    """Tell what a step has left running.
+
+    Args:
+        left: What it is; something.
+        attempt: Of the step.
+        ended: Whether it was ended.
+
+    Raises:
+        LeftRunning: The settings say that it is an error.
+    """
+    parts: Any = [each._asdict() for each in left]
+    text = f"left running: {', '.join(map(str, left))}"
+    text += "; it was ended" if ended else "; nobody ends it"
+    text += ". Let it end before the step does, or open it as an environment"
+    if attempt.execution.strict:
+        raise LeftRunning(text, data=parts, retryable=False)
+    attempt.log.warning("%s", text)
+    attempt.execution.warn(text, {"address": attempt.address, "left": parts, "ended": ended})
+
+
+def process_left(pid: int) -> Left:
+    """Return a process as something that is left."""
+    with suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+        return Left("process", file.read().strip(), pid)
+    return Left("process", "?", pid)
+
+
+@cache
+def _listen() -> None:
+    """Be told of all that this process starts, from now on."""
+    from flowengine.sdk.process_identity import as_text, this_process
+
+    os.environ[_VARIABLE] = as_text(this_process())
+    sys.addaudithook(_heard)
+
+
+def _heard(event: str, args: tuple[Any, ...]) -> None:
+    """Take an audit event; must not raise, and be quick: it sees all of the process."""
+    if event not in _EVENTS:
+        return
+    started = _current.get()
+    if event == "socket.bind":
+        if started is not None:
+            with suppress(TypeError):  # no object of Python's own class
+                started.sockets += (weakref.ref(args[0]),)
+        return
+    thread = threading.get_native_id()
+    if thread in _forked:
+        _settle(thread, None)
+    if started is not None:
+        if started.since is None:
+            now = time.clock_gettime(time.CLOCK_BOOTTIME)
+            started.since = int(now * os.sysconf("SC_CLK_TCK"))
+            _running[started] = None
+        started.threads |= {thread}
+        _forked[thread] = (started, _children(thread))
+
+
+def _settle(thread: int, of: Started | None) -> None:
+    """Find out which children came of the last start on a thread."""
+    last = _forked.get(thread)
+    if last is not None and of in {None, last[0]}:
+        _forked.pop(thread, None)
+        last[0].children |= _children(thread) - last[1]
+
+
+def _children(thread: int) -> frozenset[int]:
+    try:
+        with open(f"/proc/self/task/{thread}/children", "rb") as file:
+            return frozenset(map(int, file.read().split()))
+    except OSError:  # the thread has ended
+        return frozenset()
+
+
+def _listens(each: socket.socket) -> bool:
+    import socket
+
+    with suppress(OSError):
+        return bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    return False
+
+
+def _address(each: socket.socket) -> str:
+    with suppress(OSError):
+        name = each.getsockname()
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+    return "?"
