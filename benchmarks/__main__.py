@@ -265,6 +265,12 @@ async def _wait_many(engine: Engine, flow: LoadedFlow, count: int) -> None:
         await asyncio.gather(*(engine.run_async(flow) for _ in range(min(1000, count))))
 
 
+def step_with_environment(folder: Path) -> Iterator[Figure]:
+    has, plain = environments.steps(folder)
+    told = f"{has * 1e6:.0f} us, plain {plain * 1e6:.0f}"
+    yield Figure("a step in an open environment, against one without", told, has / plain, 2.5)
+
+
 def in_a_sandbox(folder: Path) -> Iterator[Figure]:
     from benchmarks.sandboxes import Measured
 
@@ -335,6 +341,7 @@ ALL = {
         pending,
         scale,
         reused_environment,
+        step_with_environment,
         in_a_sandbox,
         in_a_container,
     )

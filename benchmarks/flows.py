@@ -48,6 +48,14 @@ def chain(folder: Path, length: int, tool: str = "trivial") -> flowengine.Loaded
     return _load(folder, f"chain_{length}_{tool}", f"steps:\n{steps}")
 
 
+def chain_in(folder: Path, length: int, kind: str) -> flowengine.LoadedFlow:
+    """Steps one after the other that share an environment and do nothing in it."""
+    step = '{{id: s{n}, python: "bench_tools:trivial_async", with: {{}}, environments: [one]}}'
+    steps = "".join(f"  - {step.format(n=n)}\n" for n in range(length))
+    body = f"environments: {{one: {{kind: {kind}}}}}\nsteps:\n{steps}"
+    return _load(folder, f"chain_in_{length}", body)
+
+
 def empty_chain(folder: Path, length: int) -> flowengine.LoadedFlow:
     """Steps one after the other that do nothing at all."""
     steps = "".join(f"  - {{id: s{n}}}\n" for n in range(length))

@@ -106,6 +106,8 @@ class Progress:
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
             self.session.tell_event(entry)
+        if entry["type"] == "warning":
+            self.line(f"{paint('warning:', 'yellow')} {one_line(entry['message'], 500)}")
         if entry["type"] == "decided" and entry["via"] != "resume":
             from flowengine.engines.approvals import participle
 

@@ -123,7 +123,7 @@ class Task:
         except EnvironmentLost as error:
             raise self._failed(error, "maybe") from error
         finally:
-            await environments.give_back(had)
+            await environments.give_back(context.execution.id, had)
 
     async def _execute(self, kind: StepKind, context: _Attempt, given: Plain) -> Plain:
         input = copy(given)

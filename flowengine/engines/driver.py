@@ -24,8 +24,11 @@ from flowengine.kernel.commands import Command, Notify, ReleaseRegion, Run, Send
 from flowengine.kernel.events import Event
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flowengine.engines.host import Host
     from flowengine.engines.runner import QuickCall
+    from flowengine.execution_environment import NotReleased
 
 QUICK_SECONDS = 0.005
 """How long quick steps may run before what they gave is committed."""
@@ -48,6 +51,7 @@ class Driver:
         self.executions: dict[str, Execution] = {}
         self.ready: list[Execution] = []
         self.left: list[tuple[Execution, Run]] = []
+        host.environments.on_not_released = self.not_released
 
     def add(self, execution: Execution) -> None:
         """Drive an execution from now on; it has a lease."""
@@ -139,6 +143,12 @@ class Driver:
             import asyncio
 
             asyncio.run(self.host.environments.rest(execution))
+
+    def not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
+        """Write into the journal of an execution what of its environments could not be closed."""
+        from flowengine.engines.warnings import not_released, warn
+
+        warn(self, execution, not_released(failed))
 
     def halt(self, execution: Execution, error: Exception) -> None:
         """Stop driving an execution that cannot go on in this process; it is saved as it was."""

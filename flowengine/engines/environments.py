@@ -7,7 +7,7 @@ Nothing here is loaded before a flow uses an environment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.errors import UsageError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from flowengine.engines.execution import Execution
-    from flowengine.execution_environment import EnvironmentManager, Handle
+    from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, Report
     from flowengine.kernel.commands import Run
     from flowengine.sdk import Execution as Context
     from flowengine.sdk import StepContext
@@ -131,12 +131,17 @@ class Environments:
         self._wanted = wanted
         self._found: EnvironmentManager | None = None
         self._temporary: Path | None = None
+        self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
+        """Told of what could not be closed: of which execution, and what."""
         self._kept: dict[tuple[Scope, str], dict[str, Handle]] = {}
         """(scope, owner) → the holds that are kept for it, by id of the opening."""
         self._owners: dict[str, dict[tuple[Scope, str], None]] = {}
         """Execution → the scopes of it that have something."""
         self._seen: dict[str, dict[str, int]] = {}
         """Execution → id of the spec → the generation that it used last."""
+        self._ids: dict[tuple[Scope, str], dict[str, tuple[Plain, str]]] = {}
+        """(scope, owner) → name → what was declared for it, and its id: checking a spec takes
+        twenty times as long as comparing it."""
 
     @property
     def manager(self) -> EnvironmentManager:
@@ -169,9 +174,8 @@ class Environments:
             SecretMissing: It needs a secret that is not there.
         """
         names = list(run.environments)
-        specs = [self._spec(context, run, run.environments[name], secrets) for name in names]
         try:
-            handles = await self.manager.async_ensure_all(specs, holder=context.id)
+            handles = await self._ensure(context, run, secrets)
         except (EnvironmentFailure, SecretMissing) as error:
             spec = error.environment
             if spec is not None and self.manager.was_open(spec):
@@ -184,10 +188,10 @@ class Environments:
         }
         return Had(opened, holds)
 
-    async def give_back(self, had: Had) -> None:
-        """Give back what ends with an attempt."""
+    async def give_back(self, execution: str, had: Had) -> None:
+        """Give back what ends with an attempt of an execution."""
         for handle in reversed(had.holds):
-            await self.manager.async_release(handle)
+            self._look_at(execution, await self.manager.async_release(handle))
             if handle.scope == STEP:
                 await self.manager.async_release_scope(STEP, handle.owner_id)
 
@@ -213,8 +217,10 @@ class Environments:
         owners = [*self._owners.get(execution.id, ())]
         await self._end(execution.id, list(reversed(owners)))
         # What an earlier process had, and this one did not use, left its workspaces.
-        await self.manager.async_release_scope(REGION, _region(execution.id, 0))
-        await self.manager.async_release_scope(EXECUTION, execution.id)
+        scopes = execution.program.compiled.get("environments", ())
+        for scope, owner in ((REGION, _region(execution.id, 0)), (EXECUTION, execution.id)):
+            if scope in scopes and (scope, owner) not in owners:
+                await self.manager.async_release_scope(scope, owner)
         self._owners.pop(execution.id, None)
         self._seen.pop(execution.id, None)
 
@@ -222,7 +228,8 @@ class Environments:
         """Give back what need not be kept while an execution waits."""
         for scope, owner in reversed(self._owners.get(execution.id, {})):
             self._kept.pop((scope, owner), None)
-            await self.manager.async_suspend_scope(scope, owner)
+            report = await self.manager.async_suspend_scope(scope, owner)
+            self._look_at(execution.id, report)
 
     def close(self) -> None:
         """Give back everything."""
@@ -237,22 +244,61 @@ class Environments:
 
     # Inside
 
+    async def _ensure(
+        self, context: Context, run: Run, secrets: Mapping[str, Plain]
+    ) -> list[Handle]:
+        try:
+            return await self._ask(context, run, secrets)
+        except EnvironmentFailure as error:
+            if error.type != "UnknownEnvironment":
+                raise
+        # Somebody else has released the scope of one: all are declared again.
+        self._ids.clear()
+        return await self._ask(context, run, secrets)
+
+    async def _ask(self, context: Context, run: Run, secrets: Mapping[str, Plain]) -> list[Handle]:
+        uses = run.environments.values()
+        wishes = [self._wish(context, run, given, secrets) for given in uses]
+        return await self.manager.async_ensure_all(wishes, holder=context.id)
+
     async def _end(self, execution: str, owners: Sequence[tuple[Scope, str]]) -> None:
         for scope, owner in owners:
             self._kept.pop((scope, owner), None)
+            self._ids.pop((scope, owner), None)
             self._owners.get(execution, {}).pop((scope, owner), None)
-            await self.manager.async_release_scope(scope, owner)
+            self._look_at(execution, await self.manager.async_release_scope(scope, owner))
 
-    def _spec(
+    def _look_at(self, execution: str, report: Report) -> None:
+        if report.failed:
+            self.on_not_released(execution, report.failed)
+
+    def _wish(
         self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
-    ) -> dict[str, Any]:
-        """Return what the manager is asked for."""
-        spec = dict(given["spec"])
-        scope = _SCOPES[given["scope"]]
-        spec["scope"] = scope
+    ) -> dict[str, Any] | str:
+        """Return what the manager is asked for: a spec, or the id of one that it knows already."""
+        spec = self._named(context, run, given)
+        owner, name = (spec["scope"], spec["owner_id"]), spec["resource_key"]
+        known = self._ids.get(owner, {}).get(name)
+        if known is not None and known[0] == given:
+            return known[1]
         spec["secrets"] = dict(secrets)
         spec["config"] = _literal(spec.get("config", {}))
         spec["folder"] = context.workdir
+        if "mounts" in spec:
+            spec["mounts"] = {
+                inside: self._mounted(context, run, each, secrets)
+                for inside, each in spec["mounts"].items()
+            }
+        if spec["scope"] == STEP or "mounts" in spec:
+            return spec
+        id: str = self.manager.declare(spec)["id"]
+        self._ids.setdefault(owner, {})[name] = (given, id)
+        return id
+
+    def _named(self, context: Context, run: Run, given: Mapping[str, Plain]) -> dict[str, Any]:
+        """Return a spec with the name and the owner that it has for an attempt."""
+        spec = dict(given["spec"])
+        scope = spec["scope"] = _SCOPES[given["scope"]]
         if spec.get("args"):
             given_by = ", ".join(f"{key}={value!r}" for key, value in sorted(spec["args"].items()))
             spec["resource_key"] = f"{spec['resource_key']}({given_by})"[:_LONGEST]
@@ -262,17 +308,15 @@ class Environments:
             spec["owner_id"] = context.id
         elif scope == REGION:
             spec["owner_id"] = self._region_of(context.id, run, spec)
-        if "mounts" in spec:
-            spec["mounts"] = {
-                inside: self._mounted(context, run, each, secrets)
-                for inside, each in spec["mounts"].items()
-            }
+        else:
+            spec.setdefault("owner_id", "")
         return spec
 
     def _mounted(
         self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
     ) -> str:
-        found: str = self.manager.declare(self._spec(context, run, given, secrets))["id"]
+        wish = self._wish(context, run, given, secrets)
+        found: str = wish if isinstance(wish, str) else self.manager.declare(wish)["id"]
         return found
 
     def _region_of(self, execution: str, run: Run, spec: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flowengine.engines.programs import Programs
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Event
+    from flowengine.kernel.events import Event, Warned
 
 FOLLOW_SECONDS = 0.2
 """How often a journal that is followed is looked at."""
@@ -71,6 +71,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
             for wait in host.store.waits(WaitFilter(execution=execution), None, 1000).items
         ],
         "undelivered": [undelivered(sent) for sent in host.store.undelivered(execution)],
+        "warnings": [_warning(event) for event in journal if event["type"] == "warning"],
         "outputs": None if record.outputs is None else unpack(record.outputs),
         "error": None if record.error is None else unpack(record.error),
     }
@@ -122,6 +123,10 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
             time.sleep(FOLLOW_SECONDS)
             more = store.events(execution, len(journal))
             journal.extend([unpack(entry.payload) for entry in more])
+
+
+def _warning(event: Warned) -> dict[str, Any]:
+    return {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}
 
 
 def _fold(graph: Graph, steps: dict[str, StepInfo], seen: Observation) -> None:

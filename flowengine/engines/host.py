@@ -107,7 +107,7 @@ class Host:
 def _environments_of(store: Store) -> str | None:
     """Return the folder of what is open, beside the store's file; None for a store in memory."""
     location = getattr(store, "location", None)
-    if not location or location == ":memory:":
+    if location in {None, "", "memory", ":memory:"}:
         return None
     return os.path.join(os.path.dirname(os.path.abspath(location)), "environments")
 

@@ -84,6 +84,7 @@ def _recorded(message: Message, id: str) -> Reason:
         "decided": f"a decision by {event.get('by')} was recorded and has not been taken",
         "message": f"a message '{event.get('signal')}' was recorded and has not been taken",
         "cancel": f"{event.get('by')} asked to cancel it, which has not been done",
+        "warning": f"a warning was recorded and has not been taken: {event.get('message')}",
         "granted": f"{_lock(event.get('lock', ''))} became free for it, which it has not taken",
     }
     handed = f"{event.get('by')} handed on an approval of it, which has not been done"

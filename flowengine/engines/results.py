@@ -123,6 +123,9 @@ class ExecutionInfo(TypedDict, total=False):
     waits: list[WaitInfo]
     undelivered: list[dict[str, Any]]
     """What it has sent to other executions that nobody could take: `{signal, to, key, id, why}`."""
+    warnings: list[dict[str, Any]]
+    """What went wrong beside it, also after its end: `{at, about, message}` each. An environment
+    that could not be closed, for example."""
     outputs: dict[str, Any] | None
     error: ErrorData | None
 

@@ -144,8 +144,13 @@ class EnvironmentManager:
 
     async def async_ensure(self, spec: Given, *, holder: str | None = None) -> Handle:
         """Open or reuse an environment, as `ensure`, in any event loop."""
-        found = self._begin(spec, holder)
-        return found if isinstance(found, Handle) else await self._sharing.take(found)
+        record = self._books.record(spec)
+        try:
+            found = self._begin(record.declared.id, holder)
+            return found if isinstance(found, Handle) else await self._sharing.take(found)
+        except StepError as error:
+            error.environment = record.declared.id
+            raise
 
     def ensure_all(
         self, specs: Sequence[Given], *, holder: str | None = None
@@ -169,6 +174,8 @@ class EnvironmentManager:
         self, specs: Sequence[Given], *, holder: str | None = None
     ) -> builtins.list[Handle]:
         """Open several environments, as `ensure_all`, in any event loop."""
+        if len(specs) == 1:  # one that is open is had without a change of threads
+            return [await self.async_ensure(specs[0], holder=holder)]
         return await background().wait(self._ensure_all(specs, holder))
 
     def use(self, spec: Given, *, holder: str | None = None) -> Use:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError, UsageError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 _Models = tuple["type[BaseModel]", "type[BaseModel]"]
 _models: WeakKeyDictionary[Provider[Any], dict[tuple[str, ...], _Models]] = WeakKeyDictionary()
+_whole: WeakSet[Provider[Any]] = WeakSet()
+"""Providers that were looked at and lack nothing."""
 _sandboxes: dict[str, type[Sandbox]] = {}
 
 
@@ -90,7 +92,9 @@ def find_provider(kind: str) -> Provider[Any]:
         UsageError: It is not whole.
     """
     found = registry.provider(kind)
-    check_provider(found)
+    if found not in _whole:
+        check_provider(found)
+        _whole.add(found)
     return found
 
 

@@ -316,6 +316,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "cancel": lambda m, event: cancelling.cancel_flow(m, event["reason"], event["now"]),
     "retry": _retry,
     "state": _state_set,
+    "warning": lambda m, event: None,
 }
 """What an event does, by its type."""
 

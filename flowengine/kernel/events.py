@@ -209,6 +209,16 @@ class Upgraded(TypedDict):
     via: str
 
 
+class Warned(TypedDict):
+    """Something went wrong beside the execution, also after its end; it changes nothing."""
+
+    type: Literal["warning"]
+    at: int
+    about: str
+    """What it is about: `environment`."""
+    message: str
+
+
 Event = (
     Started
     | Succeeded
@@ -224,4 +234,5 @@ Event = (
     | RetryAsked
     | StateSet
     | Upgraded
+    | Warned
 )

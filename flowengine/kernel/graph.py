@@ -357,6 +357,12 @@ class SecretText:
     def __repr__(self) -> str:
         return "SecretText(***)"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretText) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash(str(self.parts))
+
 
 class Names(Protocol):
     """The names an expression sees, by root: `names["inputs"]`, `names["steps"]`, ..."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})
-PAPERWORK = frozenset({"claimed", "released"})
+PAPERWORK = frozenset({"claimed", "released", "warning"})
 """Events that change nothing of what follows."""
 
 

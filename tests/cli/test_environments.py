@@ -233,3 +233,24 @@ def test_the_doctors_table_as_json(flowengine: CommandLine) -> None:
     for one in found:
         assert one["available"] == (one["missing"] is None)
         assert one["held"] if one["available"] else not one["held"]
+
+
+def test_what_could_not_be_closed_is_told_and_shown(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "it.yaml",
+        "flowengine: 1\nid: it\nenvironments: {notes: {kind: stubborn}}\n"
+        'steps: [{id: a, python: "things:look", environments: [notes]}]\n',
+    )
+    flowengine.write("things.py", "def look(notes): return notes.list()\n")
+    register_provider(Stubborn())
+    try:
+        told = flowengine("run", flow).err
+    finally:
+        unregister_provider("stubborn")
+    warning = "environment 'notes' could not be closed (OSError); "
+    assert f"warning: {warning}" in told
+    execution = flowengine.newest()
+    shown = flowengine("--json", "show", execution).json()
+    assert shown["status"] == "succeeded"
+    assert [one["message"][: len(warning)] for one in shown["warnings"]] == [warning]
+    assert f"warnings\n  {warning}" in flowengine("show", execution).out

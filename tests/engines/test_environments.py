@@ -438,6 +438,21 @@ def test_nothing_live_is_stored(toy: Toy) -> None:
     assert toy.things[0].request.id.encode() not in stored
 
 
+def test_an_engine_in_memory_leaves_nothing_in_the_working_folder(toy: Toy) -> None:
+    Path("flow.yaml").write_text(
+        f"flowengine: 1\nid: it\n{ONE}"
+        'steps: [{id: a, python: "things:use", environments: [toy]}]\n'
+    )
+    with Engine(None) as engine:
+        assert engine.run("flow.yaml").status == "succeeded"
+
+    assert sorted(path.name for path in Path().iterdir() if path.suffix) == [
+        "flow.yaml",
+        "things.py",
+    ]
+    assert not Path("environments").exists()
+
+
 def test_a_session_lives_over_executions_of_one_key(toy: Toy) -> None:
     Path("flow.yaml").write_text("""
 flowengine: 1
@@ -557,6 +572,53 @@ steps: [{id: a, python: "things:names", environments: [one, two, three]}]
 
     assert result.status == "succeeded"
     assert [one.request.spec.resource_key for one in toy.released] == ["three", "one"]
+    assert warnings() == ["environment 'two' could not be closed (RuntimeError)"]
+
+
+def warnings() -> list[str]:
+    """What is told of the execution, up to what is done about it."""
+    with Engine("store") as engine:
+        return [one["message"].partition(";")[0] for one in engine.show("it")["warnings"]]
+
+
+@pytest.mark.parametrize(
+    ("scope", "end"),
+    [
+        ("step", "output: done"),
+        ("region", "output: done"),
+        ("execution", "fail: {type: Mine}"),
+        ("execution", "cancel: execution"),
+        ("execution", "approval: Go on?"),
+    ],
+)
+def test_what_fails_to_close_is_in_the_journal(toy: Toy, scope: str, end: str) -> None:
+    """Whenever it was: the journal is replayed with it, and the execution goes on."""
+
+    async def refuse(thing: Thing) -> None:
+        raise RuntimeError("SEKRET")
+
+    toy.close = refuse
+    result = run(
+        f"""
+environments: {{toy: {{kind: toy, scope: {scope}, on_wait: release}}}}
+steps:
+  - {{id: inner, group: [{{id: a, python: "things:use", environments: [toy]}}]}}
+  - {{id: last, {end}}}
+"""
+    )
+    toy.behave()
+
+    assert warnings() == ["environment 'toy' could not be closed (RuntimeError)"]
+    with Engine("store") as engine:
+        assert engine.result("it").status == result.status
+        if result.status == "waiting":
+            [wait] = engine.waits().items
+            ended = engine.approve(wait["id"]).result
+            assert ended is not None
+            assert ended.status == "succeeded"
+        if result.error is not None and result.status == "failed":
+            assert engine.retry("it").error == result.error
+    assert warnings()
 
 
 def test_an_unused_environment_is_told_of(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,9 @@ def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
     if found["undelivered"]:
         yield "undelivered"
         yield from (f"  {undelivered(sent)}" for sent in found["undelivered"])
+    if found["warnings"]:
+        yield "warnings"
+        yield from (f"  {one_line(one['message'], 500)}" for one in found["warnings"])
     if found["outputs"]:
         yield "outputs"
         yield from (f"  {_value(name, value)}" for name, value in found["outputs"].items())
