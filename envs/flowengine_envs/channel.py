@@ -30,6 +30,10 @@ COMMAND = ["python3", "-I", "-c", bootstrap.SCRIPT, "0"]
 """What starts a supervisor; the rest comes over its input."""
 PING = 5.0
 """Seconds within which a supervisor answers a ping, whatever else it does."""
+QUIET = 10.0
+"""Seconds of silence after which a supervisor that owes an answer is asked whether it is there."""
+PINGS = 4
+"""Such questions without an answer after which it counts as lost."""
 _LOG = 4096
 _READ = 1 << 18
 _ENDING = 3.0
@@ -90,6 +94,8 @@ class Channel:
         self._sealer = frames.Sealer(key, frames.TO_SUPERVISOR)
         self._opener = frames.Opener(key, frames.TO_ENGINE)
         self._input.write(bootstrap.supervisor() + key)
+        self._heard = asyncio.get_running_loop().time()
+        self._watcher = asyncio.ensure_future(self._watch())
         self._readers = [asyncio.ensure_future(self._read())]
         if program.stderr is not None:
             self._readers.append(asyncio.ensure_future(self._read_log(program.stderr)))
@@ -243,12 +249,15 @@ class Channel:
                 await self._program.wait()
         except TimeoutError:
             self._program.kill()
-            await self._program.wait()
+            with suppress(TimeoutError):  # the end of the sandbox ends it in any case
+                async with asyncio.timeout(_ENDING):
+                    await self._program.wait()
         finally:
             self._lose()
-            for reader in self._readers:
-                reader.cancel()
-            await asyncio.gather(*self._readers, return_exceptions=True)
+            tasks = [self._watcher, *self._readers]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _withdraw(self, exchange: Exchange) -> None:
         """Have a request ended, and wait until it has."""
@@ -259,6 +268,7 @@ class Channel:
     async def _read(self) -> None:
         try:
             while data := await self._output.read(_READ):
+                self._heard = asyncio.get_running_loop().time()
                 for each in self._opener.feed(data):
                     if isinstance(each, frames.Message):
                         self._take(each)
@@ -266,6 +276,21 @@ class Channel:
             pass  # something in the sandbox wrote into the channel: nothing of it can be believed
         finally:
             self._lose()
+
+    async def _watch(self) -> None:
+        """Lose a supervisor that does not answer: where code can see it, code can stop it."""
+        loop = asyncio.get_running_loop()
+        pings = 0
+        while not self._lost:
+            await asyncio.sleep(QUIET)
+            if loop.time() - self._heard < QUIET or not self._exchanges:
+                pings = 0
+            elif pings == PINGS:  # counted, since the machine may have slept meanwhile
+                self._program.kill()
+                self._lose()
+            else:
+                pings += 1
+                self.tell("ping")
 
     def _take(self, message: frames.Message) -> None:
         header = message.header

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import pytest
+
+from flowengine.sdk import EnvironmentLost
+from flowengine.sdk.environments import Sandbox
+from flowengine_envs import channel
+from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.python import PythonSandbox
+from tests.envs.opening import opened
 
 CALLS = """
 import ctypes, errno, json, platform
@@ -38,3 +48,46 @@ def test_calls_that_lead_past_a_sandbox_are_denied(python: PythonSandbox) -> Non
 
     assert result.error is None, result.error
     assert set(result.value.values()) <= {"EPERM", "ENOSYS"}, result.value
+
+
+def test_a_supervisor_that_was_stopped_is_lost_and_nothing_hangs(
+    sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "QUIET", 0.3)
+    monkeypatch.setattr(channel, "_ENDING", 0.5)
+    with opened(BashProvider(), sandbox, tmp_path) as bash:
+        try:
+            result = bash.run("kill -STOP $(ps -o ppid= -p $PPID); sleep 30", timeout=2)
+        except EnvironmentLost:
+            assert not bash.healthy
+        else:  # the first process of a namespace cannot be stopped from inside
+            assert result.timed_out
+            assert bash.run("echo here").stdout == "here\n"
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "kill -STOP $PPID; echo here",
+        "(setsid sh -c 'while :; do kill -STOP $0; done' $PPID &); sleep 977",
+        "kill -9 $PPID; sleep 977",
+        "kill -TERM $PPID; sleep 977",
+        "trap '' TERM INT HUP QUIT; while :; do sleep 977; done",
+        "for i in 1 2 3; do setsid setsid sleep 977 </dev/null >/dev/null 2>&1 & done; sleep 977",
+        "(trap '' TERM; (setsid sh -c 'trap \"\" TERM; sleep 977 & sleep 977' &) &); sleep 977",
+        "exec 0<&- 1>&- 2>&- 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; setsid sleep 977 & sleep 977",
+    ],
+)
+def test_a_command_that_defends_itself_is_ended_and_leaves_nothing(bash: Bash, attack: str) -> None:
+    seconds = 10_000 + os.getpid()  # nobody else sleeps for so long
+    result = bash.run(attack.replace("977", str(seconds)), timeout=0.7)
+
+    assert result.timed_out or result.signal == 9, result
+    assert bash.run(f"ps -eo args= | grep -c '[s]leep {seconds}'").stdout == "0\n"
+
+
+def test_limits_that_code_puts_on_what_starts_commands_hit_no_other(bash: Bash) -> None:
+    for limit in ("nofile", "nproc", "data"):
+        bash.run(f"prlimit --pid $PPID --{limit}=0:0")
+        result = bash.run("echo here")
+        assert (result.stdout, result.exit_code) == ("here\n", 0), limit

@@ -46,6 +46,9 @@ _OWN_DATA = 256 * 1024 * 1024
 """Below this limit of memory a keeper could not do its own work."""
 
 
+_Limits = tuple[tuple[int, int], ...]
+
+
 class Task(NamedTuple):
     """What a keeper is to start."""
 
@@ -173,18 +176,24 @@ def _keep(channel: socket.socket) -> None:
         channel = socket.socket(fileno=_high(channel.fileno()))
         _close_all_but(channel.fileno())
         gc.freeze()  # what is not looked at stays the supervisor's memory
+        limits = None
         while True:
-            _keep_one(channel)
+            limits = _keep_one(channel, limits)
     finally:
         os._exit(1)
 
 
-def _keep_one(channel: socket.socket) -> None:
-    """Start a program, tell how it ends, and wait until nothing is left of it."""
+def _keep_one(channel: socket.socket, limits: _Limits | None) -> _Limits | None:
+    """Start a program, tell how it ends, wait until nothing is left of it; return the limits."""
     told, fds = _received(channel)
+    if limits not in {None, _own_limits()} or len(fds) != len(told["fds"]):
+        os._exit(1)  # a program has lowered them: a new keeper does it
     channel.sendall(RECORD.pack(TAKEN, 0, 0))
     try:
-        leader = _start(told, dict(zip(told["fds"], fds)))  # noqa: B905 - Python 3.9
+        for_program = _limit_self(told["limits"])
+        limits = _own_limits()
+        targets = dict(zip(told["fds"], fds))  # noqa: B905 - Python 3.9
+        leader = _start(told, targets, for_program)
     except OSError as error:
         channel.sendall(RECORD.pack(FAILED, error.errno or errno.EINVAL, 0))
     except (ValueError, subprocess.SubprocessError):
@@ -193,6 +202,7 @@ def _keep_one(channel: socket.socket) -> None:
         channel.sendall(RECORD.pack(STARTED, leader, 0))
         _wait(leader, channel)
     channel.sendall(RECORD.pack(FREE, 0, 0))
+    return limits
 
 
 def _received(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -211,14 +221,10 @@ def _received(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return json.loads(body[_LENGTH.size :]), fds
 
 
-def _start(told: Mapping[str, Any], fds: Mapping[int, int]) -> int:
+def _start(told: Mapping[str, Any], fds: Mapping[int, int], limits: Mapping[str, int]) -> int:
     """Start a program in a session of its own, and return its process."""
-    # Limits are set here, and inherited: so the program is started without a copy of this process.
     more = [target for target in fds if target > 2]
-    limits = dict(told["limits"])
-    small = {"DATA": limits.pop("DATA")} if limits.get("DATA", _OWN_DATA) < _OWN_DATA else {}
     try:
-        _limit(limits)
         for target in more:
             os.dup2(fds[target], target)
         program = subprocess.Popen(
@@ -230,7 +236,7 @@ def _start(told: Mapping[str, Any], fds: Mapping[int, int]) -> int:
             stderr=fds[2],
             close_fds=False,  # none can be inherited but those that are meant to
             start_new_session=True,
-            preexec_fn=partial(_limit, small) if small else None,  # noqa: PLW1509 - one thread
+            preexec_fn=partial(_limit, limits) if limits else None,  # noqa: PLW1509 - one thread
         )
     finally:
         for fd in (*fds.values(), *more):
@@ -252,6 +258,19 @@ def _close_all_but(kept: int) -> None:
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) != kept:
             close_quietly(int(name))
+
+
+def _limit_self(limits: Mapping[str, int]) -> dict[str, int]:
+    """Limit this process, which programs inherit; return the limits that it cannot live with."""
+    # A program that sets limits itself has to be started as a copy of this process, which is slow.
+    small = {"DATA"} if limits.get("DATA", _OWN_DATA) < _OWN_DATA else set()
+    _limit({name: value for name, value in limits.items() if name not in small})
+    return {name: limits[name] for name in small}
+
+
+def _own_limits() -> _Limits:
+    names = (name for name in dir(resource) if name.startswith("RLIMIT_"))
+    return tuple(resource.getrlimit(getattr(resource, name)) for name in names)
 
 
 def _limit(limits: Mapping[str, int]) -> None:
