@@ -6,6 +6,7 @@ import socket
 import sys
 
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 
 server = MCPServer("units")
 
@@ -14,6 +15,14 @@ server = MCPServer("units")
 def fahrenheit(celsius: float) -> float:
     """Convert degrees."""
     return round(celsius * 9 / 5 + 32, 1)
+
+
+@server.tool()
+def kelvin(celsius: float) -> float:
+    """Convert degrees; there are none below zero."""
+    if celsius < -273.15:
+        raise ToolError(f"it does not get as cold as {celsius:g} °C")
+    return round(celsius + 273.15, 2)
 
 
 def main() -> None:

@@ -49,7 +49,8 @@ class Local(Driver):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = 0
         self._poller: asyncio.TimerHandle | None = None
-        self._endings: set[asyncio.Task[None]] = set()
+        self._endings: dict[asyncio.Task[None], str] = {}
+        """What gives back environments of regions that have ended → whose they are."""
         self._changes = 0
         self._arrived = 0
         host.keeper.on_late = self._suspect
@@ -140,7 +141,7 @@ class Local(Driver):
         if not self.host.environments.concern(execution):
             rest.set_result(None)
             return
-        giving_back = self._loop.create_task(self.host.environments.rest(execution))
+        giving_back = self._loop.create_task(self._give_back(execution))
 
         def tell(done: asyncio.Task[None]) -> None:
             error = None if done.cancelled() else done.exception()
@@ -157,8 +158,8 @@ class Local(Driver):
         """Give back what belongs to a region that has ended."""
         ending = self.host.environments.end_region(execution.id, command.region)
         task = self._loop.create_task(ending)
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
+        self._endings[task] = execution.id
+        task.add_done_callback(self._endings.pop)
 
     def halt(self, execution: Execution, error: Exception) -> None:
         """Stop driving an execution; those who await it get the error when its work has ended."""
@@ -181,6 +182,13 @@ class Local(Driver):
         ending.add_done_callback(tell)
 
     # Inside
+
+    async def _give_back(self, execution: Execution) -> None:
+        """Give back the environments of an execution that rests, those of its last regions too."""
+        endings = [task for task, id in self._endings.items() if id == execution.id]
+        if endings:
+            await asyncio.wait(endings)
+        await self.host.environments.rest(execution)
 
     def _turns(self) -> None:
         """Take turns while something is ready, but let the loop do other things in between."""
@@ -248,7 +256,7 @@ class Local(Driver):
                 await asyncio.wait(work)
         finally:
             if self.host.environments.concern(execution):
-                await asyncio.shield(self.host.environments.rest(execution))
+                await asyncio.shield(self._give_back(execution))
             self.release(execution)
             rest = self._rests.pop(execution.id, None)
             if rest is not None:

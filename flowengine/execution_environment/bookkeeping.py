@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from flowengine.execution_environment.capacity import Capacity, Place, Places
@@ -25,6 +25,8 @@ Given = Mapping[str, Any] | str
 """A spec as it is written, or the id that `declare` gave it."""
 _REMEMBERED = 10_000
 """Handles that are gone and still known by id."""
+_NAMES_TOLD = 100
+_LONGEST_NAME = 200
 
 
 class Books:
@@ -145,6 +147,7 @@ class Books:
         record: Record,
         instance: Instance | None = None,
         error: str | None = None,
+        difference: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Tell subscribers what happened.
 
@@ -153,6 +156,7 @@ class Books:
             record: To which spec.
             instance: To which opening of it.
             error: Name of an error's type.
+            difference: In what the environment offers.
         """
         declared = record.declared
         opened = instance.opened if instance else None
@@ -173,8 +177,23 @@ class Books:
                 instance.events if instance else 1,
                 self.clock.now(),
                 error,
+                difference,
             )
         )
+
+    def changed(self, instance: Instance, **names: Sequence[str]) -> None:
+        """Tell subscribers that what an environment offers has changed.
+
+        Args:
+            instance: The environment.
+            names: What is `added`, `changed`, `removed`: texts that its server made up.
+        """
+        difference = {
+            how: [str(instance.mask(name))[:_LONGEST_NAME] for name in each[:_NAMES_TOLD]]
+            for how, each in names.items()
+        }
+        with self.lock:
+            self.tell("changed", instance.record, instance, difference=difference)
 
     # Openings
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 PREFIX = "execution_environment."
@@ -18,6 +18,7 @@ Name = Literal[
     "approval_required",
     "ensuring",
     "ready",
+    "changed",
     "unhealthy",
     "draining",
     "lost",
@@ -54,10 +55,15 @@ class Event(NamedTuple):
     """Seconds since 1970."""
     error: str | None = None
     """Name of the error's type, if it is about one."""
+    difference: Mapping[str, Sequence[str]] | None = None
+    """Of `changed`: the names of what is `added`, `changed`, `removed` in what it offers."""
 
     def data(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return self._asdict()
+        data = self._asdict()
+        if self.difference is None:
+            del data["difference"]
+        return data
 
 
 Subscriber = Callable[[Event], object]

@@ -7,7 +7,7 @@ may be a secret.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -118,11 +118,16 @@ def _model_at(loc: Sequence[str], model: type[BaseModel]) -> type[BaseModel] | N
         info = now.model_fields.get(item)
         if info is None:
             return now  # the arm of a union
-        arms = [info.annotation, *_parts(info.annotation)]
-        now = next(
-            (arm for arm in arms if isinstance(arm, type) and issubclass(arm, BaseModel)), None
-        )
+        now = next(_models(info.annotation), None)
     return now if isinstance(now, type) else None
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in an annotation: the arms of a union, the items of a list or map."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
 
 
 def _words(annotation: Any) -> list[str]:

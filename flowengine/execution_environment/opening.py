@@ -18,7 +18,15 @@ from flowengine.execution_environment.clock import Clock, PluginFailed, TookTooL
 from flowengine.execution_environment.instances import Opened
 from flowengine.execution_environment.records import NoEntry, Records
 from flowengine.execution_environment.spec import isolated_enough
-from flowengine.sdk.environments import Capabilities, Owner, Provider, Request, Sandbox, Spec
+from flowengine.sdk.environments import (
+    Capabilities,
+    Changes,
+    Owner,
+    Provider,
+    Request,
+    Sandbox,
+    Spec,
+)
 from flowengine.sdk.errors import (
     EnvironmentStartFailed,
     EnvironmentUnavailable,
@@ -163,6 +171,7 @@ async def open_resource(
     around: Surroundings,
     mounts: Mapping[str, Path],
     late: Callable[[Any], Awaitable[object]],
+    changed: Changes,
 ) -> Opened:
     """Open what an instance stands for.
 
@@ -171,6 +180,7 @@ async def open_resource(
         around: What all openings share.
         mounts: Folders of other environments.
         late: Takes a resource that came when nobody waited for it any more.
+        changed: Told when what it offers changes.
 
     Returns:
         The resource, and how it is held.
@@ -191,7 +201,7 @@ async def open_resource(
     revealed = secrets.reveal(dict(declared.config))
     start = around.clock.monotonic()
     _prepare(instance, provider, choice, around)
-    request = _request(instance, provider, choice, revealed, policy, around, mounts)
+    request = _request(instance, provider, choice, revealed, policy, around, mounts, changed)
     try:
         resource = await within(
             around.clock, around.bounds.start, _call(lambda: provider.ensure(request)), late
@@ -279,6 +289,7 @@ def _request(
     policy: Any,
     around: Surroundings,
     mounts: Mapping[str, Path],
+    changed: Changes,
 ) -> Request:
     from pydantic import ValidationError
 
@@ -315,6 +326,7 @@ def _request(
         entry.trace,
         background().loop.time() + around.bounds.start,
         MaskedLog("flowengine.environments", str(declared), extra, instance.mask),
+        changed,
     )
 
 

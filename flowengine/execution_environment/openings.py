@@ -97,7 +97,11 @@ class Openings:
             await self._turns.take(instance)
             mounts = await self._mount(instance)
             opened = await open_resource(
-                instance, self.around, mounts, partial(self._close_late, instance)
+                instance,
+                self.around,
+                mounts,
+                partial(self._close_late, instance),
+                partial(self.books.changed, instance),
             )
             self._check_own(instance, opened)
             instance.opened = opened

@@ -8,6 +8,7 @@ two together.
 from __future__ import annotations
 
 import copy
+import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -101,12 +102,18 @@ def schema_for(model: FlowModel, imported: Mapping[str, FlowModel] | None = None
     flows += [f"{alias}.{one.id}" for alias, one in others if one.steps]
     path = {"$ref": "#/$defs/FlowPath"}
     definitions["FlowName"] = {"anyOf": [{"enum": sorted(flows)}, path]}
-    tools = sorted([*model.tools, *brought_tools()])
-    tools += [f"{alias}.{name}" for alias, one in others for name in one.tools]
+    declared = [("", model), *((f"{alias}.", one) for alias, one in others)]
+    tools = {
+        f"{prefix}{name}": tool for prefix, one in declared for name, tool in one.tools.items()
+    }
+    servers = [name for name, tool in tools.items() if tool.mcp is not None]
+    single = [*sorted(tools.keys() - set(servers)), *sorted(brought_tools())]
+    of_servers = [{"pattern": f"^{re.escape(name)}\\.."} for name in servers]
     definitions["Target"] = {"enum": [*ids, *sorted(TARGETS)]}
     definitions["StepName"] = {"enum": ids}
     definitions["SignalName"] = {"enum": sorted(model.signals)}
-    definitions["ToolName"] = {"enum": tools}
+    names = {"enum": single}
+    definitions["ToolName"] = {"anyOf": [names, *of_servers]} if of_servers else names
     arguments = [
         {
             "if": {"required": ["call"], "properties": {"call": {"const": name}}},

@@ -53,6 +53,7 @@ __all__ = [
     "Axis",
     "Background",
     "Capabilities",
+    "Changes",
     "Isolation",
     "Leftover",
     "Owner",
@@ -122,6 +123,31 @@ class Tracer(Protocol):
         """
 
 
+class Changes(Protocol):
+    """Tells what an environment offers now and did not before, and the other way round."""
+
+    def __call__(
+        self,
+        *,
+        added: Sequence[str] = (),
+        changed: Sequence[str] = (),
+        removed: Sequence[str] = (),
+    ) -> None:
+        """Tell subscribers the event `changed`.
+
+        Args:
+            added: Names of what is new; of each list the first 100, cut to 200 characters.
+            changed: Names of what is there and no longer the same.
+            removed: Names of what is gone.
+        """
+
+
+def _untold(
+    *, added: Sequence[str] = (), changed: Sequence[str] = (), removed: Sequence[str] = ()
+) -> None:
+    """Tell nobody: what is opened without a manager has no subscribers."""
+
+
 class Request(NamedTuple):
     """One opening of an environment: what is asked for, and what belongs to it."""
 
@@ -152,6 +178,8 @@ class Request(NamedTuple):
     """When it must be ready: seconds of the background loop's clock (`loop.time()`)."""
     log: logging.LoggerAdapter[logging.Logger]
     """Names the environment, and masks its secrets."""
+    changed: Changes = _untold
+    """Tells subscribers that what it offers has changed, while it is open."""
 
     @property
     def labels(self) -> dict[str, str]:

@@ -55,7 +55,7 @@ def address(folder: Path) -> Iterator[str]:
     server.stdout.close()
 
 
-@pytest.mark.parametrize("name", ["database", "folder", "mcp_stdio"])
+@pytest.mark.parametrize("name", ["database", "folder", "mcp_stdio", "mcp_tool"])
 def test_flows_that_need_no_sandbox(folder: Path, flowengine: Shell, name: str) -> None:
     done = flowengine("-q", "run", f"{name}.yaml")
 

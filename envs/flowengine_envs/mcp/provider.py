@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable, Plain
-from flowengine.sdk.environments import VARIABLE, Capabilities, Provider, Request, Spec
+from flowengine.sdk.environments import VARIABLE, Capabilities, Changes, Provider, Request, Spec
 from flowengine_envs.mcp.session import Connection, Session
+from flowengine_envs.mcp.several import Sessions
 from flowengine_envs.mcp.stdio import Server
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _READ = 300.0
 """Seconds: a server may hold the stream of an answer open without a word."""
 
 
-class Mcp(Provider[Session]):
+class Mcp(Provider[Session | Sessions]):
     """Opens sessions, over the standard streams of a process (`command`) or over HTTP (`url`)."""
 
     kind = "mcp"
@@ -41,9 +43,10 @@ class Mcp(Provider[Session]):
 
         # A text that looks like a reference to a secret is one.
         Text = Annotated[Secret | str, Field(union_mode="left_to_right")]
+        Name = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_-]*$")]
 
-        class McpConfig(Config):
-            """An MCP server."""
+        class Server(Config):
+            """One server."""
 
             command: str | list[str] | None = Field(default=None, min_length=1)
             """The program to start, or the program with its arguments."""
@@ -63,9 +66,24 @@ class Mcp(Provider[Session]):
             """Which revisions of the protocol are tried; `legacy`: those with a handshake."""
 
             @model_validator(mode="after")
-            def _one_way(self) -> McpConfig:
+            def _one_way(self) -> Server:
                 if (self.command is None) == (self.url is None):
                     raise ValueError("needs either 'command' or 'url'")
+                return self
+
+        class McpConfig(Server):
+            """An MCP server, or several."""
+
+            servers: dict[Name, Server] = Field(default_factory=dict)
+            """Several servers by name; their tools are called `name.tool`."""
+
+            @model_validator(mode="after")
+            def _one_way(self) -> McpConfig:
+                ways = [self.command is not None, self.url is not None, bool(self.servers)]
+                if sum(ways) != 1:
+                    raise ValueError("needs one of 'command', 'url' and 'servers'")
+                if self.servers and self.model_fields_set != {"servers"}:
+                    raise ValueError("beside 'servers' nothing can stand: each says its own")
                 return self
 
         return McpConfig
@@ -89,33 +107,32 @@ class Mcp(Provider[Session]):
             raise EnvironmentUnavailable(
                 f'{spec}: needs the package mcp: pip install "flowengine[mcp]"'
             ) from error
-        if spec.config.command is not None:
-            await asyncio.to_thread(_argv, spec)
+        for config in [spec.config, *spec.config.servers.values()]:
+            if config.command is not None:
+                await asyncio.to_thread(_argv, spec, config)
 
-    async def ensure(self, request: Request) -> Session:
-        """Connect to the server; it has until the deadline to answer."""
-        session = Session(request, _connection(request))
-        now = asyncio.get_running_loop().time()
-        # Before the deadline, so that there is time to say what the server wrote, and to end it.
-        until = request.deadline - min(_LAST_SECONDS, 0.25 * (request.deadline - now))
+    async def ensure(self, request: Request) -> Session | Sessions:
+        """Connect to the server, or to all; they have until the deadline to answer."""
+        config = request.config
+        if not config.servers:
+            return await _session(request, config)
+        opened: dict[str, Session] = {}
         try:
-            async with asyncio.timeout_at(until):
-                await session.connect()
-        except TimeoutError:
-            await asyncio.shield(session.close())
-            raise EnvironmentStartFailed(
-                f"{request.spec}: the server did not answer in time{session.said()}"
-            ) from None
-        except BaseException:
-            await asyncio.shield(session.close())
-            raise
-        return session
+            async with asyncio.TaskGroup() as tasks:
+                for name, one in config.servers.items():
+                    tasks.create_task(_keep(opened, name, _session(request, one, name)))
+        except BaseException as error:
+            await asyncio.shield(Sessions(request, opened).close())
+            while isinstance(error, BaseExceptionGroup):  # those that failed after it were cut off
+                error = error.exceptions[0]
+            raise error from None
+        return Sessions(request, {name: opened[name] for name in config.servers})
 
-    async def health_check(self, resource: Session) -> bool:
+    async def health_check(self, resource: Session | Sessions) -> bool:
         """Return whether the server answers."""
         return await resource.ping()
 
-    async def release(self, resource: Session) -> None:
+    async def release(self, resource: Session | Sessions) -> None:
         """End the session, and the server's processes."""
         await resource.close()
 
@@ -124,25 +141,55 @@ def _import() -> None:
     import mcp  # noqa: F401 - takes a second, so not on the loop
 
 
-def _argv(spec: Spec) -> list[str]:
+async def _keep(opened: dict[str, Session], name: str, opening: Awaitable[Session]) -> None:
+    opened[name] = await opening
+
+
+def _changed(tell: Changes, server: str, **names: Sequence[str]) -> None:
+    """Tell a change of one of several servers."""
+    tell(**{how: [f"{server}.{name}" for name in each] for how, each in names.items()})
+
+
+async def _session(request: Request, config: Any, server: str = "") -> Session:
+    """Return a session with one server, which has until the deadline to answer."""
+    if server:
+        request = request._replace(changed=partial(_changed, request.changed, server))
+    session = Session(request, config, _connection(request, config), server)
+    now = asyncio.get_running_loop().time()
+    # Before the deadline, so that there is time to say what the server wrote, and to end it.
+    until = request.deadline - min(_LAST_SECONDS, 0.25 * (request.deadline - now))
+    try:
+        async with asyncio.timeout_at(until):
+            await session.connect()
+    except TimeoutError:
+        await asyncio.shield(session.close())
+        raise EnvironmentStartFailed(
+            f"{session.name}: the server did not answer in time{session.said()}"
+        ) from None
+    except BaseException:
+        await asyncio.shield(session.close())
+        raise
+    return session
+
+
+def _argv(spec: Spec, config: Any) -> list[str]:
     """Return program and arguments; the program by its absolute path, which it has to have."""
-    command = spec.config.command
+    command = config.command
     program, *args = [command] if isinstance(command, str) else command
     if os.path.dirname(program):  # as written in a file: from where the file's paths lead
         program = os.path.abspath(os.path.join(spec.folder, program))
     found = shutil.which(program)
     if found is None:
         raise EnvironmentStartFailed(f"{spec}: there is no program {program}")
-    return [os.path.abspath(found), *args, *spec.config.args]
+    return [os.path.abspath(found), *args, *config.args]
 
 
-def _connection(request: Request) -> Connection:
-    return _process(request) if request.config.command is not None else _http(request)
+def _connection(request: Request, config: Any) -> Connection:
+    return _http(request, config) if config.command is None else _process(request, config)
 
 
-def _process(request: Request) -> Connection:
+def _process(request: Request, config: Any) -> Connection:
     """Return how a server is started and spoken to over its standard streams."""
-    config = request.config
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(request.workspace),
@@ -150,7 +197,7 @@ def _process(request: Request) -> Connection:
         **{name: _text(value) for name, value in config.env.items()},
     }
     server = Server(
-        _argv(request.spec),
+        _argv(request.spec, config),
         env=env,
         cwd=Path(request.spec.folder, config.cwd or "."),
         largest=request.limits.output or _LARGEST,
@@ -164,9 +211,8 @@ def _process(request: Request) -> Connection:
     return Connection(lambda: server, told, again=False)
 
 
-def _http(request: Request) -> Connection:
+def _http(request: Request, config: Any) -> Connection:
     """Return how a server is spoken to over HTTP."""
-    config = request.config
     headers = {name: _text(value) for name, value in config.headers.items()}
 
     refused: list[int] = []

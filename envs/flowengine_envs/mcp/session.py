@@ -7,8 +7,6 @@ message to the last; everybody else hands in requests, from any task, thread or 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
@@ -25,6 +23,7 @@ from flowengine.sdk import (
     ToolError,
 )
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine_envs.mcp.tool_list import Changed, ToolList
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -53,14 +52,6 @@ class ToolResult(NamedTuple):
         return "\n".join(str(part["text"]) for part in self.content if part.get("type") == "text")
 
 
-class Changed(NamedTuple):
-    """How a server's list of tools differs from the one before: names, sorted."""
-
-    added: list[str]
-    changed: list[str]
-    removed: list[str]
-
-
 class Connection(NamedTuple):
     """How a session is made: one is opened for the first connection and each one after it."""
 
@@ -77,25 +68,35 @@ class Session(Resource):
 
     Args:
         request: What was asked for.
+        config: Of this server.
         connection: How it is connected.
+        server: Its name among several, for messages.
     """
 
-    def __init__(self, request: Request, connection: Connection) -> None:
+    def __init__(
+        self, request: Request, config: Any, connection: Connection, server: str = ""
+    ) -> None:
         super().__init__(request)
+        self.name += f", server '{server}'" if server else ""
         self._connection = connection
         self._seconds: float | None = request.limits.time
-        self._roots: list[str] = list(getattr(request.config, "roots", ()))
-        self._mode: str = request.config.mode
+        self._roots: list[str] = list(config.roots)
+        self._mode: str = config.mode
         self._log = request.log
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
         self._ending = asyncio.Event()
         self._asking: set[asyncio.Future[Any]] = set()
-        self._tools: dict[str, str] = {}
+        self._tools = ToolList(request, self.name, self._read_tools)
         self._renewing = asyncio.Lock()
-        self.tools_changed: Changed | None = None
-        """The difference that the last `list_tools` found, if the server had listed others before:
-        what was allowed for a tool was allowed for its old description."""
+
+    @property
+    def tools_changed(self) -> Changed | None:
+        """The difference that was found last, if the server had listed others before.
+
+        What was allowed for a tool was allowed for its old description.
+        """
+        return self._tools.changed
 
     async def _list_tools(self) -> list[dict[str, Plain]]:
         """Return all tools of the server: name, description, `inputSchema` and so on.
@@ -104,9 +105,7 @@ class Session(Resource):
             LimitExceeded: It lists more than 10,000.
             EnvironmentLost: The server is gone.
         """
-        tools = await self._all("tools", lambda client, at: client.list_tools(cursor=at))
-        self._compare({str(tool["name"]): _digest(tool) for tool in tools})
-        return tools
+        return await self._tools.all()
 
     list_tools = blocking(_list_tools)
     async_list_tools = awaitable(_list_tools)
@@ -127,10 +126,11 @@ class Session(Resource):
             The answer, an error of the tool included.
 
         Raises:
-            ToolError: The server refused the call: there is no such tool, or it is misused.
+            ToolError: There is no such tool, or the server refused the call.
             Timeout: There was no answer in time; the session goes on.
             EnvironmentLost: The server is gone; whether the tool ran is not known.
         """
+        await self._tools.check(name)
         answer = await self._ask(
             lambda client: client.call_tool(name, dict(args or {})), f"tool {name}", timeout
         )
@@ -245,7 +245,12 @@ class Session(Resource):
         try:
             async with self._made() as client:
                 ready.set_result(client)
-                await ending.wait()
+                watching = asyncio.create_task(self._tools.watch(client))
+                try:
+                    await ending.wait()
+                finally:
+                    watching.cancel()
+                    await asyncio.wait([watching])
         except BaseException as error:
             if not ready.done():
                 ready.set_exception(_first(error))
@@ -261,10 +266,17 @@ class Session(Resource):
         return Client(
             self._connection.transport(),
             logging_callback=_ignore_log,
-            message_handler=_ignore_message,
+            message_handler=self._notice,
             cache=None,
             **options,
         )
+
+    async def _notice(self, message: Any) -> None:
+        """Take what the server tells unasked; all that counts is that its tools are others now."""
+        from mcp.types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self._tools.forget()
 
     async def _tell_roots(self, context: Any) -> Any:
         from mcp.types import ListRootsResult, Root
@@ -349,6 +361,9 @@ class Session(Resource):
                 await self.close()
                 await self.connect()
 
+    async def _read_tools(self) -> list[dict[str, Plain]]:
+        return await self._all("tools", lambda client, at: client.list_tools(cursor=at))
+
     async def _all(
         self, what: str, page: Callable[[Client, str | None], Awaitable[Any]]
     ) -> list[dict[str, Plain]]:
@@ -367,18 +382,6 @@ class Session(Resource):
             cursor = answer.next_cursor
             if cursor is None or cursor == at:
                 return items
-
-    def _compare(self, tools: dict[str, str]) -> None:
-        """Notice what has changed since the tools were listed before."""
-        before, self._tools = self._tools, tools
-        if not before or before == tools:
-            return
-        self.tools_changed = Changed(
-            sorted(tools.keys() - before.keys()),
-            sorted(name for name in tools.keys() & before.keys() if tools[name] != before[name]),
-            sorted(before.keys() - tools.keys()),
-        )
-        self._log.warning("the server's tools have changed: %s", self.tools_changed)
 
 
 async def _page(
@@ -409,10 +412,6 @@ async def _ignore_log(params: Any) -> None:
     """Take what a server logs, and keep none of it."""
 
 
-async def _ignore_message(message: Any) -> None:
-    """Take what a server tells unasked, and keep none of it."""
-
-
 def _withdrawn() -> bool:
     """Return whether the current task is being cancelled, and not only something inside it."""
     task = asyncio.current_task()
@@ -435,7 +434,3 @@ def _reason(error: BaseException) -> str:
 
 def _plain(items: Any) -> list[dict[str, Plain]]:
     return [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in items]
-
-
-def _digest(tool: Mapping[str, Plain]) -> str:
-    return hashlib.sha256(json.dumps(tool, sort_keys=True).encode()).hexdigest()

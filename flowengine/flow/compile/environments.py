@@ -14,11 +14,10 @@ from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.expressions import Typed, constant
 from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
-from flowengine.flow.diagnostics import did_you_mean, nearest
+from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.files import known_names
-from flowengine.flow.models import Environment, Loc
+from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.types import has_expression
-from flowengine.kernel.graph import Value
 from flowengine.kernel.times import parse_duration
 from flowengine.validation import SchemaError, Validator
 
@@ -56,6 +55,8 @@ class Environments:
         self.report = tools.report
         self.used: set[str] = set()
         self._declared: dict[str, Declared | None] = {}
+        self._sessions: dict[str, Declared | None] = {}
+        """With the servers that are tools, by the tool's name."""
         self._mounting: list[str] = []
 
     def use(
@@ -85,11 +86,11 @@ class Environments:
             return None
         self._check_arguments(name, found.args, arguments, loc)
         scope = there.model.environments[inner].scope or ("step" if by_tool else "execution")
-        value: Value = ["map", {"scope": ["const", scope], "spec": found.spec.value}]
-        if found.args is not None:
-            together = {key: typed.value for key, typed in arguments.items()}
-            value = ["with", [["map", together], value]]
-        return Typed(value, UNKNOWN)
+        used = _of_scope(scope, found)
+        if found.args is None:
+            return used
+        together = {key: typed.value for key, typed in arguments.items()}
+        return Typed(["with", [["map", together], used.value]], UNKNOWN)
 
     def declared(self, name: str) -> Declared | None:
         """Return what this file declares; None if it was reported what is wrong with it."""
@@ -114,22 +115,60 @@ class Environments:
             self.report.at("E401", f"there is no environment {name!r}", loc, hint)
         return None
 
-    def _declaration(self, name: str, model: Environment) -> Declared | None:
+    def session(self, name: str, model: Tool) -> Typed | None:
+        """Return the session with the server that a tool is; None if it was reported what is wrong.
+
+        Args:
+            name: Of the tool.
+            model: The tool.
+
+        Returns:
+            A value: what the manager is asked for, with the scope.
+        """
+        server = model.mcp
+        assert server is not None
+        loc: Loc = (*model.loc, "mcp")
+        if server.in_ is not None:
+            return self._session_in(server.in_, (*loc, "in"))
+        if name not in self._sessions:
+            own = Environment(kind="mcp", config=server.config)
+            self._sessions[name] = self._declaration(f"tools.{name}", own, loc)
+        found = self._sessions[name]
+        return None if found is None else _of_scope("execution", found)
+
+    def _session_in(self, given: Mapping[str, Mapping[str, Any]], loc: Loc) -> Typed | None:
+        used = self.use(given, loc, self.tools.view)
+        [name] = given
+        owner = self._owner(name, loc) if used is not None else None
+        if owner is None:
+            return None
+        kind = owner[0].model.environments[owner[1]].kind
+        if kind != "mcp":
+            message = f"{name!r} is of kind {kind!r}; a server of tools is of kind 'mcp'"
+            self.report.at("E103", message, loc)
+            return None
+        return used
+
+    def _declaration(
+        self, name: str, model: Environment, config_loc: Loc | None = None
+    ) -> Declared | None:
+        """Compile a declaration; its configuration may stand elsewhere."""
         provider = self._provider(model)
         if provider is None:
             return None
+        at = config_loc or (*model.loc, "config")
         view = self.tools.view
         if model.args is not None:
             view = view.having({"args": model.args})
         before = len(self.report.diagnostics.errors)
         mounts = self._mounts(name, model)
         config = {
-            key: self.expressions.value(value, (*model.loc, "config", key), view, secrets=True)
+            key: self.expressions.value(value, (*at, key), view, secrets=True)
             for key, value in model.config.items()
             if not (key == "mounts" and mounts is not None)
         }
         if len(self.report.diagnostics.errors) == before:
-            self._check(model, provider, config)
+            self._check(model, provider, config, at)
         parts: dict[str, Typed] = {
             "kind": constant(model.kind),
             "resource_key": constant(self._key_of(name)),
@@ -212,16 +251,20 @@ class Environments:
     # Checks
 
     def _check(
-        self, model: Environment, provider: Provider[Any], config: Mapping[str, Typed]
+        self, model: Environment, provider: Provider[Any], config: Mapping[str, Typed], at: Loc
     ) -> None:
-        """Check what is constant against what the kind defines."""
+        """Check what stands in the file against what the kind defines."""
+        from flowengine.flow.compile.config_faults import report_faults
         from flowengine.sdk.models import Limits
 
-        known = {key: typed.value[1] for key, typed in config.items() if typed.constant}
-        open_keys = config.keys() - known.keys()
-        self._fits(_config_model(provider, model), known, (*model.loc, "config"), open_keys)
-        self._fits(provider.policy_model(), model.policy, (*model.loc, "policy"))
-        self._fits(Limits, model.limits, (*model.loc, "limits"))
+        computed = {key: typed for key, typed in config.items() if not typed.constant}
+        data = {
+            key: model.config[key] if key in computed else typed.value[1]
+            for key, typed in config.items()
+        }
+        report_faults(self.report, _config_model(provider, model), data, at, computed)
+        report_faults(self.report, provider.policy_model(), model.policy, (*model.loc, "policy"))
+        report_faults(self.report, Limits, model.limits, (*model.loc, "limits"))
         choices = [model.provider] if isinstance(model.provider, str) else model.provider or []
         kinds = registry.sandbox_names() if provider.sandbox else [model.kind]
         for one in choices:
@@ -229,42 +272,6 @@ class Environments:
                 hint = did_you_mean(one, kinds) or f"known are {', '.join(kinds)}"
                 message = f"there is no provider {one!r} for {model.kind!r}"
                 self.report.at("E401", message, (*model.loc, "provider"), hint)
-
-    def _fits(
-        self,
-        cls: type[BaseModel],
-        data: Mapping[str, Any],
-        loc: Loc,
-        computed: set[str] | frozenset[str] = frozenset(),
-    ) -> None:
-        """Report what does not fit a model of a kind; what is computed is looked at later."""
-        from pydantic import ValidationError
-
-        try:
-            cls.model_validate(dict(data))
-        except ValidationError as error:
-            for fault in error.errors():
-                self._fault(cls, fault, loc, computed)
-
-    def _fault(
-        self, cls: type[BaseModel], fault: Any, loc: Loc, computed: set[str] | frozenset[str]
-    ) -> None:
-        path = tuple(part for part in fault["loc"] if isinstance(part, str | int))
-        key = str(path[0]) if path else None
-        if computed and (key is None or key in computed):
-            return
-        if fault["type"] == "extra_forbidden":
-            meant = nearest(str(path[-1]), cls.model_fields)
-            hint = (
-                f"did you mean {meant!r}?" if meant else f"known are {', '.join(cls.model_fields)}"
-            )
-            message = f"unknown key {path[-1]!r} in {str(loc[-1])!r}"
-            self.report.at("E402", message, (*loc, *path), hint, key=True)
-        elif fault["type"] == "missing":
-            self.report.at("E402", f"{str(loc[-1])!r} needs {key!r}", loc[:-1], key=True)
-        else:
-            place = (*loc, *path) if key is None or len(path) > 1 else (*loc, key)
-            self.report.at("E402", _lower(fault["msg"]), place)
 
     def _check_arguments(
         self, name: str, schema: Schema | None, given: dict[str, Typed], loc: Loc
@@ -318,12 +325,12 @@ def _config_model(provider: Provider[Any], model: Environment) -> type[BaseModel
     return with_sandboxes(provider.config_model(), known)
 
 
+def _of_scope(scope: str, found: Declared) -> Typed:
+    return Typed(["map", {"scope": ["const", scope], "spec": found.spec.value}], UNKNOWN)
+
+
 def _map(parts: Mapping[str, Typed]) -> Typed:
     if all(part.constant for part in parts.values()):
         return constant({key: part.value[1] for key, part in parts.items()})
     schema = closed({key: part.schema for key, part in parts.items()})
     return Typed(["map", {key: part.value for key, part in parts.items()}], schema)
-
-
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:] if message else message

@@ -288,11 +288,11 @@ class Compiler:
 
     def _called(self) -> set[str]:
         """Return the tools and flows that some step runs."""
-        called: set[str] = set()
+        called = set(self.tools.used)
         for info in self.plan.steps:
             for model in (info.model, info.model.compensate):
-                if model is not None:
-                    called.update(name for name in (model.call, model.flow) if name is not None)
+                if model is not None and model.flow is not None:
+                    called.add(model.flow)
         return called
 
 

@@ -15,6 +15,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.environments import HOST, Environments
 from flowengine.flow.compile.expressions import Expressions, Typed, constant
 from flowengine.flow.compile.scopes import base_of
+from flowengine.flow.compile.servers import check_offered, is_server
 from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
@@ -101,9 +102,10 @@ class Tools:
         self.view = View(base_of(file.flow))
         """What declarations see, but for `args`."""
         self.used: set[str] = set()
+        """The tools that are called; of a server itself too."""
         self.environments = Environments(self)
         self._beside: dict[File, Tools] = {}
-        self._declared: dict[str, Callee | None] = {}
+        self._declared: dict[tuple[str, str], Callee | None] = {}
         self._signatures: dict[str, Signature | None] = {}
 
     # Finding
@@ -118,13 +120,19 @@ class Tools:
         Returns:
             The tool, compiled.
         """
-        self.used.add(name)
         owner = self.program.files.owner(self.file, "tools", name, loc)
+        self.used.add(name)
         if owner is None:
             return None
         file, inner = owner
+        server, _, tool = inner.partition(".")
+        if is_server(file.model.tools.get(server)):
+            self.used.add(name.removesuffix(f".{tool}"))
+            if not check_offered(self.report, file.model.tools[server], tool, name, loc):
+                return None
+            inner = server
         if inner in file.model.tools:
-            callee = self.of_file(file).declared(inner)
+            callee = self.of_file(file).declared(inner, tool)
             if callee is not None and callee.names_inputs and self.user is not file.flow:
                 self._refuse_inputs(file, name, inner, loc)
             return callee
@@ -172,22 +180,30 @@ class Tools:
             self._beside[file] = Tools(file, self.user, expressions, self.program)
         return self._beside[file]
 
-    def declared(self, name: str) -> Callee | None:
-        """Return a tool that this file declares; None if it was reported what is wrong with it."""
-        if name not in self._declared:
+    def declared(self, name: str, tool: str = "") -> Callee | None:
+        """Return a tool that this file declares; None if it was reported what is wrong with it.
+
+        Args:
+            name: Its name.
+            tool: Of a server which of its tools.
+        """
+        if (name, tool) not in self._declared:
             used = self.expressions.used
             before, used["inputs"] = used["inputs"], set()
-            callee = self._declared[name] = self._declaration(self.model.tools[name])
+            callee = self._declared[name, tool] = self._declaration(name, tool)
             if callee is not None:
                 callee.names_inputs = bool(used["inputs"])
                 if self.file is not self.user.file:
                     callee.home = Home(self.expressions, self.view, self.model.defaults)
             used["inputs"] |= before
-        return self._declared[name]
+        return self._declared[name, tool]
 
-    def _declaration(self, model: Tool) -> Callee | None:
+    def _declaration(self, name: str, tool: str) -> Callee | None:
+        model = self.model.tools[name]
         if model.flow is not None:
             return self._flow(model, model.flow)
+        if model.mcp is not None:
+            return self._server(name, model, tool)
         if not model.kinds:
             return None
         kind, config = next(iter(model.kinds.items()))
@@ -220,11 +236,8 @@ class Tools:
         found = self.of_flow(name, (*model.loc, "flow"))
         if found is None:
             return None
-        for key in ("args", "returns", "idempotency_key"):
-            if model.has(key):
-                message = f"a tool that is a flow has no {key!r}"
-                hint = "what it takes and gives are the inputs and outputs of the flow"
-                self.report.at("E103", message, (*model.loc, key), hint, key=True)
+        hint = "what it takes and gives are the inputs and outputs of the flow"
+        self._has_none(model, "a tool that is a flow", ("args", "returns", "idempotency_key"), hint)
         self._describe(found, model)
         for argument, typed in (found.bind or {}).items():
             loc = (*model.loc, "bind", argument)
@@ -233,6 +246,26 @@ class Tools:
             elif argument not in (found.args or {}).get("properties", {}):
                 self.report.at("E402", f"the flow has no input {argument!r}", loc, key=True)
         return found
+
+    def _server(self, name: str, model: Tool, tool: str) -> Callee | None:
+        """Return what a tool of an MCP server is: a call in the session with the server."""
+        hint = "what its tools take and give is known to the server"
+        keys = ("args", "returns", "idempotency_key", "environments")
+        self._has_none(model, "a tool that is an MCP server", keys, hint)
+        session = self.environments.session(name, model)
+        if session is None:
+            return None
+        place = f"tools.{name}"
+        found = Callee("mcp", {"server": place, "tool": tool}, UNKNOWN)
+        found.environments[place] = session
+        self._describe(found, model)
+        return found
+
+    def _has_none(self, model: Tool, what: str, keys: Iterable[str], hint: str) -> None:
+        for key in keys:
+            if model.has(key):
+                message = f"{what} has no {key!r}"
+                self.report.at("E103", message, (*model.loc, key), hint, key=True)
 
     def _describe(self, found: Callee, model: Tool) -> None:
         """Take over what a declaration says besides its kind."""

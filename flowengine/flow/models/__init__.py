@@ -27,6 +27,7 @@ from flowengine.flow.models.flow import (
     Start,
     Tool,
 )
+from flowengine.flow.models.mcp import Mcp
 from flowengine.flow.models.modifiers import (
     Emit,
     Entry,
@@ -69,6 +70,7 @@ __all__ = [
     "Loop",
     "Map",
     "MapJoin",
+    "Mcp",
     "Next",
     "Output",
     "ParallelStep",

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, PrivateAttr
 
 from flowengine.flow.models.base import Loc, OneOf, Part, Problem
 from flowengine.flow.models.environment import Environment
+from flowengine.flow.models.mcp import Mcp
 from flowengine.flow.models.modifiers import OnError, Retry
 from flowengine.flow.models.schemas import Schema, StateSchema
 from flowengine.flow.models.step import Pluggable, Step
@@ -100,6 +101,11 @@ class Tool(Pluggable):
     PLACE = "tool"
     OWN_ACTIONS = ("mcp", "flow")
 
+    mcp: Mcp | None = Field(
+        default=None,
+        description="A server whose tools are called as `name.tool`.",
+        examples=[{"command": ["npx", "some-server"]}],
+    )
     flow: FlowName | None = Field(
         default=None, description="Runs a flow; its inputs are the arguments.", examples=["triage"]
     )

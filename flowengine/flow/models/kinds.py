@@ -12,10 +12,11 @@ from flowengine import registry
 
 Place = Literal["step", "tool"]
 _NOT_IN: dict[Place, frozenset[str]] = {
-    "step": frozenset({"std", "shell"}),
-    "tool": frozenset({"std", "run"}),
+    "step": frozenset({"std", "shell", "mcp"}),
+    "tool": frozenset({"std", "run", "mcp"}),
 }
-"""`std` is called by its tools' names; a script is no tool, and a shell tool no step of its own."""
+"""`std` is called by its tools' names; a script is no tool, and a shell tool no step of its own.
+What a tool says of an MCP server is a word of the language: it declares an environment."""
 
 
 def kind_names(place: Place) -> list[str]:

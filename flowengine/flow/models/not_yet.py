@@ -44,7 +44,6 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
         "asking before an environment is opened", _is_asked, {"const": "none"}
     ),
     ("Environment", "eager"): NotYet("opening an environment at the start"),
-    ("Tool", "mcp"): NotYet("MCP servers"),
     ("Tool", "agent"): AGENTS,
     ("Tool", "approval"): NotYet("approvals of tool calls"),
     ("Tool", "parallel"): AGENTS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,19 @@ from flowengine_envs.mcp.session import Session
 HERE = Path(__file__).parent
 NASTY = [sys.executable, str(HERE / "nasty_server.py")]
 Open = Callable[..., Session]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Of a server that listens on a port of its own choice."""
+    server = subprocess.Popen(
+        [sys.executable, str(HERE / "sdk_server.py"), "http"], stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    yield f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"
+    server.terminate()
+    server.wait()
+    server.stdout.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 import sys
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 
 server = MCPServer("sums")
 
@@ -21,6 +21,15 @@ def add(a: int, b: int) -> int:
 def fail() -> str:
     """Fail."""
     raise ValueError("it does not work")
+
+
+@server.tool()
+async def grow(name: str, ctx: Context) -> str:
+    """Bring another tool, and say so in either revision of the protocol."""
+    server.add_tool(lambda: name, name=name, description="It grew.")
+    await ctx.notify_tools_changed()
+    await ctx.session.send_tool_list_changed()
+    return "done"
 
 
 @server.resource("note://greeting")

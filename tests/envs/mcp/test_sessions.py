@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,17 +24,6 @@ EVERYTHING = (
 )
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """Of a server that listens on a port of its own choice."""
-    server = subprocess.Popen([*SDK, "http"], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    yield f"http://127.0.0.1:{int(server.stdout.readline())}/mcp"
-    server.terminate()
-    server.wait()
-    server.stdout.close()
-
-
 @pytest.fixture(params=["stdio", "http"])
 def session(request: pytest.FixtureRequest, opened: Open) -> Session:
     if request.param == "stdio":
@@ -45,7 +32,7 @@ def session(request: pytest.FixtureRequest, opened: Open) -> Session:
 
 
 def test_tools_resources_and_prompts(session: Session) -> None:
-    assert [tool["name"] for tool in session.list_tools()] == ["add", "fail"]
+    assert [tool["name"] for tool in session.list_tools()] == ["add", "fail", "grow"]
     answer = session.call_tool("add", {"a": 1, "b": 2})
     assert (answer.text, answer.structured, answer.is_error) == ("3", {"result": 3}, False)
     assert [each["uri"] for each in session.list_resources()] == ["note://greeting"]

@@ -1,0 +1,72 @@
+"""Several servers as one resource: a tool is called by the name of its server and its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from flowengine.sdk import Plain, ToolError
+from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine_envs.mcp.session import Session, ToolResult
+from flowengine_envs.mcp.tool_list import nearest
+
+
+class Sessions(Resource):
+    """Sessions with several servers: `add` of the server `sums` is the tool `sums.add`.
+
+    Args:
+        request: What was asked for.
+        servers: The open sessions by the names of the servers.
+    """
+
+    def __init__(self, request: Request, servers: Mapping[str, Session]) -> None:
+        super().__init__(request)
+        self.servers = servers
+        """Each with all that a session with one server has."""
+
+    async def _list_tools(self) -> list[dict[str, Plain]]:
+        """Return the tools of all servers, each under the name by which it is called here."""
+        listed = await asyncio.gather(*(one._list_tools() for one in self.servers.values()))
+        return [
+            {**tool, "name": f"{name}.{tool['name']}"}
+            for name, tools in zip(self.servers, listed, strict=True)
+            for tool in tools
+        ]
+
+    list_tools = blocking(_list_tools)
+    async_list_tools = awaitable(_list_tools)
+
+    async def _call_tool(
+        self, name: str, args: Mapping[str, Plain] | None = None, *, timeout: float | None = None
+    ) -> ToolResult:
+        """Call a tool once, as `Session.call_tool` does.
+
+        Args:
+            name: `server.tool`.
+            args: Its arguments.
+            timeout: Seconds to wait for the answer; default: `limits.time`.
+
+        Returns:
+            The answer, an error of the tool included.
+
+        Raises:
+            ToolError: There is no such server or tool, or the server refused the call.
+            Timeout: There was no answer in time; the session goes on.
+            EnvironmentLost: The server is gone; whether the tool ran is not known.
+        """
+        server, _, tool = name.partition(".")
+        if server not in self.servers:
+            message = f"{self.name}: there is no server '{server}'{nearest(server, self.servers)}"
+            raise ToolError(message, retryable=False)
+        return await self.servers[server]._call_tool(tool, args, timeout=timeout)
+
+    call_tool = blocking(_call_tool)
+    async_call_tool = awaitable(_call_tool)
+
+    async def ping(self) -> bool:
+        """Return whether all servers answer."""
+        return all(await asyncio.gather(*(one.ping() for one in self.servers.values())))
+
+    async def close(self) -> None:
+        """End all sessions, and the servers that were started for them."""
+        await asyncio.gather(*(one.close() for one in self.servers.values()))

@@ -1,0 +1,131 @@
+"""The tools of a server: which there are, and how the list has changed since it was read."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowengine.sdk import Plain, ToolError
+from flowengine.sdk.environments import Request
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+Tools = list[dict[str, Plain]]
+_SHOWN = 10
+"""Tools that a message names."""
+
+
+class Changed(NamedTuple):
+    """How a server's list of tools differs from the one before: names, sorted."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+
+class ToolList:
+    """What is known of the tools of one server.
+
+    Args:
+        request: What was opened.
+        name: Names the server in messages.
+        read: Asks the server for all of its tools.
+    """
+
+    def __init__(self, request: Request, name: str, read: Callable[[], Awaitable[Tools]]) -> None:
+        self._request = request
+        self._name = name
+        self._read = read
+        self._reading = asyncio.Lock()
+        self._known: dict[str, str] | None = None
+        """Name → digest of all that is said of it."""
+        self._outdated = True
+        self.changed: Changed | None = None
+        """The difference that was found last."""
+
+    def forget(self) -> None:
+        """Read the list again before the next tool is called."""
+        self._outdated = True
+
+    async def all(self) -> Tools:
+        """Return all tools, as the server lists them now."""
+        async with self._reading:
+            return await self._all()
+
+    async def check(self, name: str) -> None:
+        """Refuse a tool that the server has not, or has no longer.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            ToolError: There is no such tool.
+        """
+        async with self._reading:
+            # One that is not known may be newer than what the server has told of.
+            if self._outdated or self._known is None or name not in self._known:
+                await self._all()
+        known = self._known or {}
+        if name not in known:
+            message = f"{self._name}: there is no tool '{name}'{nearest(name, known)}"
+            raise ToolError(message, retryable=False)
+
+    async def watch(self, client: Client) -> None:
+        """Hear of changes, where the revision of the protocol wants that to be asked for.
+
+        Args:
+            client: The connection; the watch ends with it.
+        """
+        self.forget()
+        with suppress(Exception):
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self.forget()
+        self.forget()
+
+    async def _all(self) -> Tools:
+        self._outdated = False  # what changes from here on is not in what is read
+        try:
+            tools = await self._read()
+        except BaseException:
+            self._outdated = True
+            raise
+        self._compare({str(tool["name"]): _digest(tool) for tool in tools})
+        return tools
+
+    def _compare(self, now: dict[str, str]) -> None:
+        before, self._known = self._known, now
+        if before is None or before == now:
+            return
+        self.changed = Changed(
+            sorted(now.keys() - before.keys()),
+            sorted(name for name in now.keys() & before.keys() if now[name] != before[name]),
+            sorted(before.keys() - now.keys()),
+        )
+        self._request.log.warning("the server's tools have changed: %s", self.changed)
+        self._request.changed(**self.changed._asdict())
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return what was probably meant, or what there is, to be put behind a message.
+
+    Args:
+        name: What there is not.
+        known: What there is.
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, 1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"; it has {', '.join(names[:_SHOWN])}{more}" if names else "; it has none"
+
+
+def _digest(tool: Mapping[str, Plain]) -> str:
+    return hashlib.sha256(json.dumps(tool, sort_keys=True).encode()).hexdigest()

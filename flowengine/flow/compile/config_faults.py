@@ -1,0 +1,168 @@
+"""What is wrong in the configuration of an environment, by the models of its kind (E402).
+
+What an expression gives is known when it runs. Until then its type is looked at, and everything
+around it: unknown keys, missing ones, and what is constant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+from flowengine.flow.compile.expressions import Typed
+from flowengine.flow.compile.types import differs, words
+from flowengine.flow.diagnostics import did_you_mean
+from flowengine.flow.models import Loc
+from flowengine.flow.models.types import has_expression, is_expression
+from flowengine.flow.report import Report
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_WORD = re.compile(r"'([^']*)'")
+
+
+class _Fault(NamedTuple):
+    path: Loc
+    """Where, as far as there is something."""
+    message: str
+    hint: str | None = None
+    key: bool = False
+    """Whether the key is meant, not its value."""
+
+
+def report_faults(
+    report: Report,
+    cls: type[BaseModel],
+    data: Mapping[str, Any],
+    loc: Loc,
+    computed: Mapping[str, Typed] | None = None,
+) -> None:
+    """Report what does not fit a model of a kind.
+
+    Args:
+        report: Of the file.
+        cls: The model.
+        data: What stands in the file; expressions are text.
+        loc: Where it stands.
+        computed: The entries with expressions in them, compiled.
+    """
+    for fault in [*_faults(cls, data, str(loc[-1])), *_mistyped(cls, data, computed or {})]:
+        # What is missing in the whole is missing where that would stand.
+        place = (*loc, *fault.path) if fault.path or not fault.key else loc[:-1]
+        report.at("E402", fault.message, place, fault.hint, key=fault.key)
+
+
+def _faults(cls: type[BaseModel], data: Mapping[str, Any], name: str) -> list[_Fault]:
+    from pydantic import ValidationError
+
+    try:
+        cls.model_validate(dict(data))
+    except ValidationError as error:
+        found = [one for each in error.errors() for one in _fault(cls, each, data, name)]
+    else:
+        return []
+    # Of the arms of a union the one that fits best tells more, and each place is told of once.
+    paths = {one.path for one in found}
+    return [
+        one
+        for number, one in enumerate(found)
+        if one.key
+        or (
+            not any(len(other) > len(one.path) and _begins(other, one.path) for other in paths)
+            and one.path not in {other.path for other in found[:number]}
+        )
+    ]
+
+
+def _fault(
+    cls: type[BaseModel], error: Any, data: Mapping[str, Any], name: str
+) -> Iterator[_Fault]:
+    """Yield what pydantic has found, unless what an expression gives may fit."""
+    path, value = _walk(error["loc"], data)
+    within = str(path[-1]) if path else name
+    if error["type"] == "extra_forbidden":
+        known = list(_model_at(cls, path[:-1]).model_fields)
+        within = str(path[-2]) if len(path) > 1 else name
+        near = did_you_mean(str(path[-1]), known) or f"known are {', '.join(known)}"
+        yield _Fault(path, f"unknown key {path[-1]!r} in {within!r}", near, key=True)
+    elif error["type"] == "missing":
+        yield _Fault(path, f"{within!r} needs {error['loc'][-1]!r}", key=True)
+    elif error["type"] == "secret":
+        if not _holds_expression(value):
+            how = "declare it under 'secrets', and name it: ${{ secrets.NAME }}"
+            yield _Fault(path, "this must name a secret, and not be its value", how)
+    elif not _holds_expression(value):
+        message = str(error["msg"]).removeprefix("Value error, ")
+        meant = _WORD.findall(str(error.get("ctx", {}).get("expected", "")))
+        hint = did_you_mean(value, meant) if isinstance(value, str) else None
+        yield _Fault(path, message[:1].lower() + message[1:], hint)
+
+
+def _mistyped(
+    cls: type[BaseModel], data: Mapping[str, Any], computed: Mapping[str, Typed]
+) -> Iterator[_Fault]:
+    """Yield the expressions whose type never fits, however it is read."""
+    wanted: dict[str, Any] | None = None
+    for key, typed in computed.items():
+        if not is_expression(data[key]) or key not in cls.model_fields:
+            continue
+        wanted = wanted or cls.model_json_schema()
+        field = wanted["properties"][key]
+        arms = [_resolved(one, wanted) for one in field.get("anyOf", [field])]
+        arms = [one for one in arms if one.get("type") != "null"]
+        # A text may be read as a number or a time.
+        if differs(typed.schema, {"type": "string"}) and all(
+            differs(typed.schema, arm) for arm in arms
+        ):
+            expected = " or ".join(dict.fromkeys(words(arm) for arm in arms))
+            yield _Fault((key,), f"{key} is {expected}; this gives {words(typed.schema)}")
+
+
+def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    reference = schema.get("$ref")
+    if reference is None:
+        return schema
+    found: dict[str, Any] = whole["$defs"][str(reference).rpartition("/")[2]]
+    return found
+
+
+def _walk(loc: tuple[str | int, ...], data: Any) -> tuple[Loc, Any]:
+    """Return how far a place leads, without what pydantic adds for the arms of unions."""
+    path: list[str | int] = []
+    for item in loc:
+        items = dict(enumerate(data)) if isinstance(data, list) else data
+        if isinstance(items, Mapping) and item in items:
+            data = items[item]
+            path.append(item)
+    return tuple(path), data
+
+
+def _model_at(cls: type[BaseModel], path: Loc) -> type[BaseModel]:
+    """Return the model of what stands at a place."""
+    for item in path:
+        info = cls.model_fields.get(str(item))
+        cls = next(_models(info.annotation), cls) if info is not None else cls
+    return cls
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    from pydantic import BaseModel
+
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
+
+
+def _holds_expression(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_expression, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_expression, value))
+    return has_expression(value)
+
+
+def _begins(path: Loc, with_: Loc) -> bool:
+    return path[: len(with_)] == with_

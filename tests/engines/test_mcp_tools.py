@@ -1,0 +1,246 @@
+"""Tools of MCP servers in flows: called by name, in one session of the execution (§10.6)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine import Engine, load
+from flowengine.errors import FlowFileError
+from flowengine.sdk.environments import VARIABLE
+from flowengine.sdk.process_tree import marked
+
+SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "nasty_server.py"
+COMMAND = f"{[sys.executable, str(SERVER), 'more']}"
+TOOLS = f"tools: {{box: {{mcp: {{command: {COMMAND}}}}}}}\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(flow: str, name: str = "flow") -> None:
+    Path(f"{name}.yaml").write_text(f"flowengine: 1\nid: {name}\n{flow}")
+
+
+def run(flow: str) -> Any:
+    """Run a flow in an engine of its own; nothing of a server is left when it has ended."""
+    write(flow)
+    before = set(marked(VARIABLE))
+    with Engine("store") as engine:
+        result = engine.run("flow.yaml", id="it")
+        assert engine.environments.written() == []
+    assert {pid for pid in set(marked(VARIABLE)) - before if _is_server(pid)} == set()
+    return result
+
+
+def _is_server(pid: int) -> bool:
+    try:
+        return str(SERVER).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def check(flow: str) -> list[str]:
+    """Return what the checker says; no server is started."""
+    write(flow)
+    with Engine("store") as engine, pytest.raises(FlowFileError) as error:
+        engine.run("flow.yaml")
+    assert all(one.line for one in error.value.diagnostics)
+    return [f"{one.message}; {one.hint}" for one in error.value.diagnostics]
+
+
+def test_steps_of_an_execution_share_one_session() -> None:
+    """The server counts its calls: text, data and parts that are no text come back."""
+    result = run(
+        TOOLS
+        + """
+steps:
+  - {id: one, call: box.data, with: {a: 1, b: [x]}}
+  - {id: picture, call: box.picture}
+  - id: inner
+    group: [{id: count, call: box.count}]
+outputs:
+  data: "${{ steps.one.output }}"
+  picture: "${{ steps.picture.output }}"
+  count: "${{ steps.inner.output }}"
+"""
+    )
+
+    assert result.outputs["data"] == {"a": 1, "b": ["x"]}
+    assert result.outputs["count"] == "3"
+    text, image = result.outputs["picture"]
+    assert text == {"type": "text", "text": "UE5H"}
+    assert (image["mimeType"], image["file"]["size"]) == ("image/png", 3)
+    assert Path(image["file"]["path"]).read_bytes() == b"PNG"
+
+
+def test_what_a_tool_says_of_its_failure_is_an_error_to_route() -> None:
+    result = run(
+        TOOLS
+        + """
+steps:
+  - {id: bad, call: box.fail, on_error: [{type: ToolError, output: "${{ error }}"}]}
+  - {id: typo, call: box.cuont, on_error: [{output: "${{ error }}"}]}
+outputs: {bad: "${{ steps.bad.output }}", typo: "${{ steps.typo.output.message }}"}
+"""
+    )
+
+    bad = result.outputs["bad"]
+    assert (bad["type"], bad["message"]) == ("ToolError", "fail: hang")
+    assert bad["data"]["content"] == [{"type": "text", "text": "hang"}]
+    assert "there is no tool 'cuont'; did you mean 'count'?" in result.outputs["typo"]
+
+
+def test_a_server_that_is_lost_fails_the_step_and_the_next_one_has_another() -> None:
+    result = run(
+        TOOLS
+        + """
+steps:
+  - {id: die, call: box.die, on_error: [{type: EnvironmentLost, output: lost}]}
+  - {id: count, call: box.count}
+outputs: {how: "${{ steps.die.output }}", count: "${{ steps.count.output }}"}
+"""
+    )
+
+    assert result.outputs == {"how": "lost", "count": "1"}
+
+
+def test_nothing_is_started_that_no_step_calls() -> None:
+    result = run(
+        """
+tools: {box: {mcp: {command: [no-such-program]}}}
+steps:
+  - {id: a, next: {first: [{when: "${{ 1 > 2 }}", to: b}, {else: end}]}}
+  - {id: b, call: box.count}
+"""
+    )
+
+    assert result.status == "succeeded"
+
+
+def test_what_the_flow_fixes_and_secrets_reach_the_server_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOKEN", "SEKRET")
+    result = run(
+        f"""
+secrets: {{TOKEN: {{env: TOKEN}}}}
+tools:
+  box:
+    mcp: {{command: {COMMAND}, env: {{KEY: "k-${{{{ secrets.TOKEN }}}}"}}}}
+    bind: {{who: "${{{{ secrets.TOKEN }}}}", size: 2}}
+steps:
+  - {{id: env, call: box.env}}
+  - {{id: data, call: box.data, with: {{a: 1}}}}
+outputs: {{env: "${{{{ steps.env.output }}}}", data: "${{{{ steps.data.output }}}}"}}
+"""
+    )
+
+    assert '"KEY": "k-***"' in result.outputs["env"]
+    assert result.outputs["data"] == {"a": 1, "who": "***", "size": 2}
+    for path in Path("store").rglob("*"):
+        assert not path.is_file() or b"SEKRET" not in path.read_bytes()
+
+
+def test_a_server_may_be_a_declared_environment() -> None:
+    """Its scope is then what the declaration says: here each item of a map has one of its own."""
+    result = run(
+        f"""
+environments: {{server: {{kind: mcp, scope: region, config: {{command: {COMMAND}}}}}}}
+tools:
+  safe: {{mcp: {{in: server, include: [count]}}, effect: pure}}
+  other: {{mcp: {{in: server, exclude: [count]}}}}
+steps:
+  - id: each
+    map: {{over: [1, 2]}}
+    group: [{{id: a, call: safe.count}}, {{id: b, call: other.data}}, {{id: c, call: safe.count}}]
+outputs: {{counts: "${{{{ steps.each.output }}}}"}}
+"""
+    )
+
+    assert result.outputs["counts"] == ["3", "3"]
+
+
+def test_several_servers_are_one_tool() -> None:
+    servers = f"{{a: {{command: {COMMAND}}}, b: {{command: {COMMAND}}}}}"
+    result = run(
+        f"""
+tools: {{both: {{mcp: {{servers: {servers}}}}}}}
+steps:
+  - {{id: one, call: both.a.count}}
+  - {{id: two, call: both.b.count}}
+outputs: {{counts: ["${{{{ steps.one.output }}}}", "${{{{ steps.two.output }}}}"]}}
+"""
+    )
+
+    assert result.outputs["counts"] == ["1", "1"]
+
+
+def test_a_server_of_an_imported_file_is_shared_with_its_flows() -> None:
+    write(
+        TOOLS
+        + "flows:\n  child:\n    steps: [{id: a, call: box.count}]\n"
+        + '    outputs: {n: "${{ steps.a.output }}"}\n',
+        "lib",
+    )
+    result = run(
+        """
+imports: {lib: ./lib.yaml}
+steps:
+  - {id: mine, call: lib.box.count}
+  - {id: theirs, flow: lib.child}
+outputs: {mine: "${{ steps.mine.output }}", theirs: "${{ steps.theirs.output.n }}"}
+"""
+    )
+
+    assert result.outputs == {"mine": "1", "theirs": "2"}
+
+
+STEP = "steps: [{id: a, call: %s}]\n"
+
+
+@pytest.mark.parametrize(
+    ("tool", "call", "said"),
+    [
+        ("{mcp: {command: x}}", "box", "name one of its tools: box.TOOL"),
+        ("{mcp: {command: x}}", "bxo.count", "there is no tool 'bxo.count'"),
+        ("{mcp: {command: x, include: ['get_*']}}", "box.count", "'include' has get_*"),
+        ("{mcp: {command: x, exclude: ['c*']}}", "box.count", "left out by 'exclude'"),
+        ("{mcp: {comand: x}}", "box.count", "did you mean 'command'"),
+        ("{mcp: {command: x, url: 'http://a'}}", "box.count", "only one of them can be"),
+        ("{mcp: {url: 'ftp://a'}}", "box.count", "match pattern"),
+        ("{mcp: {servers: {a: {urll: x}}}}", "box.a.count", "did you mean 'url'"),
+        ("{mcp: {command: x}, args: {type: object}}", "box.count", "has no 'args'"),
+        ("{mcp: {in: db}}", "box.count", "a server of tools is of kind 'mcp'"),
+        ("{mcp: {in: bd}}", "box.count", "there is no environment 'bd'"),
+        ("{mcp: {command: x}, retry: 3}", "box.count", "its effect is once"),
+    ],
+)
+def test_faults_are_told_without_a_server(tool: str, call: str, said: str) -> None:
+    told = check(
+        f"environments: {{db: {{kind: sqlite, config: {{path: a.db}}}}}}\n"
+        f"tools: {{box: {tool}}}\n" + STEP % call
+    )
+
+    assert any(said in one for one in told), told
+
+
+def test_it_may_be_repeated_only_if_the_flow_says_so() -> None:
+    """What a server says of its tools is known late, and not believed: a crash asks a person."""
+    write(
+        TOOLS.replace("}}}\n", "}, effect: pure}}\n")
+        + "steps: [{id: a, call: box.count}, {id: b, call: box.count, effect: once}]\n"
+    )
+    assert effects() == ["pure", "once"]
+    write(TOOLS + "steps: [{id: a, call: box.count}]\n")
+    assert effects() == ["once"]
+
+
+def effects() -> list[str]:
+    return [step["effect"] for step in load("flow.yaml").compiled["steps"]]

@@ -1,0 +1,139 @@
+"""Tools that change while a session lasts (E56), and those of several servers (E49)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager, Event, SpecInvalid
+from flowengine.sdk import EnvironmentStartFailed, ToolError
+from flowengine_envs.mcp.session import Session
+from tests.envs.mcp.conftest import HERE, NASTY, Open, processes
+
+SDK = [sys.executable, str(HERE / "sdk_server.py"), "stdio"]
+Difference = Mapping[str, Sequence[str]]
+
+
+class Changes(list[Event]):
+    """The events that say that tools have changed."""
+
+    def __init__(self, manager: EnvironmentManager) -> None:
+        self._manager = manager
+        manager.subscribe(self._hear)
+
+    def _hear(self, event: Event) -> None:
+        if event.event == "execution_environment.changed":
+            self.append(event)
+
+    def told(self) -> list[Difference | None]:
+        assert self._manager.flush_events()
+        return [event.difference for event in self]
+
+
+def test_a_change_is_told_as_an_event_with_the_names(
+    manager: EnvironmentManager, nasty: Open
+) -> None:
+    changes = Changes(manager)
+    session = nasty(name="tools")
+
+    session.call_tool("change")
+    assert changes.told() == []
+    with pytest.raises(ToolError, match="there is no tool 'fail'"):
+        session.call_tool("fail")
+
+    assert changes.told() == [{"added": ["new"], "changed": ["env"], "removed": ["fail"]}]
+    assert (changes[0].resource_key, changes[0].state, changes[0].error) == ("tools", "ready", None)
+    assert "instructions" not in str(changes[0].data())
+    assert session.call_tool("new").text == "hang"
+    assert len(changes.told()) == 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_what_a_server_of_either_revision_brings_later_is_called(
+    manager: EnvironmentManager, opened: Open, mode: str
+) -> None:
+    changes = Changes(manager)
+    session = opened(command=SDK, mode=mode)
+
+    session.call_tool("grow", {"name": "grown"})
+
+    assert session.call_tool("grown").text == "grown"
+    assert changes.told() == [{"added": ["grown"], "changed": [], "removed": []}]
+
+
+def test_an_unknown_tool_is_refused_with_the_nearest_name(nasty: Open) -> None:
+    session = nasty()
+
+    with pytest.raises(ToolError, match="there is no tool 'cuont'; did you mean 'count'"):
+        session.call_tool("cuont")
+
+    assert session.call_tool("count").text == "1"
+
+
+# Several servers
+
+
+def test_tools_of_several_servers_have_names_of_their_own(
+    manager: EnvironmentManager, opened: Open, address: str
+) -> None:
+    """Over both transports at once."""
+    changes = Changes(manager)
+    servers = {"here": {"command": SDK}, "there": {"url": address}}
+    session = opened(servers=servers)
+
+    names = [tool["name"] for tool in session.list_tools()]
+    assert names == [f"{one}.{tool}" for one in servers for tool in ("add", "fail", "grow")]
+    assert session.call_tool("here.add", {"a": 1, "b": 2}).text == "3"
+    assert session.call_tool("there.add", {"a": 2, "b": 2}).text == "4"
+    for name, near in [("their.add", "'there'"), ("here.ad", "'add'"), ("add", "here, there")]:
+        with pytest.raises(ToolError, match=near):
+            session.call_tool(name)
+    assert {type(one) for one in session.servers.values()} == {Session}  # type: ignore[attr-defined]
+
+    session.call_tool("here.grow", {"name": "more"})
+    assert session.call_tool("here.more").text == "more"
+    assert changes.told() == [{"added": ["here.more"], "changed": [], "removed": []}]
+
+
+def test_if_one_of_several_does_not_start_the_others_are_ended(
+    manager: EnvironmentManager, opened: Open
+) -> None:
+    servers = {"good": {"command": SDK}, "bad": {"command": [*NASTY, "old"]}}
+
+    with pytest.raises(EnvironmentStartFailed, match="server 'bad'"):
+        opened(servers=servers)
+
+    assert processes(manager) == []
+
+
+def test_when_one_of_several_is_gone_all_are_opened_anew(
+    manager: EnvironmentManager, opened: Open
+) -> None:
+    servers = {"good": {"command": SDK}, "mortal": {"command": NASTY}}
+    first = opened(servers=servers)
+    with pytest.raises(Exception, match="the server is gone"):
+        first.call_tool("mortal.die")
+
+    second = opened(servers=servers)
+
+    assert second is not first
+    assert second.call_tool("mortal.count").text == "1"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"servers": {}}, "one of 'command', 'url' and 'servers'"),
+        ({"servers": {"a.b": {"url": "http://localhost"}}}, "match pattern"),
+        ({"servers": {"a": {"urll": "http://localhost"}}}, "did you mean 'url'"),
+        ({"servers": {"a": {}}}, "either 'command' or 'url'"),
+        ({"servers": {"a": {"command": "x"}}, "cwd": "."}, "each says its own"),
+    ],
+)
+def test_a_table_with_faults_is_refused(
+    opened: Open, config: dict[str, object], message: str
+) -> None:
+    with pytest.raises(SpecInvalid, match=message):
+        opened(**config)
