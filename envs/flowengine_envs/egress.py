@@ -41,12 +41,11 @@ class Place(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-def places(spec: Spec, policy: Any = None) -> list[Place]:
+def places(spec: Spec) -> list[Place]:
     """Return the places that a spec may reach, if its policy names places.
 
     Args:
         spec: What is asked for.
-        policy: What holds of it; default: its own.
 
     Returns:
         Each once; none where all is open or nothing is.
@@ -54,7 +53,7 @@ def places(spec: Spec, policy: Any = None) -> list[Place]:
     Raises:
         EnvironmentUnavailable: One of them is an address that cannot be had inside.
     """
-    named = (policy or spec.policy).network
+    named = spec.policy.network
     if not isinstance(named, list):
         return []
     found = dict.fromkeys(_place(each) for each in named)
@@ -89,7 +88,7 @@ class Egress:
     """
 
     def __init__(self, request: Request, owner: tuple[int, int] = (-1, -1)) -> None:
-        self.places = places(request.spec, request.policy)
+        self.places = places(request.spec)
         self._request = request
         self._owner = owner
         self._servers: list[asyncio.Server] = []

@@ -166,10 +166,17 @@ def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) 
     return open_ones
 
 
+class Mounted(NamedTuple):
+    """A folder of another environment."""
+
+    folder: Path
+    writable: bool
+
+
 async def open_resource(
     instance: Instance,
     around: Surroundings,
-    mounts: Mapping[str, Path],
+    mounts: Mapping[str, Mounted],
     late: Callable[[Any], Awaitable[object]],
     changed: Changes,
 ) -> Opened:
@@ -288,7 +295,7 @@ def _request(
     revealed: Any,
     policy: Any,
     around: Surroundings,
-    mounts: Mapping[str, Path],
+    mounts: Mapping[str, Mounted],
     changed: Changes,
 ) -> Request:
     from pydantic import ValidationError
@@ -319,7 +326,7 @@ def _request(
         declared.spec.limits,
         Path(entry.data["workspace"]),
         choice.sandbox,
-        dict(mounts),
+        {inside: each.folder for inside, each in mounts.items()},
         around.owner,
         around.manager,
         entry.data["mark"],
@@ -327,6 +334,7 @@ def _request(
         background().loop.time() + around.bounds.start,
         MaskedLog("flowengine.environments", str(declared), extra, instance.mask),
         changed,
+        frozenset(inside for inside, each in mounts.items() if not each.writable),
     )
 
 

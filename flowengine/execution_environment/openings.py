@@ -22,7 +22,12 @@ from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.handle import Handle
 from flowengine.execution_environment.inspecting import describe
 from flowengine.execution_environment.instances import Instance, Opened, Record, Waiter
-from flowengine.execution_environment.opening import Surroundings, failure_of, open_resource
+from flowengine.execution_environment.opening import (
+    Mounted,
+    Surroundings,
+    failure_of,
+    open_resource,
+)
 from flowengine.execution_environment.turns import Turns
 from flowengine.sdk.background import background
 from flowengine.sdk.environments import Capabilities
@@ -204,7 +209,7 @@ class Openings:
         opened = Opened(resource, provider, "", None, Capabilities(), [])
         await close_resource(opened, self.around, suspend=False, lost=False)
 
-    async def _mount(self, instance: Instance) -> dict[str, Path]:
+    async def _mount(self, instance: Instance) -> dict[str, Mounted]:
         mounts = {}
         for inside, id in instance.record.declared.spec.mounts.items():
             handle = await self._have(self.books.record(id), instance.id)
@@ -214,7 +219,8 @@ class Openings:
                 raise EnvironmentStartFailed(
                     f"{instance.record.declared}: {handle.resource_key} has no folder to mount"
                 )
-            mounts[inside] = Path(folder)
+            writable = getattr(handle.resource, "writable", True) is not False
+            mounts[inside] = Mounted(Path(folder), writable)
         return mounts
 
 

@@ -19,7 +19,7 @@ Coroutines of providers, sandboxes and resources run on one background loop (`ba
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -180,6 +180,13 @@ class Request(NamedTuple):
     """Names the environment, and masks its secrets."""
     changed: Changes = _untold
     """Tells subscribers that what it offers has changed, while it is open."""
+    read_only: Set[str] = frozenset()
+    """Those of `mounts` whose own environment does not let them be written."""
+
+    def may_write(self, inside: str) -> bool:
+        """Return whether programs may write a folder of `mounts`, by its path inside."""
+        writable = self.policy.writable
+        return inside not in self.read_only and (writable is None or inside in writable)
 
     @property
     def labels(self) -> dict[str, str]:

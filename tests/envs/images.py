@@ -14,29 +14,39 @@ from pathlib import Path
 from flowengine_envs.docker.daemon import connect
 
 
-def make_image(name: str, programs: Sequence[str], scripts: Mapping[str, str] | None = None) -> str:
+def make_image(
+    name: str,
+    programs: Sequence[str],
+    scripts: Mapping[str, str] | None = None,
+    folders: Sequence[str] = (),
+) -> str:
     """Make an image and return its id.
 
     Args:
         name: Repository and tag.
         programs: Of this machine, to be found in `/bin`, with what they are linked with.
         scripts: Path in the image → text; `/bin/sh` needs to be among the programs.
+        folders: Of this machine, taken as they are.
     """
-    found = {f"/bin/{name}": shutil.which(name) or f"/bin/{name}" for name in programs}
-    for program in [*found.values()]:
-        told = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-        found.update({library: library for library in re.findall(r"(/\S+) \(0x", told)})
+    system = "/usr/local/bin:/usr/bin:/bin"
+    found = {f"/bin/{each}": shutil.which(each, path=system) or each for each in programs}
+    modules = [str(path) for each in folders for path in Path(each).rglob("*.so")]
+    argv = ["ldd", *found.values(), *modules]
+    told = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    found.update({library: library for library in re.findall(r"(/\S+) \(0x", told)})
     texts = scripts or {}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         tar.dereference = True
-        places = map(Path, (*found, *texts))
+        places = map(Path, (*found, *texts, *folders))
         for folder in sorted({above for place in places for above in place.parents}):
             entry = tarfile.TarInfo(f".{folder}")
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(entry)
         for target, source in found.items():
             tar.add(source, target)
+        for each in folders:
+            tar.add(each)
         for target, text in texts.items():
             entry = tarfile.TarInfo(f".{target}")
             entry.size, entry.mode = len(text.encode()), 0o755

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.provider import DockerProvider
@@ -42,7 +43,7 @@ class Daemon:
         argv += [
             "--bridge=none",
             "--iptables=false",
-            "--storage-driver=vfs",
+            "--storage-driver=overlay2",
             "--shutdown-timeout=1",
         ]
         with (folder / "log").open("ab") as log:
@@ -108,6 +109,50 @@ def restart(folder: Path) -> None:
         daemon.stop()
 
 
+def loss(folder: Path) -> None:
+    """A daemon goes away under an open sandbox of the manager, and comes back."""
+    daemon = Daemon(folder)
+    daemon.start()
+    spec = {"kind": "bash", "provider": "docker", "scope": "session", "owner_id": "s"}
+    try:
+        make_image(IMAGE, ["sh", "bash", "sleep", "python3"], folders=[standard_library()])
+        config = {"image": IMAGE, "pull_policy": "never"}
+        with EnvironmentManager(folder / "data") as manager:
+            first = manager.ensure({**spec, "config": config})
+            first.resource.put("kept.txt", b"here")
+            outcome: list[Any] = []
+            begun = threading.Event()
+
+            def work() -> None:
+                try:
+                    first.resource.run("echo go; sleep 1000", on_output=lambda *_: begun.set())
+                except Exception as error:
+                    outcome.append(type(error).__name__)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            begun.wait(60)
+            daemon.stop()
+            thread.join(60)
+            try:
+                manager.ensure({**spec, "config": config})
+            except EnvironmentUnavailable:
+                outcome.append("unavailable")
+            daemon.start()
+            again = manager.ensure({**spec, "config": config})
+            told = again.resource.run("echo $(<kept.txt)").stdout.strip()
+            outcome += [str(again.generation), told, str(len(connect().api.containers(all=True)))]
+        sys.stdout.write(" ".join([*outcome, str(len(connect().api.containers(all=True)))]))
+    finally:
+        daemon.stop()
+
+
+def standard_library() -> str:
+    """Return the folder of the standard library of the system's Python."""
+    argv = ["/usr/bin/python3", "-c", "import os; print(os.path.dirname(os.__file__))"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def forbidden(folder: Path) -> None:
     """A daemon that only root may use."""
     daemon = Daemon(folder)
@@ -137,6 +182,10 @@ def folder() -> Iterator[Path]:
 
 def test_a_daemon_that_goes_away_is_a_loss_and_then_all_is_well(folder: Path) -> None:
     assert played("restart", folder) == "EnvironmentLost 0"
+
+
+def test_a_sandbox_whose_daemon_went_away_is_lost_and_had_again(folder: Path) -> None:
+    assert played("loss", folder) == "EnvironmentLost unavailable 3 here 1 0"
 
 
 def test_who_may_not_use_the_daemon_is_told_so(folder: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
+from tests.envs.containers import skip_without_docker
 from tests.examples.conftest import EXAMPLES, Shell
 
 HERE = EXAMPLES / "environments"
@@ -83,6 +84,14 @@ def test_languages_in_sandboxes(folder: Path, flowengine: Shell) -> None:
     done = flowengine("-q", "run", "languages.yaml")
 
     assert done.out == stored("languages")
+
+
+def test_containers(folder: Path, flowengine: Shell) -> None:
+    skip_without_docker()
+    done = flowengine("-q", "run", "container.yaml")
+
+    assert done.out == stored("container")
+    assert (folder / "drafts" / "list.txt").read_text() == "  *  milk\nto   do:\n"
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="apt-get install bubblewrap")

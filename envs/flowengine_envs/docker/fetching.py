@@ -32,7 +32,12 @@ def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> st
     if reference is None:
         return image.build(client)
     policy = getattr(spec.config, "pull_policy", None) or "missing"
-    there = image.is_there(client, reference)
+    try:
+        there = image.is_there(client, reference)
+    except APIError as error:
+        raise ImageUnavailable(
+            f"{spec}: {reference!r} is no name of an image: {error.explanation}"
+        ) from error
     if there and policy != "always":
         return str(reference)
     if policy == "never":

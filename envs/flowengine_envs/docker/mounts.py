@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 
 from flowengine.sdk import Refused
+from flowengine.sdk.environments import Request
 from flowengine_envs.docker.daemon import DEFAULT_HOST, host
 
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr")
@@ -40,6 +41,16 @@ def check(folder: Path, state: Path | None = None) -> Path:
     if reason is not None:
         raise Refused(f"{told} is not mounted into a container: {reason}")
     return real
+
+
+def check_all(request: Request) -> None:
+    """Refuse what the container of an environment would see and may not; arguments as of `check`.
+
+    Raises:
+        Refused: It may not be mounted.
+    """
+    for folder in (request.workspace, *request.mounts.values()):
+        check(folder, request.workspace.parent)
 
 
 def _danger(real: Path, state: Path | None) -> str | None:

@@ -24,6 +24,7 @@ from flowengine_envs.docker.containers import Containers
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.fetching import find_image
 from flowengine_envs.docker.gate import Gate
+from flowengine_envs.docker.mounts import check_all
 from flowengine_envs.egress import places
 from flowengine_envs.steps import StepFiles, add_outputs
 
@@ -68,8 +69,9 @@ class DockerProvider(Provider[Containers]):
             client = connect()
             return str(client.images.get(find_image(client, request.spec)).id)
 
+        check_all(request)
         found = await asyncio.to_thread(image)
-        if not places(request.spec, request.policy):
+        if not places(request.spec):
             return Containers(request, found)
         gate = Gate(request)
         await gate.open()

@@ -61,8 +61,7 @@ def may_write(request: Request, inside: str) -> bool:
     """Return whether programs may write a folder that is mounted, by its path inside."""
     if inside == workdir(request):
         return True
-    writable = request.policy.writable
-    return inside in request.mounts and (writable is None or inside in writable)
+    return inside in request.mounts and request.may_write(inside)
 
 
 def workdir(request: Request) -> str:
@@ -70,12 +69,11 @@ def workdir(request: Request) -> str:
     return str(getattr(request.config, "workdir", None) or "/workspace")
 
 
-def network(spec: Spec, policy: Any) -> str:
+def network(spec: Spec) -> str:
     """Return Docker's name of the network that is asked for.
 
     Args:
         spec: What is asked for.
-        policy: What holds of it.
 
     Returns:
         `none`, `bridge` or `host`.
@@ -85,8 +83,8 @@ def network(spec: Spec, policy: Any) -> str:
             be reached cannot be had inside.
     """
     named = getattr(spec.config, "network", None)
-    wanted = policy.network
-    places(spec, policy)
+    wanted = spec.policy.network
+    places(spec)
     if named not in {None, "none"} and not (wanted is None or wanted == "any"):
         rule = "forbids the network" if wanted == "none" else "names places of the network"
         raise EnvironmentUnavailable(f"{spec}: its policy {rule}, and config.network is {named}")

@@ -34,7 +34,7 @@ from flowengine.sdk.environments import (
 from flowengine_envs.docker.daemon import Attached, attached, connect
 from flowengine_envs.docker.fetching import find_image
 from flowengine_envs.docker.leftovers import reap, remove, sweep
-from flowengine_envs.docker.mounts import check
+from flowengine_envs.docker.mounts import check_all
 from flowengine_envs.docker.ownership import group, lend, take_back, user
 from flowengine_envs.docker.programs import Running
 from flowengine_envs.docker.rights import HOME, may_write, network, rights, workdir
@@ -136,7 +136,7 @@ class Docker(Sandbox):
     @classmethod
     async def probe(cls, spec: Spec) -> None:
         """Ask the daemon, and look for the image if it must not be fetched."""
-        network(spec, spec.policy)
+        network(spec)
         await asyncio.to_thread(_probe, spec)
 
     @cached_property
@@ -146,14 +146,14 @@ class Docker(Sandbox):
     async def open(self) -> None:
         """Make and start the container."""
         self.request.trace(container=self._name, lent=[str(path) for path in self._lent])
-        for folder in self._folders.values():
-            check(folder, self.workspace.parent)
+        check_all(self.request)
         try:
             await asyncio.to_thread(lend, self._lent)
             self._given = True
             if self._command is None:
                 await self._egress.open()
-            self._container = await asyncio.to_thread(self._create)
+            reference = await asyncio.to_thread(self._image)
+            await self._make(reference)
             path = f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
             self._keeper, self._input = await attached(path)
             await asyncio.to_thread(self._start)
@@ -183,12 +183,20 @@ class Docker(Sandbox):
     def _lent(self) -> list[Path]:
         return [path for inside, path in self._folders.items() if may_write(self.request, inside)]
 
-    def _create(self) -> str:
+    async def _make(self, reference: str) -> None:
+        """Make the container; one that was begun is known, even to who no longer wants it."""
+        making = asyncio.ensure_future(asyncio.to_thread(self._create, reference))
+        try:
+            self._container = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            self._container = await making
+            raise
+
+    def _create(self, reference: str) -> str:
         from docker.errors import APIError
 
         config = self.request.config
         command = self._command or Command(["python3", "-I", "-S", "-c", _KEEPER])
-        reference = self._image()
         self.image_id = str(self._client.images.get(reference).id)
         api = self._client.api
         try:
@@ -223,7 +231,7 @@ class Docker(Sandbox):
         return {
             **rights(self.request, folders),
             "auto_remove": self._command is None,
-            "network_mode": shared or network(self.request.spec, self.request.policy),
+            "network_mode": shared or network(self.request.spec),
             "extra_hosts": None if shared else self._egress.hosts,
         }
 

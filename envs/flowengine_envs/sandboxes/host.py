@@ -59,6 +59,11 @@ class Host(Processes):
 
     async def open(self) -> None:
         """Warn, and make ready."""
+        for inside in self.request.mounts:
+            raise EnvironmentUnavailable(
+                f"{self.request.spec}: 'host' cannot show a folder at {inside}; take provider: "
+                "namespace or docker, or hand the folder's path to the step"
+            )
         self.request.log.warning(
             "it runs on this machine as the user, without a sandbox (provider 'host', LocalEnv): "
             "its programs can read and change whatever the user can"

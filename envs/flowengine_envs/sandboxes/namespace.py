@@ -180,9 +180,8 @@ class Namespace(Processes):
         options += ["--bind", str(self.workspace), self.workdir]
         if self._egress.folder is not None:
             options += ["--ro-bind", str(self._egress.folder), INSIDE]
-        writable = self.request.policy.writable
         for inside, folder in self.request.mounts.items():
-            may_write = writable is None or inside in writable
+            may_write = self.request.may_write(inside)
             options += ["--bind" if may_write else "--ro-bind", str(folder), inside]
         return options
 

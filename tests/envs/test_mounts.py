@@ -1,0 +1,124 @@
+"""Folders of `files` environments, seen in sandboxes (E111)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import EnvironmentUnavailable, Refused
+from flowengine_envs.sandboxes.processes import has
+from tests.envs.containers import skip_without_docker
+
+OWNER = {"scope": "session", "owner_id": "s"}
+BOXES = {
+    "namespace": {"kind": "bash", "provider": "namespace"},
+    "container": {"kind": "bash", "provider": "docker"},
+    "containers": {"kind": "docker"},
+}
+
+
+@pytest.fixture(params=BOXES)
+def box(request: pytest.FixtureRequest) -> dict[str, Any]:
+    if request.param == "namespace" and not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
+    if request.param != "namespace":
+        skip_without_docker()
+    return {**OWNER, **BOXES[request.param], "resource_key": "box"}
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[EnvironmentManager]:
+    with EnvironmentManager(tmp_path / "data") as made:
+        yield made
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    folder = tmp_path / "original"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a")
+    return folder
+
+
+def declared(manager: EnvironmentManager, **config: Any) -> str:
+    id: str = manager.declare({**OWNER, "kind": "files", "resource_key": "repo", "config": config})[
+        "id"
+    ]
+    return id
+
+
+def sh(resource: Any, command: str) -> Any:
+    return resource.run(["sh", "-c", command])
+
+
+def test_a_copy_is_changed_inside_and_the_original_when_it_is_written_back(
+    manager: EnvironmentManager, original: Path, box: dict[str, Any]
+) -> None:
+    repo = declared(manager, path=str(original))
+    inside = manager.ensure({**box, "mounts": {"/src": repo}}).resource
+    folder = manager.ensure(repo).resource
+
+    assert sh(inside, "cat /src/a.txt").stdout == "a"
+    folder.write("from_outside.txt", "written through it")
+    assert sh(inside, "cat /src/from_outside.txt").stdout == "written through it"
+    assert sh(inside, "echo b > /src/a.txt; mkdir /src/new; echo c > /src/new/c.txt").exit_code == 0
+    assert folder.read("new/c.txt") == b"c\n"
+    assert sorted(os.listdir(original)) == ["a.txt"]
+    assert (original / "a.txt").read_text() == "a"
+
+    changes = folder.write_back()
+
+    assert (changes.added, changes.changed) == (["from_outside.txt", "new/c.txt"], ["a.txt"])
+    assert (original / "a.txt").read_text() == "b\n"
+    for each in (original, *original.rglob("*")):
+        assert each.lstat().st_uid == os.getuid()
+
+
+@pytest.mark.parametrize("narrowed", [{"config": {"mode": "ro"}}, {"policy": {"writable": []}}])
+def test_a_folder_that_is_only_read_is_only_read_inside(
+    manager: EnvironmentManager, original: Path, box: dict[str, Any], narrowed: dict[str, Any]
+) -> None:
+    config = {"path": str(original), **narrowed.get("config", {})}
+    policy = narrowed.get("policy", {})
+    spec = {**OWNER, "kind": "files", "resource_key": "repo", "config": config, "policy": policy}
+    repo = manager.declare(spec)["id"]
+    inside = manager.ensure({**box, "mounts": {"/src": repo}}).resource
+
+    assert sh(inside, "cat /src/a.txt").stdout == "a"
+    for command in ("echo b > /src/a.txt", "touch /src/new", "rm /src/a.txt"):
+        assert sh(inside, command).exit_code != 0, command
+    assert (original / "a.txt").read_text() == "a"
+
+
+@pytest.mark.parametrize("place", ["/", "~", "socket", "state"])
+def test_what_must_not_be_seen_is_refused_before_the_daemon_is_asked(
+    manager: EnvironmentManager, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the folder itself, not of a copy."""
+    skip_without_docker()
+    paths = {"socket": "/var/run", "state": str(tmp_path / "data")}
+    path = paths.get(place, os.path.expanduser(place))
+    (tmp_path / "data").mkdir()
+    repo = declared(manager, path=path, mode="rw")
+    manager.ensure(repo)
+    asked: list[str] = []
+    monkeypatch.setattr("docker.api.client.APIClient.post", lambda *a, **k: asked.append("post"))
+    monkeypatch.setattr("docker.api.client.APIClient._post", lambda *a, **k: asked.append("post"))
+
+    for kind in BOXES["container"], BOXES["containers"]:
+        with pytest.raises(Refused, match="is not mounted into a container"):
+            manager.ensure({**OWNER, **kind, "mounts": {"/src": repo}})
+    assert asked == []
+
+
+def test_the_host_shows_no_folder_elsewhere(manager: EnvironmentManager, original: Path) -> None:
+    repo = declared(manager, path=str(original))
+    spec = {**OWNER, "kind": "bash", "provider": "host", "mounts": {"/src": repo}}
+
+    with pytest.raises(EnvironmentUnavailable, match=r"'host' cannot show a folder at /src"):
+        manager.ensure(spec)
