@@ -84,6 +84,12 @@ class CallLimits:
         limit = self._limits.memory
         return "out of memory" if limit is None else f"out of memory: the limit is {_size(limit)}"
 
+    def too_many_processes(self) -> str:
+        """Say that there were as many processes as may be."""
+        limit = self._limits.processes
+        named = "the sandbox's" if limit is None else f"limits.processes is {limit}"
+        return f"a process was not started, there were as many as may be: {named}"
+
     def disk_full(self) -> str:
         """Say that the workspace was at its limit."""
         quota = _size(self._limits.disk or 0)

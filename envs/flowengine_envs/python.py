@@ -78,6 +78,7 @@ class PythonSandbox(Supervised):
         await self._plan()
         streams = Streams(on_output)
         kills = self.sandbox.memory_kills()
+        refused = self.sandbox.refused_processes()
         began = time.monotonic()
         answer = await self._channel.request(
             "python",
@@ -96,7 +97,11 @@ class PythonSandbox(Supervised):
         self.call_limits.spend(duration)
         killed = self.sandbox.memory_kills() > kills
         error = self._error(answer, seconds, killed=killed)
-        return _result(answer, streams, error, duration)
+        result = _result(answer, streams, error, duration)
+        if self.sandbox.refused_processes() > refused:
+            said = f"{result.stderr}{self.call_limits.too_many_processes()}\n"
+            result = result._replace(stderr=said)
+        return result
 
     run = blocking(_run)
     async_run = awaitable(_run)

@@ -145,6 +145,7 @@ class Supervised(InWorkspace):
         streams = Streams(on_output)
         seconds = self.call_limits.seconds(timeout)
         kills = self.sandbox.memory_kills()
+        refused = self.sandbox.refused_processes()
         began = time.monotonic()
         exchange = self._channel.begin(
             "run",
@@ -167,6 +168,8 @@ class Supervised(InWorkspace):
         told = _command_result(answer, streams, duration)
         if told.signal == 9 and self.sandbox.memory_kills() > kills:
             told = told._replace(stderr=f"{told.stderr}{self.call_limits.out_of_memory()}\n")
+        if self.sandbox.refused_processes() > refused:
+            told = told._replace(stderr=f"{told.stderr}{self.call_limits.too_many_processes()}\n")
         if told.stopped == "disk":
             told = told._replace(stderr=f"{told.stderr}{self.call_limits.disk_full()}\n")
         return told, answer["payload"]

@@ -189,6 +189,13 @@ class Sandbox:
         """
         return 0
 
+    def refused_processes(self) -> int:
+        """Return how often up to now no process was started because there were as many as may be.
+
+        Used, and by default not known, as `memory_kills`.
+        """
+        return 0
+
     def alive(self) -> bool:
         """Return at once whether programs can still be started."""
         raise NotImplementedError

@@ -137,6 +137,15 @@ def test_both_sides_see_the_workspace(env: DockerEnv | LocalEnv) -> None:
     assert (folder / "from_inside").read_text() == "2"
 
 
+def test_a_folder_that_is_not_there_is_made_for_the_caller(kind: str, tmp_path: Path) -> None:
+    absent = tmp_path / "not" / "there"
+    with make(kind, absent) as env:
+        env.execute_code("open('made', 'w').close()")
+
+    for path in (absent.parent, absent, absent / "made"):
+        assert (path.stat().st_uid, path.stat().st_gid) == (os.getuid(), os.getgid())
+
+
 def test_opening_twice_gives_one(env: DockerEnv | LocalEnv) -> None:
     before = env.resource
     env.init_container()

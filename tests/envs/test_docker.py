@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +102,9 @@ def test_labels_say_whose_it_is(bash: Bash) -> None:
     request = bash.sandbox.request
     labels = inspected(bash)["Config"]["Labels"]
 
+    assert labels["flowengine"] == "1"
+    assert labels["flowengine.resource_key"] == "box"
+    assert {"flowengine.started", "flowengine.boot", "flowengine.host"} <= labels.keys()
     assert labels["flowengine.environment"] == request.id
     assert labels["flowengine.manager"] == "manager"
     assert labels["flowengine.owner_id"] == "e1"
@@ -142,6 +146,33 @@ def test_nothing_of_the_network_is_reached(bash: Bash) -> None:
         "except OSError: pass\n"
     )
     assert bash.run(["python3", "-c", code]).stdout == ""
+
+
+def test_all_of_the_network_is_reached_when_that_is_said(tmp_path: Path) -> None:
+    code = (
+        "import socket, sys\n"
+        "place = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)\n"
+        "print(place.recv(10).decode())\n"
+    )
+    with (
+        socket.create_server(("0.0.0.0", 0)) as server,
+        opened(BashProvider(), Docker, tmp_path, policy={"network": "any"}) as bash,
+    ):
+        server.settimeout(30)
+        told = inspected(bash)
+        assert told["HostConfig"]["NetworkMode"] == "bridge"
+        gateway = told["NetworkSettings"]["Networks"]["bridge"]["Gateway"]
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            connection.sendall(b"reached")
+            connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = str(server.getsockname()[1])
+        assert bash.run(["python3", "-c", code, gateway, port]).stdout == "reached\n"
+        thread.join()
 
 
 def test_variables_and_secrets_of_the_host_stay_outside(
@@ -325,10 +356,13 @@ def test_a_name_that_somebody_else_has_is_not_taken_over(tmp_path: Path) -> None
     name = f"somebody-elses-{os.getpid()}"
     api = connect().api
     foreign = api.create_container(image.description().tag, ["sleep", "60"], name=name)
+    api.start(foreign["Id"])
     try:
         with pytest.raises(EnvironmentStartFailed, match=f"{name} already.* left alone"):
             open_resource(Python(), Docker, tmp_path, config={"container_name": name})
-        assert api.inspect_container(name)["Id"] == foreign["Id"]
+        found = api.inspect_container(name)
+        assert (found["Id"], found["State"]["Running"]) == (foreign["Id"], True)
+        assert not found["ExecIDs"]
     finally:
         api.remove_container(foreign["Id"], force=True)
 

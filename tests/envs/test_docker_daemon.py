@@ -35,7 +35,9 @@ class Daemon:
 
     def start(self) -> None:
         folder = self._folder
-        argv = ["dockerd", "--host", self.host, "--data-root", f"{folder}/data"]
+        # In a network of its own: a daemon without a bridge takes that of the machine's away.
+        argv = ["unshare", "--net", "dockerd", "--host", self.host]
+        argv += ["--data-root", f"{folder}/data"]
         argv += ["--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/pid"]
         argv += [
             "--bridge=none",

@@ -8,6 +8,8 @@ import logging
 import socket
 import socketserver
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import ValidationError
 
+from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine.sdk.environments import Provider, Sandbox, background
 from flowengine.sdk.models import Policy
@@ -436,6 +439,26 @@ def as_nobody(folder: Path) -> str:
 def test_as_an_ordinary_user() -> None:
     BashProvider().policy_model()  # loads what another user cannot
     assert as_ordinary_user(as_nobody) == "for anybody\n"
+
+
+def test_what_a_killed_engine_left_is_taken_away(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from flowengine.execution_environment import EnvironmentManager\n"
+        "manager = EnvironmentManager(sys.argv[1])\n"
+        "spec = {'kind': 'bash', 'scope': 'session', 'owner_id': 's'}\n"
+        "bash = manager.ensure({**spec, 'policy': {'network': ['localhost:7443']}}).resource\n"
+        "print(bash.sandbox._egress.folder, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    killed = subprocess.run(argv, capture_output=True, text=True, check=False)
+    folder = Path(killed.stdout.strip())
+    assert folder.is_dir(), killed.stderr
+
+    with EnvironmentManager(tmp_path) as manager:
+        manager.reap()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

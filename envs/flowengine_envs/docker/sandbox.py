@@ -39,7 +39,7 @@ from flowengine_envs.docker.ownership import group, lend, take_back, user
 from flowengine_envs.docker.programs import Running
 from flowengine_envs.docker.rights import HOME, may_write, network, rights, workdir
 from flowengine_envs.egress import INSIDE, Egress
-from flowengine_envs.sandboxes.cgroups import memory_group, memory_kills
+from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -91,7 +91,7 @@ class Docker(Sandbox):
         self._container: str | None = None
         self._keeper: Attached | None = None
         self._input: asyncio.StreamWriter | None = None
-        self._memory: Path | None = None
+        self._groups: dict[str, Path] = {}
         self._egress = Egress(request, (user(), group()))
         self._log = bytearray()
         self._reading: asyncio.Future[Any] | None = None
@@ -159,7 +159,7 @@ class Docker(Sandbox):
             await asyncio.to_thread(self._start)
             if self._command is None:
                 self._reading = asyncio.ensure_future(self._read_log(self._keeper))
-                self._memory = await asyncio.to_thread(self._memory_group)
+                self._groups = await asyncio.to_thread(self._find_groups)
         except BaseException:
             await asyncio.shield(self.close())
             raise
@@ -207,6 +207,7 @@ class Docker(Sandbox):
                 name=self._name,
                 platform=getattr(config, "platform", None),
                 stdin_open=True,
+                stop_signal="SIGKILL",  # a daemon that ends need not wait for it
                 user=f"{user()}:{group()}",
                 working_dir=self.workdir,
                 labels=self.request.labels,
@@ -247,20 +248,31 @@ class Docker(Sandbox):
                 ) from error
             raise EnvironmentStartFailed(self._told(error)) from error
 
-    def _memory_group(self) -> Path | None:
-        """Return the control group of the container, if it is one of this machine."""
+    def _find_groups(self) -> dict[str, Path]:
+        """Return the control groups of the container by controller, if they are of this machine."""
         from docker.errors import NotFound
 
         try:
             found = self._client.api.inspect_container(str(self._container))
         except NotFound:  # it has ended already, and nothing can be started in it
-            return None
-        folder = memory_group(found["State"]["Pid"])
-        return folder if folder is not None and str(self._container) in str(folder) else None
+            return {}
+        pid = found["State"]["Pid"]
+        groups = {controller: group_of(pid, controller) for controller in ("memory", "pids")}
+        return {
+            controller: folder
+            for controller, folder in groups.items()
+            if folder is not None and str(self._container) in str(folder)
+        }
 
     def memory_kills(self) -> int:
         """Return how many programs were killed because memory was at its limit."""
-        return 0 if self._memory is None else memory_kills(self._memory)
+        folder = self._groups.get("memory")
+        return 0 if folder is None else memory_kills(folder)
+
+    def refused_processes(self) -> int:
+        """Return how often no process was started because there were as many as may be."""
+        folder = self._groups.get("pids")
+        return 0 if folder is None else refused_processes(folder)
 
     def _told(self, error: Exception) -> str:
         """Say what the daemon did not like."""

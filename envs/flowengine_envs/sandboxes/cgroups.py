@@ -82,6 +82,11 @@ class Group:
         folder = self._by_controller.get("memory")
         return 0 if folder is None else memory_kills(folder)
 
+    def refused_processes(self) -> int:
+        """Return how often a process could not be started because it holds no more."""
+        folder = self._by_controller.get("pids")
+        return 0 if folder is None else refused_processes(folder)
+
     async def remove(self) -> None:
         """Take it away; what is left in it must have been killed."""
         await remove(self.folders)
@@ -112,21 +117,38 @@ def memory_kills(folder: Path) -> int:
         folder: The group, of the tree that has the memory controller.
     """
     for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
-        with suppress(OSError, ValueError):
-            for line in (folder / name).read_text().splitlines():
-                key, _, value = line.partition(" ")
-                if key == "oom_kill":
-                    return int(value)
+        found = _counted(folder / name, "oom_kill")
+        if found is not None:
+            return found
     return 0
 
 
-def memory_group(pid: int) -> Path | None:
-    """Return the group that holds the memory of a process, or None where it cannot be seen."""
+def refused_processes(folder: Path) -> int:
+    """Return how often a process could not be started in a group because it holds no more.
+
+    Args:
+        folder: The group, of the tree that has the pids controller.
+    """
+    return _counted(folder / "pids.events", "max") or 0
+
+
+def _counted(path: Path, name: str) -> int | None:
+    """Return a number from a file of names and numbers."""
+    with suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    return None
+
+
+def group_of(pid: int, controller: str) -> Path | None:
+    """Return the group of a controller that holds a process, or None where it cannot be seen."""
     with suppress(OSError):
         own = _own_groups(Path(f"/proc/{pid}/cgroup").read_text())
         mounted, unified = _mounted(Path("/proc/self/mountinfo").read_text())
-        if "memory" in own and "memory" in mounted:
-            return _place(*mounted["memory"], own["memory"])
+        if controller in own and controller in mounted:
+            return _place(*mounted[controller], own[controller])
         if unified is not None and "" in own:
             return _place(*unified, own[""])
     return None

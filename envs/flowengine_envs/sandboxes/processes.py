@@ -79,6 +79,10 @@ class Processes(Sandbox):
         """Return how many processes were killed because memory was at its limit."""
         return 0 if self._group is None else self._group.memory_kills()
 
+    def refused_processes(self) -> int:
+        """Return how often no process was started because there were as many as may be."""
+        return 0 if self._group is None else self._group.refused_processes()
+
     async def _start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, **options: Any
     ) -> Program:

@@ -1,0 +1,143 @@
+"""Each limit is held in each sandbox, its breach names it, and the sandbox stays usable (E100)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import EnvironmentUnavailable, LimitExceeded
+from flowengine.sdk.environments import Sandbox
+from flowengine_envs.bash import Bash, BashProvider
+from flowengine_envs.docker.provider import DockerProvider
+from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.python import Python
+from flowengine_envs.sandboxes import cgroups
+from flowengine_envs.sandboxes.cgroups import Limits
+from tests.envs.containers import skip_without_docker
+from tests.envs.opening import opened
+
+LIMITS: dict[str, Any] = {
+    **{"memory": "256MiB", "processes": 24, "cpus": 0.5, "disk": "8MiB"},
+    **{"time": 10, "output": "10kB"},
+}
+FORKS = """
+import os, time
+children = []
+try:
+    for _ in range(100):
+        child = os.fork()
+        if child == 0:
+            time.sleep(30)
+            os._exit(0)
+        children.append(child)
+except OSError as error:
+    print(error)
+finally:
+    for child in children:
+        os.kill(child, 9)
+"""
+BREACHES = {
+    "memory": ("x = bytearray(2**31)", ("out of memory: the limit is 256 MiB", "MemoryError")),
+    "processes": (FORKS, ("limits.processes is 24",)),
+    "disk": (
+        "while True:\n    open('big', 'ab').write(bytes(1 << 20))",
+        ("limits.disk) is 8 MiB", "File too large"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def limited(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bash]:
+    folder = tmp_path_factory.mktemp("limited")
+    with opened(BashProvider(), sandbox, folder, limits=LIMITS) as bash:
+        yield bash
+
+
+@pytest.mark.parametrize("limit", BREACHES)
+def test_a_breach_is_named_and_the_sandbox_goes_on(limited: Bash, limit: str) -> None:
+    code, messages = BREACHES[limit]
+    result = limited.run(["python3", "-c", code])
+
+    assert any(message in result.stderr for message in messages), result
+    assert limited.run("rm -f big; echo usable").stdout == "usable\n"
+
+
+@pytest.mark.parametrize("limit", BREACHES)
+def test_a_breach_of_python_is_named_and_it_goes_on(
+    sandbox: type[Sandbox], tmp_path: Path, limit: str
+) -> None:
+    code, messages = BREACHES[limit]
+    with opened(Python(), sandbox, tmp_path, limits=LIMITS) as python:
+        result = python.run(code)
+        said = f"{result.stderr}{result.error}"
+        assert any(message in said for message in messages), result
+        assert python.run("import os; os.path.exists('big') and os.remove('big'); 1").value == 1
+
+
+def test_time_and_output_are_named(limited: Bash) -> None:
+    late = limited.run("echo begun; sleep 60", timeout=0.5)
+    long = limited.run("head -c 50000 /dev/zero | tr '\\0' x")
+
+    assert (late.timed_out, late.stdout) == (True, "begun\n")
+    assert "40000 bytes left out" in long.stdout
+    assert len(long.stdout) < 10_200
+
+
+def test_the_time_of_all_calls_is_named(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(BashProvider(), sandbox, tmp_path, limits={"total_time": 0.5}) as bash:
+        assert bash.run("sleep 60").timed_out
+        with pytest.raises(LimitExceeded, match=r"total_time is 0\.5 s"):
+            bash.run("true")
+
+
+def test_processor_time_is_shared_out(limited: Bash) -> None:
+    """Half a processor: what computes alone gets about half of the time that passes."""
+    code = (
+        "import time\n"
+        "began = time.monotonic()\n"
+        "while time.process_time() < 0.5: pass\n"
+        "print(time.monotonic() - began)\n"
+    )
+    assert float(limited.run(["python3", "-c", code]).stdout) > 0.8
+
+
+def test_a_container_of_a_command_names_its_limits(tmp_path: Path) -> None:
+    skip_without_docker()
+    with opened(DockerProvider(), Docker, tmp_path, limits=LIMITS) as docker:
+        for limit in ("memory", "disk"):
+            code, messages = BREACHES[limit]
+            result = docker.run(["python3", "-c", code])
+            assert any(message in result.stderr for message in messages), result
+            docker.run(["rm", "-f", "big"])
+        forks = docker.run(["python3", "-c", FORKS])
+        assert "Resource temporarily unavailable" in forks.stdout
+        assert docker.run(["echo", "usable"]).stdout == "usable\n"
+
+
+def test_what_this_machine_cannot_hold_is_refused_or_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine whose control groups belong to somebody else."""
+    monkeypatch.setattr(cgroups, "tree", lambda: None)
+    spec = {"kind": "bash", "provider": "host", "scope": "session", "owner_id": "s"}
+    with EnvironmentManager(tmp_path / "data") as manager:
+        with pytest.raises(EnvironmentUnavailable, match=r"limits\.cpus .*'host'.*best_effort"):
+            manager.ensure({**spec, "limits": {"cpus": 0.5}})
+        handle = manager.ensure({**spec, "limits": {"cpus": 0.5, "best_effort": True}})
+        assert handle.unenforced == ["cpus"]
+        assert handle.resource.run("echo hi").stdout == "hi\n"
+
+
+def test_refusals_are_counted_in_both_versions(tmp_path: Path) -> None:
+    for version in (1, 2):
+        folder = tmp_path / str(version)
+        folder.mkdir()
+        group = cgroups.Group(cgroups.Tree(version, {"pids": folder}), "box")
+        group.make(Limits(None, 5, None))
+        assert group.refused_processes() == 0
+        (folder / "box" / "pids.events").write_text("max 3\n")
+        assert group.refused_processes() == 3
