@@ -561,13 +561,4 @@ def _status(m: Machine) -> str:
         or any(w["kind"] != "question" for w in state["waits"].values())
     ):
         return "waiting"
-    return "waiting" if _may_be_triggered(m) else "stalled"
-
-
-def _may_be_triggered(m: Machine) -> bool:
-    """Return whether a token is held at a join that a message can still bring others to."""
-    if "triggered" not in m.state:
-        return False
-    joins_ = m.root()["joins"]
-    return any(joins.number_held(held) and step in m.graph.after_triggers()
-               for step, held in joins_.items())  # fmt: skip
+    return "waiting" if triggers.may_free(m) else "stalled"

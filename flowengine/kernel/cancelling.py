@@ -38,11 +38,11 @@ def cancel(m: Machine, unit: Unit) -> None:
         m.agenda.append(("flow_cancelled", text, False))
         return
     hit: list[str] = []
-    for target in spec["targets"]:
-        for instance in _instances(m, act, target):
-            if instance["id"] in m.state["acts"]:
-                hit.append(m.node(instance).id)
-                _withdraw(m, instance, spec.get("outcome", "cancelled"), text)
+    # All are looked up first: with a group around it, this step is withdrawn itself.
+    for instance in [one for target in spec["targets"] for one in _instances(m, act, target)]:
+        if instance["id"] in m.state["acts"]:
+            hit.append(m.node(instance).id)
+            _withdraw(m, instance, spec.get("outcome", "cancelled"), text)
     if unit["id"] in m.state["units"]:
         m.agenda.append(("ended", unit["id"], {"cancelled": hit}, "ok"))
 

@@ -20,7 +20,9 @@ from flowengine.kernel.times import parse_duration
 from flowengine.kernel.waits import is_for
 
 if TYPE_CHECKING:
-    from flowengine.kernel.state import Arrival, Scope
+    from collections.abc import Collection
+
+    from flowengine.kernel.state import Arrival, JoinState, Scope
 
 
 def receive(m: Machine, message: Plain, *, stored: bool = False) -> bool:
@@ -155,6 +157,38 @@ def left_over(m: Machine, scope: Scope) -> int:
     if scope["unit"] or "triggered" not in m.state:
         return 0
     return sum(len(join["held"].get(TRIGGER, ())) for join in scope["joins"].values())
+
+
+def may_free(m: Machine) -> bool:
+    """Return whether triggers can still bring a held token what it waits for.
+
+    Args:
+        m: The advance at work, in which nothing else is left to do.
+    """
+    if "triggered" not in m.state:
+        return False
+    joins = m.root()["joins"]
+    brought = {TRIGGER}
+    left = m.graph.after_triggers()
+    while True:
+        more = {step for step in left if _may_be_brought(m, step, joins, brought)}
+        if not more:
+            return False
+        if any(step in joins for step in more):
+            return True
+        brought |= more
+        left = left - more
+
+
+def _may_be_brought(
+    m: Machine, step: int, joins: dict[int, JoinState], brought: Collection[int]
+) -> bool:
+    """Return whether a step can begin with what is held there and what its sources may send."""
+    node = m.graph.node(step)
+    if node.join is None or node.join["kind"] != "all":
+        return any(source in brought for source in node.sources)
+    held = joins[step]["held"] if step in joins else {}
+    return all(source in brought or source in held for source in node.sources)
 
 
 def awake(m: Machine, scope: Scope) -> None:

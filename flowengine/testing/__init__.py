@@ -1,7 +1,7 @@
 """Test doubles and simulators for users and for our own tests; see docs/testing.md."""
 
 from flowengine.testing.explorer import Explored, ScheduleFailed, explore
-from flowengine.testing.simulator import Fails, OneOf, Simulator, deciding, sending
+from flowengine.testing.simulator import Fails, OneOf, Simulator, anything, deciding, sending
 
 __all__ = [
     "Explored",
@@ -9,6 +9,7 @@ __all__ = [
     "OneOf",
     "ScheduleFailed",
     "Simulator",
+    "anything",
     "deciding",
     "explore",
     "sending",

@@ -70,7 +70,7 @@ class Happening(NamedTuple):
 
 
 Outside = Callable[["Simulator"], "list[Happening]"]
-"""What people and other systems may do at a moment; see `deciding` and `sending`."""
+"""What people and other systems may do at a moment; see `deciding`, `sending` and `anything`."""
 
 
 class Simulator:
@@ -470,6 +470,33 @@ def sending(signal: str, data: Plain = None, *, key: str | None = None, times: i
             return []
         id = f"{signal}-{sent}"
         return [Happening(f"{signal} is sent", lambda: simulator.send(signal, data, key, id))]
+
+    return may
+
+
+def anything(*, times: int = 2) -> Outside:
+    """Return all that people and other systems may do with any flow.
+
+    Every approval is decided in each way that it can be, and every signal that the flow declares is
+    sent at any moment, by its key.
+
+    Args:
+        times: How often each signal is sent at most.
+
+    Returns:
+        For `Simulator(outside=...)`.
+    """
+
+    def may(simulator: Simulator) -> list[Happening]:
+        found: list[Happening] = []
+        for wait in simulator.waits():
+            if wait["kind"] == "approval":
+                choices = [choice["id"] for choice in wait["choices"]]
+                found += deciding(wait["address"], *choices)(simulator)
+        for signal in simulator.graph.flow.get("signals", {}):
+            key = simulator.state["keys"].get(signal)
+            found += sending(signal, key=key, times=times)(simulator)
+        return found
 
     return may
 

@@ -1,9 +1,10 @@
 """Looks for runs of a flow that come to a stand: nothing can ever move again.
 
 All that the flow does not decide by itself is open: every condition may hold or not whenever it is
-asked, every task may end well or fail with any type of error that some handler names, and things
-happen in any order. That is how the checker looks at a flow when it says that a join can wait for
-ever (`E207`); here the kernel plays it, so what is found is a run that can be played again.
+asked, every task may end well or fail with any type of error that some handler names, people decide
+anything, messages come at any moment, and things happen in any order. That is how the checker looks
+at a flow when it says that a join can wait for ever (`E207`); here the kernel plays it, so what is
+found is a run that can be played again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 from flowengine.kernel import Graph
 from flowengine.kernel.graph import CompiledFlow, EvaluationError, Names, Plain
 from flowengine.testing.explorer import Chooser
-from flowengine.testing.simulator import Fails, OneOf, Simulator
+from flowengine.testing.invariants import is_stuck
+from flowengine.testing.simulator import Fails, OneOf, Simulator, anything
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys whose number is that of a condition."""
@@ -147,12 +149,12 @@ def play_example(flow: CompiledFlow, example: str, *, limit: int = 4000) -> Simu
         simulator, _ = _simulator(flow, chooser.choose)
         simulator.start()
         while (made := _made(simulator, steps)) <= wanted:
+            if made == wanted and is_stuck(simulator):
+                return simulator
             can = simulator.possible()
             if not can:
                 break
             simulator.let(can[chooser.choose(len(can))])
-        if made == wanted and simulator.status == "stalled":
-            return simulator
     return None
 
 
@@ -179,11 +181,13 @@ def _player(flow: CompiledFlow) -> Callable[[Choose], tuple[Simulator, list[bool
         simulator, evaluator = _simulator(flow, choose)
         simulator.start()
         for _ in range(LONGEST):
+            if is_stuck(simulator):
+                return simulator, evaluator.given
             can = simulator.possible()
             if not can:
                 break
             simulator.let(can[choose(len(can))])
-        return (simulator, evaluator.given) if simulator.status == "stalled" else None
+        return None
 
     return play
 
@@ -196,7 +200,7 @@ def _simulator(flow: CompiledFlow, choose: Choose) -> tuple[Simulator, Open]:
     )
     ways = [None, *(Fails(type, retryable=False) for type in _types(flow))]
     script = {step["id"]: OneOf(ways) for step in flow["steps"]}
-    return Simulator(Graph(flow, evaluator), script), evaluator
+    return Simulator(Graph(flow, evaluator), script, outside=[anything()]), evaluator
 
 
 def _counted() -> Iterator[Chooser]:

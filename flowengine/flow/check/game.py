@@ -23,6 +23,9 @@ LIMIT = 5_000
 WORK = 40_000
 """Tokens looked at, over all moves, before the game is given up: a scope that makes ever more of
 them has no end of positions, and each costs more than the last."""
+DELIVERED = 40_000
+"""Tokens that come to a step, over all moves, before the game is given up: those that a counting
+join has kept come again with every round."""
 HOT = 8
 """Times that `TooFew` is raised in one move before `limits.activations` is taken to end the scope:
 its handler leads back to the join."""
@@ -100,7 +103,7 @@ class _EndedError(Exception):
 
 
 class _TooManyError(Exception):
-    """A move has too many ways to look at all of them."""
+    """A move has too many ways to look at all of them, or does not come to an end."""
 
 
 def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
@@ -201,6 +204,8 @@ class _Game:
         """Join → a position in which it holds tokens for ever."""
         self.moved = Moved(-1, ())
         """The last move."""
+        self.delivered = 0
+        """Tokens that have come to a step, over all moves."""
 
     def begin(self, choose: Choose) -> State:
         """Return a position at the start; of each trigger none, one or two messages came."""
@@ -214,6 +219,8 @@ class _Game:
         """Return a position that follows."""
         if not state.working:
             held = [p for p in self.joins if state.held[p]]
+            if held and self.may_be_freed(state):
+                return None  # it waits for a message, which is played from the start
             self.stalls.update(held)
             for place in held:
                 self.stuck.setdefault(place, state)
@@ -229,6 +236,29 @@ class _Game:
             edges += _taken(choose(node.moves), choose)
         self.moved = Moved(token.at, tuple(edges))
         return board.send(edges, token.marks)
+
+    def may_be_freed(self, state: State) -> bool:
+        """Say whether triggers can bring a held token what it waits for."""
+        brought: set[EdgeId] = set(self.net.triggers)
+        begun: set[Place] = set()
+        while brought:
+            begun |= {self.net.edges[edge].target for edge in brought}
+            more = {p for p in begun if self.may_begin(p, state, brought)}
+            if any(state.held[place] for place in more):
+                return True
+            moves = (move for place in more for move in self.net.nodes[place].moves)
+            found = {edge for move in moves for edge in move.edges() if edge >= 0}
+            if found <= brought:
+                break
+            brought |= found
+        return False
+
+    def may_begin(self, place: Place, state: State, brought: set[EdgeId]) -> bool:
+        """Say whether a node can begin with what it holds and what may come over some edges."""
+        if self.net.nodes[place].join != "all":
+            return True
+        held = {token.at for token in state.held[place]}
+        return all(edge in brought or edge in held for edge in self.net.incoming[place])
 
 
 class _Board:
@@ -270,6 +300,9 @@ class _Board:
 
     def deliver(self, token: Token) -> None:
         """Let a token arrive."""
+        self.game.delivered += 1
+        if self.game.delivered > DELIVERED:
+            raise _TooManyError
         if token.at == END_ALL:
             raise _EndedError
         if token.at < 0:

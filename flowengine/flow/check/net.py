@@ -146,19 +146,35 @@ class _Builder:
         )
 
     def too_few(self, step: Step, spec: StepSpec) -> tuple[Move, ...] | None:
-        """Return the ways of the handlers that take `TooFew`, up to the first that always does."""
-        moves: list[Move] = []
-        for handler in spec.get("on_error", []):
-            if not names_type(handler, "TooFew"):
-                continue
-            do = handler.get("do")
-            if do == "next":
-                moves.append(Move((self.edge(step, handler["to"]),)))
-            elif do in {"output", "continue"}:
-                moves += [self.move(step, one) for one in split_moves(spec.get("split"))]
-            if "when" not in handler:
-                return tuple(moves)
+        """Return the ways of the handlers that take `TooFew`; see `too_few_moves`."""
+        moves = too_few_moves(spec)
+        return None if moves is None else tuple(self.move(step, one) for one in moves)
+
+
+def too_few_moves(spec: StepSpec) -> list[Move] | None:
+    """Return the ways of the handlers that take `TooFew`, up to the first that always does.
+
+    Args:
+        spec: A step.
+
+    Returns:
+        Moves with step numbers for edges; None if the error may end the scope, or cannot come since
+        the step does not count arrivals.
+    """
+    if spec.get("join", {}).get("kind") != "count":
         return None
+    moves: list[Move] = []
+    for handler in spec.get("on_error", []):
+        if not names_type(handler, "TooFew"):
+            continue
+        do = handler.get("do")
+        if do == "next":
+            moves.append(Move((handler["to"],)))
+        elif do in {"output", "continue"}:
+            moves += split_moves(spec.get("split"))
+        if "when" not in handler:
+            return moves
+    return None
 
 
 def build(flow: CompiledFlow, body: int, cancels: Cancels) -> Net:
@@ -205,13 +221,18 @@ def reachable(flow: CompiledFlow, body: int, cancels: Cancels) -> list[Step]:
     seen = set(pending)
     while pending:
         step = pending.pop()
-        if step in cancels.ends:
-            continue
-        for target in targets(steps[step]):
+        for target in _led_to(steps[step], ends=step in cancels.ends):
             if target >= 0 and target not in seen:
                 seen.add(target)
                 pending.append(target)
     return [step for step in spec["steps"] if step in seen]
+
+
+def _led_to(spec: StepSpec, *, ends: bool) -> Iterable[Step]:
+    """Return the targets of a step; of one that ends its scope, only where it never gets to it."""
+    if not ends:
+        return targets(spec)
+    return [target for move in too_few_moves(spec) or () for target in move.edges()]
 
 
 def restarted(flow: CompiledFlow, body: int) -> list[Step]:

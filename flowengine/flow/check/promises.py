@@ -117,11 +117,7 @@ class _Promises:
         result = self.everything
         for move in node.moves:
             result &= self._feed_all(move.sure) | self._feed_one_of(move)
-        for join in self.cancelling:
-            if self.reach[place] >> join & 1:
-                # It may be withdrawn anywhere before this join; then that one has fired.
-                result &= self.delivers[join]
-        return result
+        return self._unless_withdrawn(place, result)
 
     def _feed(self, edge: EdgeId) -> int:
         """Return what a token sent along an edge surely feeds."""
@@ -129,8 +125,17 @@ class _Promises:
             return self.at_end if edge == END_ALL else 0
         target = self.net.edges[edge].target
         if self.net.nodes[target].join == "all":
-            return 1 << edge | (self.delivers_waiting[target] & self.behind[target])
+            fed = 1 << edge | (self.delivers_waiting[target] & self.behind[target])
+            return self._unless_withdrawn(target, fed)
         return self.delivers[target]
+
+    def _unless_withdrawn(self, place: Place, fed: int) -> int:
+        """Return what a token in a node, at work or held, surely feeds of what it feeds else."""
+        for join in self.cancelling:
+            if self.reach[place] >> join & 1:
+                # It may be withdrawn anywhere before this join; then that one has fired.
+                fed &= self.delivers[join]
+        return fed
 
     def _feed_all(self, edges: Iterable[EdgeId]) -> int:
         return reduce(or_, map(self._feed, edges), 0)

@@ -1,0 +1,58 @@
+"""Random flows played with everything that can come between."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.kernel import ENDED, Graph
+from flowengine.kernel.commands import Run
+from flowengine.kernel.graph import CompiledFlow
+from flowengine.testing.invariants import check_over, is_stuck, it_does_not_stall
+from flowengine.testing.simulator import Fails, Simulator, anything
+
+REPLY = {"status": 200, "headers": {}, "body": None}
+
+
+def play(flow: CompiledFlow, chance: random.Random) -> Simulator:
+    """Play a flow; tasks fail now and then, the process dies, people decide, messages come."""
+
+    def task(_run: Run) -> Any:
+        if chance.random() < 0.15:
+            raise Fails("Odd", retryable=chance.random() < 0.5)
+        return REPLY
+
+    script = {step["id"]: task for step in flow["steps"]}
+    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+    played = Simulator(graph, script, outside=[anything(times=3)])
+    played.start({name: chance.random() < 0.5 for name in flow.get("inputs", {})})
+    _rest(played, chance)
+    for number in range(20):
+        if played.status != "waiting" or is_stuck(played):
+            break
+        played.send(chance.choice("st"), id=f"more{number}")
+        _rest(played, chance)
+    return played
+
+
+def _rest(played: Simulator, chance: random.Random) -> None:
+    """Let things happen until nothing does by itself; now and then the process dies."""
+    for _ in range(2000):
+        can = played.possible()
+        if not can:
+            return
+        if played.running and chance.random() < 0.05:
+            played.crash()
+        else:
+            played.let(can[chance.randrange(len(can))])
+    raise AssertionError("it does not come to rest")
+
+
+def check(flow: CompiledFlow, chance: random.Random) -> Simulator:
+    """Play a flow that the checker accepts: it ends, or waits for what may still come."""
+    played = play(flow, chance)
+    check_over(played)
+    it_does_not_stall(played)
+    assert played.status in ENDED or played.status == "waiting"
+    return played
