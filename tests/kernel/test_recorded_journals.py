@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +18,13 @@ import pytest
 
 from flowengine.flow.compile import compile_file
 from flowengine.flow.expressions import CelEvaluator
-from flowengine.journal.format import pack
-from flowengine.kernel import Graph, advance, new_state
+from flowengine.kernel import Graph
 from flowengine.testing.simulator import Fails, Simulator
+from tests.kernel.replaying import SCHEDULES, differing, digests, record_patterns
 
 HERE = Path(__file__).parent / "journals"
 FLOWS = sorted(HERE.glob("*.yaml"))
 SEEDS = range(6)
-
-
-def digests(recorded: dict[str, Any]) -> list[str]:
-    """Return the digests of the states that the events of a record give."""
-    flow = recorded["flow"]
-    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
-    state = new_state()
-    found = []
-    for number, event in enumerate(recorded["events"], 1):
-        advance(graph, state, event)
-        if number % 10 == 0 or number == len(recorded["events"]):
-            found.append(sha256(pack(state)).hexdigest())
-    return found
 
 
 def record(path: Path, seed: int) -> dict[str, Any]:
@@ -90,19 +76,24 @@ def test_journals_are_long_enough_to_mean_something() -> None:
     assert sum(events) > 250
 
 
+def test_patterns_are_recorded_and_replay(tmp_path: Path) -> None:
+    """What `scripts/replay.sh` holds against other versions of Python."""
+    record_patterns(tmp_path)
+
+    assert differing(tmp_path) == ([], 43 * SCHEDULES)
+    spoiled = next(tmp_path.glob("16-*.json"))
+    recorded = json.loads(spoiled.read_text())
+    spoiled.write_text(json.dumps({**recorded, "events": recorded["events"][:-1]}))
+    assert differing(tmp_path)[0] == [spoiled.stem]
+
+
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4711"])
 def test_replay_does_not_depend_on_the_hash_seed(hash_seed: str) -> None:
     """A process with another order of hashing gives the same bytes."""
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import json, test_recorded_journals as t;"
-        "bad = [p.stem for p in t.journals() for r in [json.loads(p.read_text())]"
-        " if t.digests(r) != r['states']]; sys.exit(', '.join(bad) or 0)"
-    )
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-
     done = subprocess.run(
-        [sys.executable, "-c", program, str(Path(__file__).parent)],
-        env=environment, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "tests.kernel.replaying", str(HERE)],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed}, cwd=HERE.parents[2],
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -209,6 +209,24 @@ outputs: {error: "${{ steps.s.output }}"}
     ]
 
 
+def test_a_handler_of_a_group_takes_an_error_by_type_from_a_flow_in_a_flow(stage: Stage) -> None:
+    text = """
+flows:
+  inner: {steps: [{id: a, python: "tools:act"}]}
+  outer: {steps: [{id: call, flow: inner}]}
+steps:
+  - id: g
+    group: [{id: s, flow: outer}]
+    on_error:
+      - {type: Other, output: null}
+      - {type: Broken, output: "${{ [error.step, error.cause.step, error.cause.cause.step, error.cause.cause.type] }}"}
+outputs: {told: "${{ steps.g.output }}"}
+"""  # noqa: E501
+    told = stage.play(text, {"a": BROKEN}).outputs["told"]
+
+    assert told == ["g/s", "g/s/call", "g/s/call/a", "Broken"]
+
+
 @pytest.mark.parametrize(
     ("handler", "expected"),
     [

@@ -1,0 +1,76 @@
+"""Replays recorded executions; with what the kernel alone needs, so under any version of Python.
+
+    python -m tests.kernel.replaying record FOLDER    # play the patterns, and keep what happened
+    python -m tests.kernel.replaying FOLDER...        # the same bytes again?
+
+A record is `{flow, events, states}`: a compiled flow, the events of one execution of it, and the
+digest of the state after each tenth event and the last. `scripts/replay.sh` runs both.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.journal.format import pack
+from flowengine.kernel import Graph, advance, new_state
+
+PATTERNS = Path(__file__).parents[2] / "examples" / "patterns"
+SCHEDULES = 4
+"""Of each pattern."""
+
+
+def digests(recorded: dict[str, Any]) -> list[str]:
+    """Return the digests of the states that the events of a record give."""
+    flow = recorded["flow"]
+    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+    state = new_state()
+    found = []
+    for number, event in enumerate(recorded["events"], 1):
+        advance(graph, state, event)
+        if number % 10 == 0 or number == len(recorded["events"]):
+            found.append(sha256(pack(state)).hexdigest())
+    return found
+
+
+def differing(folder: Path) -> tuple[list[str], int]:
+    """Return the names of the records that give other states, and how many there are."""
+    records = [(path.stem, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
+    return [name for name, one in records if digests(one) != one["states"]], len(records)
+
+
+def record_patterns(folder: Path) -> None:
+    """Play each pattern in some orders, with all that may come from outside, and keep it."""
+    for path in sorted(PATTERNS.glob("[0-9][0-9]-*.yaml")):
+        for seed in range(SCHEDULES):
+            recorded = _record(path, seed)
+            recorded["states"] = digests(recorded)
+            (folder / f"{path.stem}-{seed}.json").write_text(json.dumps(recorded))
+
+
+def _record(path: Path, seed: int) -> dict[str, Any]:
+    from flowengine.flow.compile import compile_file
+    from flowengine.testing.simulator import Simulator, anything
+
+    flow = compile_file(path).flow
+    graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+    played = Simulator(graph, seed=seed, outside=[anything()])
+    played.start({name: schema["default"] for name, schema in flow["inputs"].items()}).run()
+    return json.loads(json.dumps({"flow": flow, "events": played.journal}))  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "record":
+        record_patterns(Path(sys.argv[2]))
+        raise SystemExit(0)
+    failed = False
+    for name in sys.argv[1:]:
+        wrong, number = differing(Path(name))
+        failed = failed or bool(wrong) or not number
+        told = f"other states: {', '.join(wrong)}" if wrong else "the same bytes"
+        sys.stdout.write(f"Python {sys.version.split()[0]}: {number} executions, {told}\n")
+    raise SystemExit(failed)
