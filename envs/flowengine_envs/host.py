@@ -25,6 +25,7 @@ from flowengine.sdk import (
     Completed,
     Environment,
     EnvironmentUnavailable,
+    PathEscape,
     Plain,
     StepContext,
     ToolError,
@@ -197,26 +198,27 @@ def _keep(command: Command, cwd: Path, context: StepContext, done: Completed) ->
     """Keep the files that the step names; those of a command that failed as far as there are."""
     kept: dict[str, Plain] = {}
     root = cwd.resolve()
+    artifacts = context.execution.artifacts
     for name, pattern in command.files.items():
-        is_glob = glob.has_magic(pattern)
-        found = sorted(glob.glob(pattern, root_dir=cwd, recursive=True)) if is_glob else [pattern]
-        files = [
-            context.execution.artifacts.put(path, path.name)
-            for path in (_inside(root, cwd / each, name) for each in found)
-            if path.is_file()
-        ]
-        if is_glob:
-            kept[name] = files
-        elif files:
-            kept[name] = files[0]
+        if glob.has_magic(pattern):
+            paths = [cwd / each for each in glob.glob(pattern, root_dir=cwd, recursive=True)]
+            files = [path for path in sorted(paths) if _is_inside(root, path) and path.is_file()]
+            kept[name] = [artifacts.put(path, path.name) for path in files]
+            continue
+        path = cwd / pattern
+        if not _is_inside(root, path):
+            raise PathEscape(
+                f"'{name}' in 'files' leads out of the directory of the command: {pattern}"
+            )
+        if path.is_file():
+            kept[name] = artifacts.put(path, path.name)
         elif done.exit_code == 0:
             raise ValidationError(f"there is no file '{pattern}' to be kept as '{name}'")
     return kept
 
 
-def _inside(root: Path, path: Path, name: str) -> Path:
-    if not path.resolve().is_relative_to(root):
-        raise ValidationError(
-            f"'{name}' in 'files' leads out of the directory of the command: {path}"
-        )
-    return path
+def _is_inside(root: Path, path: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # links that lead in a circle
+        return False
