@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
@@ -132,6 +133,8 @@ class Shell(Supervised):
         self._shells: list[int] = []
         self._left = True
         self._gone = False
+        self._turn = asyncio.Lock()
+        """Had by the step whose command runs."""
 
     @property
     def healthy(self) -> bool:
@@ -179,6 +182,24 @@ class Shell(Supervised):
 
     run = blocking(_run)
     async_run = awaitable(_run)
+
+    async def _run_in_turn(self, command: str) -> ShellResult:
+        """Run a command to its end when those of other steps have ended.
+
+        Args:
+            command: Text that the shell reads.
+
+        Returns:
+            How it ended; one that waited for input was interrupted.
+        """
+        async with self._turn:
+            result = await self._run(command, timeout=UNBOUNDED)
+            if result.status == "waiting_for_input":
+                await self._interrupt()
+                result = (await self._wait(GRACE))._replace(status="waiting_for_input")
+            return result
+
+    async_run_in_turn = awaitable(_run_in_turn)
 
     async def _wait(self, wait: float | None = None) -> ShellResult:
         """Wait until the command that runs has ended or waits for input.
@@ -423,10 +444,7 @@ class ShellProvider(SupervisedProvider[Shell]):
             lines.append(command.script)
         else:
             lines.append(shlex.join([await files.argument(word) for word in command.argv or ()]))
-        result = await resource.async_run("\n".join(lines), timeout=UNBOUNDED)
-        if result.status == "waiting_for_input":
-            await resource.async_interrupt()
-            result = (await resource.async_wait(GRACE))._replace(status="waiting_for_input")
+        result = await resource.async_run_in_turn("\n".join(lines))
         failed = result.status != "done" or result.exit_code != 0
         told: dict[str, Plain] = {
             "exit_code": _step_code(result),
