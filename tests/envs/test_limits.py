@@ -112,7 +112,7 @@ def test_a_container_of_a_command_names_its_limits(tmp_path: Path) -> None:
             code, messages = BREACHES[limit]
             result = docker.run(["python3", "-c", code])
             assert any(message in result.stderr for message in messages), result
-            docker.run(["rm", "-f", "big"])
+            assert docker.run(["sh", "-c", "sleep 0.5; rm -f big"]).exit_code == 0
         forks = docker.run(["python3", "-c", FORKS])
         assert "Resource temporarily unavailable" in forks.stdout
         assert docker.run(["echo", "usable"]).stdout == "usable\n"

@@ -115,13 +115,14 @@ class Containers(InWorkspace):
         network = None if self._gate is None else self._gate.as_network()
         box = Docker(self.request, sandbox.Command(list(argv), variables, image, network))
         before = await asyncio.to_thread(self._state)
+        quota = await asyncio.to_thread(self._quota)
         self._running[box] = None
         began = time.monotonic()
         streams = Streams(on_output)
         captures = [self._captured(name, streams) for name in ("stdout", "stderr")]
         try:
             await box.open()
-            code, stopped, note = await self._finish(box, captures, stdin or b"", seconds)
+            code, stopped, note = await self._finish(box, captures, stdin or b"", seconds, quota)
         except ProgramMissing as error:
             code, stopped, note = 127, None, f"{error.message}\n"
         finally:
@@ -148,14 +149,19 @@ class Containers(InWorkspace):
     async_run = awaitable(_run)
 
     async def _finish(
-        self, box: Docker, captures: Sequence[Captured], stdin: bytes, seconds: float | None
+        self,
+        box: Docker,
+        captures: Sequence[Captured],
+        stdin: bytes,
+        seconds: float | None,
+        quota: int | None,
     ) -> tuple[int, str | None, str]:
         """Return exit code, why it was stopped, and what is to be said of its end."""
         output, source = box.streams
         reading = asyncio.gather(
             captures[0].read(output.stdout), captures[1].read(output.stderr), _feed(source, stdin)
         )
-        full = asyncio.ensure_future(self._until_full())
+        full = asyncio.ensure_future(self._until_full(quota))
         try:
             first: set[asyncio.Future[Any]] = {reading, full}
             await asyncio.wait(first, timeout=seconds, return_when="FIRST_COMPLETED")
@@ -172,9 +178,13 @@ class Containers(InWorkspace):
             reading.cancel()
             await asyncio.gather(reading, full, return_exceptions=True)
 
-    async def _until_full(self) -> None:
+    def _quota(self) -> int | None:
+        """Return how large the workspace may become: what is full already can be cleared."""
+        disk = self.request.limits.disk
+        return None if disk is None else max(disk, self._files.size())
+
+    async def _until_full(self, quota: int | None) -> None:
         """Return when the workspace is larger than it may be."""
-        quota = self.limits.disk
         if quota is None:
             await asyncio.Future()
         # Nothing tells of a folder that grows: it has to be looked at.
