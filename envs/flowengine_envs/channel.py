@@ -125,7 +125,8 @@ class Channel:
         """
         try:
             async with asyncio.timeout_at(deadline):
-                return await self.request("hello", version=frames.VERSION, **fields)
+                exchange = self.begin("hello", version=frames.VERSION, **fields)
+                return await self.end(exchange, withdraw=False)
         except TimeoutError:
             raise EnvironmentStartFailed(
                 f"{self.name} did not answer in time{self._said()}"
@@ -191,12 +192,12 @@ class Channel:
         self.tell(name, payload, id=exchange.id, **fields)
         return exchange
 
-    async def end(self, exchange: Exchange) -> dict[str, Any]:
-        """Wait for the end of a request; returns and raises as `request`."""
+    async def end(self, exchange: Exchange, *, withdraw: bool = True) -> dict[str, Any]:
+        """Wait for the end of a request, which cancelling ends; returns and raises as `request`."""
         try:
             header, payload = await asyncio.shield(exchange.done)
         except asyncio.CancelledError:
-            if not exchange.done.done():
+            if withdraw and not exchange.done.done():
                 await _uncut(self._withdraw(exchange))
             raise
         finally:

@@ -65,6 +65,11 @@ class Supervised(InWorkspace):
         return self.sandbox.capabilities().isolation
 
     @property
+    def image(self) -> str:
+        """Digest of the image that runs; empty where none does."""
+        return self.sandbox.image
+
+    @property
     def healthy(self) -> bool:
         """Whether it can be used, as far as is known at once."""
         return self._channel.alive and self.sandbox.alive()

@@ -98,6 +98,12 @@ class Handle:
         return list(opened.unenforced) if opened else []
 
     @property
+    def image(self) -> str:
+        """Digest of the image that runs (`sha256:...`); empty where none does."""
+        opened = self._instance.opened
+        return str(getattr(opened.resource, "image", "") or "") if opened else ""
+
+    @property
     def workspace(self) -> Path | None:
         """Its folder on this machine, if it has one."""
         return self._instance.workspace

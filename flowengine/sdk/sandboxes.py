@@ -90,6 +90,8 @@ class Sandbox:
 
     name: ClassVar[str]
     """What `provider:` says."""
+    image: str = ""
+    """Digest of the image that runs (`sha256:...`), where one does; known when it is open."""
 
     def __init__(self, request: Request) -> None:
         self.request = request

@@ -109,8 +109,7 @@ def test_labels_say_whose_it_is(bash: Bash) -> None:
     assert labels["flowengine.manager"] == "manager"
     assert labels["flowengine.owner_id"] == "e1"
     assert labels["flowengine.pid"] == str(os.getpid())
-    assert isinstance(bash.sandbox, Docker)
-    assert bash.sandbox.image_id == inspected(bash)["Image"]
+    assert bash.image == inspected(bash)["Image"]
 
 
 def test_a_fork_bomb_is_an_error_result(bash: Bash) -> None:

@@ -60,7 +60,9 @@ def test_a_copy_is_changed_inside_and_the_original_when_it_is_written_back(
     manager: EnvironmentManager, original: Path, box: dict[str, Any]
 ) -> None:
     repo = declared(manager, path=str(original))
-    inside = manager.ensure({**box, "mounts": {"/src": repo}}).resource
+    handle = manager.ensure({**box, "mounts": {"/src": repo}})
+    assert handle.image.startswith("sha256:") == (handle.isolation == "container")
+    inside = handle.resource
     folder = manager.ensure(repo).resource
 
     assert sh(inside, "cat /src/a.txt").stdout == "a"

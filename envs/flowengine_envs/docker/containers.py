@@ -139,7 +139,7 @@ class Containers(InWorkspace):
             timed_out=stopped == "timeout",
             truncated=any(told.values()),
             duration=time.monotonic() - began,
-            image=box.image_id,
+            image=box.image,
             stopped=stopped,
             stdout_file=told["stdout"].get("file"),
             stderr_file=told["stderr"].get("file"),

@@ -95,8 +95,6 @@ class Docker(Sandbox):
         self._egress = Egress(request, (user(), group()))
         self._log = bytearray()
         self._reading: asyncio.Future[Any] | None = None
-        self.image_id = ""
-        """Digest of the image that runs: `sha256:...`."""
 
     @property
     def workdir(self) -> str:
@@ -197,7 +195,7 @@ class Docker(Sandbox):
 
         config = self.request.config
         command = self._command or Command(["python3", "-I", "-S", "-c", _KEEPER])
-        self.image_id = str(self._client.images.get(reference).id)
+        self.image = str(self._client.images.get(reference).id)
         api = self._client.api
         try:
             made = api.create_container(
