@@ -78,6 +78,10 @@ def duration(text: str) -> float:
     """
     from flowengine.kernel.times import parse_duration
 
+    if text == "0":
+        return 0.0  # nothing is nothing, whatever its unit
+    if text.isascii() and text.isdigit():
+        raise ArgumentTypeError(f"{text!r} is no duration: say the unit, for example {text}s")
     try:
         return parse_duration(text) / 1000
     except ValueError as error:

@@ -21,6 +21,8 @@ NOUNS = {
     "timer": "time",
     "state": "condition",
 }
+DOES = {"signal": "send", "why": "look", "resume": "go on"}
+"""What a command is for."""
 MOST = 20
 """Waits that are written out; the others are counted."""
 
@@ -35,6 +37,7 @@ def say_waits(session: Session, result: Result) -> None:
         for line in describe(session, wait):
             err(line)
     reasons = _no_waits(session, result)
+    _say_locks(session, result)
     if len(result.waits) > MOST:
         more = session.command("approvals", "list", "--execution", short)
         err(f"  … and {len(result.waits) - MOST} more: {more}")
@@ -48,14 +51,28 @@ def _no_waits(session: Session, result: Result) -> list[Reason]:
     """Say what an execution waits for in which no step waits: messages that trigger steps."""
     if result.waits or result.status != "waiting":
         return []
-    from shlex import split
-
     reasons = session.engine.why(result.execution)
     for reason in reasons:
-        err(when(clean(f"  {reason['address'] or 'flow'}: {reason['what']}")))
-        if reason["address"] and reason.get("command"):
-            err(f"    send  {session.command(*split(reason['command'])[1:])}")
+        _say(session, reason)
     return reasons
+
+
+def _say_locks(session: Session, result: Result) -> None:
+    """Say which steps wait for what is no wait of this execution: locks that others have."""
+    if result.waits and result.status == "waiting":
+        for reason in session.engine.why(result.execution, waits=False):
+            if "lock" in reason:
+                _say(session, reason)
+
+
+def _say(session: Session, reason: Reason) -> None:
+    """Say what a step waits for, and the command that helps."""
+    from shlex import split
+
+    err(when(clean(f"  {reason['address'] or 'flow'}: {reason['what']}")))
+    if reason["address"] and reason.get("command"):
+        words = split(reason["command"])[1:]
+        err(f"    {DOES.get(words[0], words[0]):5} {session.command(*words)}")
 
 
 def describe(session: Session, wait: WaitInfo) -> Iterator[str]:

@@ -670,11 +670,19 @@ class Engine:
 
         return entries(self._host, self.find(execution), since, follow=follow)
 
-    def why(self, execution: str) -> list[Reason]:
-        """Return for each live branch what it waits for, since when, and what would wake it."""
+    def why(self, execution: str, *, waits: bool = True) -> list[Reason]:
+        """Return for each live branch what it waits for, since when, and what would wake it.
+
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            waits: Tell of the open waits too, which its result lists already.
+
+        Returns:
+            One reason for each.
+        """
         from flowengine.engines.reasons import reasons
 
-        return reasons(self._host, self._read(execution))
+        return reasons(self._host, self._read(execution), waits=waits)
 
     def diff(self, left: str, right: str) -> Difference:
         """Compare two executions: where their histories part, and what differs from there on.

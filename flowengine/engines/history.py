@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.journals import read, walk
+from flowengine.engines.budgets import budget_views
+from flowengine.engines.journals import Moment, read, walk
 from flowengine.engines.lists import decision_view, stored_wait_view
 from flowengine.engines.outgoing import view as undelivered
 from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
@@ -49,7 +50,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
     """
     record = host.store.execution(execution)
     journal = read(host.store, execution)
-    steps = steps_of(host.programs, record.hash, journal)
+    steps, last = _told(host.programs, record.hash, journal)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]
         if not steps:
@@ -64,6 +65,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
     return {
         **execution_view(record),
         "durability": host.store.durability,
+        **_budgets(host, execution, last),
         "inputs": first["inputs"],
         "steps": steps,
         "waits": [
@@ -85,15 +87,33 @@ def steps_of(programs: Programs, hash: str, journal: list[Event]) -> list[StepIn
         hash: Of the flow that the execution runs now.
         journal: All events.
     """
+    return _told(programs, hash, journal)[0]
+
+
+def _told(
+    programs: Programs, hash: str, journal: list[Event]
+) -> tuple[list[StepInfo], Moment | None]:
+    """Return every activation of a journal, and the last moment of it."""
     steps: dict[str, StepInfo] = {}
     seen: list[Observation] = []
+    moment: Moment | None = None
     for moment in walk(programs, hash, journal, seen):
         for observation in seen:
             _fold(moment.graph, steps, observation)
         seen.clear()
         if moment.event["type"] == "decided" and moment.address in steps:
             steps[moment.address]["decision"] = decision_view(dict(moment.event))
-    return list(steps.values())
+    return list(steps.values()), moment
+
+
+def _budgets(host: Host, execution: str, last: Moment | None) -> ExecutionInfo:
+    """Return the budgets of an execution, as part of what `show` tells."""
+    if last is None:
+        return {}
+    at_work = host.keeper.holder(execution) is not None
+    now = host.clock.now() if at_work else last.state["now"]
+    found = budget_views(last.graph, last.state, now)
+    return {"budgets": found} if found else {}
 
 
 def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator[dict[str, Any]]:

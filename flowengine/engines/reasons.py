@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines import budgets
 from flowengine.engines.circles import circle
 from flowengine.engines.results import ENDED, Reason
 from flowengine.journal.format import unpack
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
     from flowengine.kernel.state import State, Unit
 
 
-def reasons(host: Host, execution: Execution) -> list[Reason]:
+def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Reason]:
     """Return for each live branch of an execution why it does not move.
 
     Args:
         host: The engine's.
         execution: As it stands in the store.
+        waits: Tell of the open waits, too, which its result lists already.
 
     Returns:
         One reason for each: what ended it, an attempt, a wait, a pause, a lock that somebody else
@@ -49,14 +51,18 @@ def reasons(host: Host, execution: Execution) -> list[Reason]:
         elif unit["phase"] == "pause":
             due = state["timers"][unit["timer"]]["due"]
             found.append(_pause(machine.address(unit), unit["attempt"], due, holder, id))
+        elif unit["phase"] == "budget":
+            found.append(budgets.waiting(host, execution.id, machine, unit))
         elif unit["phase"] == "lock" and is_shared(unit["lock"]):
             reason = _shared(host, execution.id, unit["id"], unit["lock"])
             found.append({"address": machine.address(unit), **reason})
         elif unit["phase"] == "lock":
             found.append(_queued(machine, unit))
+    found += budgets.ending(machine)
     if 0 in state.get("claims", {}):
         found.append({"address": "", **_shared(host, execution.id, 0, state["bound"][0])})
-    found += [_wait(host, execution.id, record, id) for record in execution.waits.values()]
+    for record in execution.waits.values() if waits else ():
+        found.append(_wait(host, execution.id, record, id))
     found += _held(machine, id)
     return found or _idle(machine, id)
 
@@ -166,8 +172,9 @@ def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
         names += " waits" if len(others) == 1 else " wait"
         what += f". It can never come free: {names}, in the end, for what this one holds"
         command = f"flowengine cancel {store.short_execution(id)}"
-        return {"what": what, "wakes": "the end of one of them", "command": command}
-    reason: Reason = {"what": what, "wakes": f"the end of {has}"}
+        wakes = "the end of one of them"
+        return {"what": what, "wakes": wakes, "command": command, "lock": key}
+    reason: Reason = {"what": what, "wakes": f"the end of {has}", "lock": key}
     idle = [holder for holder in holders if host.keeper.holder(holder) is None]
     if idle:
         word = "resume" if store.execution(idle[0]).status == "running" else "why"

@@ -101,6 +101,20 @@ class StepInfo(TypedDict, total=False):
     """Of an approval: what was decided, by whom, when and through what."""
 
 
+class BudgetInfo(TypedDict, total=False):
+    """What a flow at work may use, and what it has used. Keys that do not apply are absent."""
+
+    address: str
+    """Of the step that runs the flow; empty: it is the execution's own."""
+    flow: str
+    then: str
+    """`stop` or `ask`."""
+    tool_calls: dict[str, int]
+    """`{used, running, limit}`; those that run are used."""
+    wall_time: dict[str, str]
+    """`{used, limit}`: durations."""
+
+
 class ExecutionInfo(TypedDict, total=False):
     """An execution: what `show` tells; `list` gives the first group of keys only."""
 
@@ -118,6 +132,8 @@ class ExecutionInfo(TypedDict, total=False):
     """When the next timer is due, while it waits and nobody drives it."""
 
     durability: str
+    budgets: list[BudgetInfo]
+    """Of its flow and of the subflows at work, as far as they have one; absent: none has."""
     inputs: dict[str, Any]
     steps: list[StepInfo]
     waits: list[WaitInfo]
@@ -144,6 +160,8 @@ class Reason(TypedDict, total=False):
     """The command line that wakes it, where there is one."""
     wait: str
     """Public id of the wait, where it is one."""
+    lock: str
+    """Key of the lock, where it waits for one that executions share."""
 
 
 class Side(TypedDict):

@@ -142,6 +142,11 @@ class _Names:
         self.tools = list(dict.fromkeys(s["tool"] for s in flow["steps"] if "tool" in s))
         kinds = {"task": self.tools, "approval": self.tools}
         self.asking = [s["id"] for s in flow["steps"] if s.get("action") in kinds]
+        budgets = [one.get("budget", {}) for one in (flow, *flow.get("flows", ()))]
+        self.hidden = ["finally"]
+        """Addresses that are no steps."""
+        if any(budget.get("then") == "ask" for budget in budgets):
+            self.hidden.append("budget")
 
     def check(self, model: CaseFile) -> None:
         """Check all cases."""
@@ -194,7 +199,7 @@ class _Names:
     def _unknown_step(self, address: str) -> bool:
         """Return whether an address begins at no step of the flow."""
         first = steps_in(address)[0]
-        return first not in self.steps and first != "finally"
+        return first not in self.steps and first not in self.hidden
 
     def _known(self, what: str, given: Iterable[str], known: Iterable[str], loc: Loc) -> None:
         for name in given:

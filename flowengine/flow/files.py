@@ -37,7 +37,7 @@ class Definition:
         self.defaults, self.unread = model.defaults, model.unread
         self.inputs, self.outputs, self.state = body.inputs, body.outputs, body.state
         self.steps, self.on_error, self.finally_ = body.steps, body.on_error, body.finally_
-        self.limits = body.limits
+        self.limits, self.budget = body.limits, body.budget
         self.left_out = model.left_out
 
     @property

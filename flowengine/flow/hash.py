@@ -24,7 +24,7 @@ UNORDERED = frozenset({"set", "defaults"})
 """Keys whose pairs of name and value are evaluated as if at once, whatever their order."""
 PLACES = frozenset({"at", "tool"})
 """Keys that say where something stands or what it is called there."""
-CONSTANT = ("inputs", "state", "secrets", "environments", "limits")
+CONSTANT = ("inputs", "state", "secrets", "environments", "limits", "budget")
 """Sections that hold no numbers of expressions where they hold plain data."""
 
 

@@ -137,7 +137,8 @@ class Expander:
 
     def _unknown_key(self, cls: type[Part], key: str, given: Mapping[str, Any], loc: Loc) -> None:
         refused = refused_keys(cls.__name__)
-        known = [one for one in cls.fields_by_key() if one not in refused]
+        gone = {one for one, entry in refused.items() if entry.refuses is None}
+        known = [one for one in cls.fields_by_key() if one not in gone]
         if issubclass(cls, Pluggable):
             known += kind_names(cls.PLACE)
         meant = nearest(key, [one for one in (*known, *refused) if one not in given])

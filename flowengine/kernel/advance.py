@@ -24,6 +24,7 @@ from flowengine.kernel import (
     activations,
     approvals,
     attempts,
+    budgets,
     cancelling,
     cleaning,
     closing,
@@ -34,6 +35,7 @@ from flowengine.kernel import (
     joins,
     outcomes,
     pasts,
+    raising,
     scopes,
     signals,
     triggers,
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that is over."""
+UNWATCHED = frozenset({"cut", "retry", "state"})
+"""Events that tell that until now no process was there."""
 
 
 def advance(
@@ -81,7 +85,9 @@ def advance(
         What is to be done now, in order. It may be done once the event is on disk.
     """
     state["events"] += 1
-    state["now"] = max(state["now"], event["at"])
+    before, state["now"] = state["now"], max(state["now"], event["at"])
+    if graph.timed and event["type"] in UNWATCHED:
+        budgets.skip(state, before)
     if state["status"] in ENDED:
         return []
     m = Machine(graph, state, observe)
@@ -99,6 +105,7 @@ def settle(m: Machine) -> list[Command]:
         What is to be done now, in order.
     """
     _work(m)
+    raising.withdraw_idle(m)
     if m.state["status"] not in ENDED:
         m.state["status"] = _status(m)
     return m.commands
@@ -131,7 +138,7 @@ def running(state: State) -> list[tuple[int, int]]:
 def _succeeded(m: Machine, event: Succeeded) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
-        m.state["running"] -= 1
+        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
         outcomes.attempt_ended(m, unit, event["value"], "ok")
     elif event["unit"] in m.state["cuts"]:
         undoing.result_of_cut(m, event["unit"], "succeeded", event["value"])
@@ -140,7 +147,7 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
 def _failed(m: Machine, event: Failed) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
-        m.state["running"] -= 1
+        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
         unit["phase"] = "ready"
         outcomes.attempt_failed(m, unit, event["error"])
     elif event["unit"] in m.state["cuts"]:
@@ -150,11 +157,12 @@ def _failed(m: Machine, event: Failed) -> None:
 def _lost(m: Machine, event: Lost) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     cut = m.state["cuts"].get(event["unit"])
+    ran = event["ran"] != "no"
     if unit is not None:
-        m.state["running"] -= 1
+        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)), ran=ran)
         interrupted.lose(m, unit, event["ran"], event["error"])
     elif cut is not None and cut.pop("running", False):
-        m.state["running"] -= 1
+        budgets.settle(m, event["unit"], cut.get("frame", 0), ran=ran)
         approvals.ask_about(m, event["unit"], cut, event["error"])
 
 
@@ -172,7 +180,7 @@ def _cut(m: Machine, event: CutOff) -> None:
     if unit is not None:
         interrupted.resume_cut(m, unit)
     elif cut is not None and cut.pop("running", False):
-        m.state["running"] -= 1
+        budgets.settle(m, event["unit"], cut.get("frame", 0))
         cut.pop("undo", None)
         for number, undo in m.state["undos"].items():
             if event["unit"] in undo["cut"]:
@@ -239,6 +247,7 @@ TIMERS: dict[str, Callable[[Machine, int, int], None]] = {
     "deadline": _deadline,
     "pause": _pause,
     "duration": _duration,
+    "wall_time": raising.time_over,
     "idle": _idle,
     "wait": lambda m, number, index: waits.occur(m, m.state["waits"][number], index, None),
     "expire": lambda m, number, _: approvals.expire(m, m.state["waits"][number]),
@@ -252,7 +261,9 @@ def _decided(m: Machine, event: Decided) -> None:
     wait = m.state["waits"].get(event["wait"])
     if wait is None:
         return
-    if wait["kind"] in ("approval", "ask"):
+    if "budget" in wait:
+        raising.decide(m, wait, event)
+    elif wait["kind"] in ("approval", "ask"):
         approvals.decide(m, wait, event)
     elif wait["kind"] == "question":
         _answered(m, event, wait.get("cut", 0), wait["unit"])
@@ -449,6 +460,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "arrive": joins.arrive,
     "activate": activations.activate,
     "attempt": _of_unit(attempts.attempt),
+    "again": _of_unit(interrupted.run_again),
     "round": _of_unit(attempts.begin_round),
     "ended": _of_unit(outcomes.attempt_ended),
     "group_over": _group_over,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from flowengine.kernel import cleaning, locks
+from flowengine.kernel import budgets, cleaning, locks, raising
 from flowengine.kernel.activations import park, unpark
 from flowengine.kernel.approvals import open_approval
 from flowengine.kernel.closing import close_scope, no_longer_wait, stop_attempt
@@ -91,11 +91,20 @@ def attempt(m: Machine, unit: Unit) -> None:
     """
     act = m.act_of(unit)
     node = m.node(act)
-    if node.lock is not None and not _has_lock(m, node, unit):
+    refused: StepFailure | None = None
+    if node.action == "task":  # before the lock: nobody has one while people think
+        try:
+            if raising.waits(m, unit, ("attempt", unit["id"])):
+                return
+        except StepFailure as failure:
+            refused = failure
+    if refused is None and node.lock is not None and not _has_lock(m, node, unit):
         return
     unit["attempt"] += 1
     unit["tries"] += 1
     try:
+        if refused is not None:
+            raise refused
         limit(m, node, unit)
         _act(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
@@ -164,8 +173,8 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
 def run(m: Machine, unit: Unit) -> None:
     """Run the prepared attempt of a unit."""
     unit["phase"] = "run"
-    m.state["running"] += 1
     act = m.act_of(unit)
+    budgets.reserve(m, unit["id"], m.frame_of(act), act)
     if m.observe is not None:
         m.note(act, "running", unit=unit)
     given = unit.get("input")
@@ -226,7 +235,7 @@ def begin_anew(m: Machine, unit: Unit) -> None:
         unit: The unit, whatever it does; if its attempt ran, that is over.
     """
     if unit["phase"] == "run":
-        m.state["running"] -= 1
+        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
         unit["phase"] = "ready"
     elif unit["phase"] == "scope":
         close_scope(m, m.state["scopes"][unit["scope"]])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import pasts, tokens
+from flowengine.kernel import budgets, pasts, tokens
 from flowengine.kernel.commands import ReleaseRegion, Stop
 from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.locks import leave
@@ -72,9 +72,10 @@ def close_unit(m: Machine, unit: Unit) -> None:
     """Withdraw a unit: what it runs, what it waits for, the scope inside it."""
     if unit["phase"] == "scope":
         close_scope(m, m.state["scopes"][unit["scope"]])
-    stop_attempt(m, unit)
     act = m.act_of(unit)
-    if (unit["tries"] or "lock" in unit) and (unit["item"] >= 0 or unit["round"]):
+    begun = unit["tries"] or "lock" in unit or "budget" in unit
+    stop_attempt(m, unit)
+    if begun and (unit["item"] >= 0 or unit["round"]):
         m.note(act, "cancelled", unit=unit)
     if act["units"].pop(unit["id"], False):
         act["busy"] -= 1
@@ -100,8 +101,10 @@ def stop_attempt(m: Machine, unit: Unit) -> None:
     """Withdraw the attempt of a unit, wherever it is."""
     if unit["phase"] == "run":
         m.commands.append(Stop(unit["id"], unit["attempt"]))
-        m.state["running"] -= 1
+        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
         cut_off(m, unit)
+    elif unit["phase"] == "budget":
+        budgets.leave(m, unit)
     if "wait" in unit:
         close_wait(m, m.state["waits"][unit["wait"]], "withdrawn")
     stop_timeout(m, unit)
@@ -293,7 +296,7 @@ def stop_settling(m: Machine, number: int) -> None:
     cut.pop("undo", None)
     if cut.pop("running", False):
         m.commands.append(Stop(number, cut["attempt"]))
-        m.state["running"] -= 1
+        budgets.settle(m, number, cut.get("frame", 0))
     if "wait" in cut:
         close_wait(m, m.state["waits"][cut.pop("wait")], "withdrawn")
 

@@ -70,7 +70,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "then": "then",
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
                  "tries", "args", "input", "secrets", "key", "timer", "wait", "scope", "cleanup",
-                 "lock", "across", "held"),
+                 "lock", "across", "held", "budget"),
     },
     "Lock": _plain("holders", "queue"),
     "Done": {
@@ -95,7 +95,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "Wait": {
         "record": "record_of_wait",
         **_plain("id", "unit", "kind", "since", "event", "shown", "timers", "alternatives",
-                 "escalate", "remind", "field", "cut"),
+                 "escalate", "remind", "field", "cut", "budget"),
     },
     "Undo": {
         "todo": ("list", "Done"),
@@ -103,11 +103,14 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "then": "then",
         **_plain("scope", "cut", "cause", "failures"),
     },
+    "Budget": _plain("limits", "used", "calls", "spent", "since", "timer", "waiting", "wait",
+                     "refused"),
     "Frame": {
         "flow": "flow",
         "vars": "vars",
         "keys": "signals",
-        **_plain("up", "depth", "inputs", "room", "steps"),
+        "budget": ("one", "Budget"),
+        **_plain("up", "depth", "inputs", "room", "steps", "bounds"),
     },
     "State": {
         "vars": "vars",
@@ -126,8 +129,10 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "listening": "channels",
         "kept": "kept",
         "watching": MADE,
+        "budget": ("one", "Budget"),
         **_plain("format", "status", "now", "last", "events", "inputs", "execution", "triggered",
-                 "steps", "running", "cancelling", "claims", "bound", "outputs", "error"),
+                 "steps", "skipped", "running", "cancelling", "claims", "bound", "outputs",
+                 "error"),
     },
 }  # fmt: skip
 
@@ -135,7 +140,17 @@ FOLLOWS = {
     "handled": "handler of a step",
     "flow_handled": "handler of a flow",
     **dict.fromkeys(
-        ("attempt", "ended", "group_over", "pause", "unit_failed", "act_failed", "flow_end"), PLAIN
+        (
+            "attempt",
+            "again",
+            "ended",
+            "group_over",
+            "pause",
+            "unit_failed",
+            "act_failed",
+            "flow_end",
+        ),
+        PLAIN,
     ),
 }
 """What may stand in a `then`: the names of agenda entries that are kept from event to event."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import (
+    budgets,
     cleaning,
     handlers,
     locks,
     pasts,
+    raising,
     signals,
     tokens,
     triggers,
@@ -55,6 +57,9 @@ def begin(m: Machine, event: Started) -> None:
     state["vars"] = variables.initial(flow)
     if "triggered" in m.graph.flow:
         state["triggered"] = 0
+    budget = budgets.begin(flow.budget)
+    if budget is not None:
+        state["budget"] = budget
     names = Names(m, None)
     bound = m.graph.flow.get("concurrency")
     scope = open_scope(m, 0, None, queued=bound is not None)
@@ -294,6 +299,7 @@ def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None)
         m.clear_timer(timer)
     for number in state["cuts"]:
         stop_settling(m, number)
+    raising.withdraw_idle(m)
     state["undos"].clear()
     state["cuts"].clear()
     state["layers"].clear()

@@ -49,6 +49,17 @@ class JoinSpec(TypedDict, total=False):
     late: Literal["ignore", "cancel", "queue"]
 
 
+class BudgetSpec(TypedDict, total=False):
+    """What a flow may use. `then` is always there."""
+
+    tool_calls: int
+    wall_time: str
+    """A duration."""
+    then: Literal["stop", "ask"]
+    assignees: list[str]
+    """Who is asked; absent: anyone."""
+
+
 class SplitEntry(TypedDict, total=False):
     """One way out. Exactly one of `when`, `otherwise` or neither (unconditional)."""
 
@@ -296,6 +307,7 @@ class FlowSpec(TypedDict, total=False):
     signals: dict[str, Plain]
     on_error: list[HandlerSpec]
     limits: dict[str, Plain]
+    budget: BudgetSpec
 
 
 class CompiledFlow(TypedDict, total=False):
@@ -339,6 +351,8 @@ class CompiledFlow(TypedDict, total=False):
     """`{"key": value?, "max": number, "then": "queue" | "reject" | "cancel"}`; absent: no bound."""
     limits: dict[str, Plain]
     """`activations`, `steps`, `depth` (numbers), `duration`, `finally`, `idle` (durations)."""
+    budget: BudgetSpec
+    """Absent: no bound."""
 
 
 class SecretText:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowengine.kernel import budgets, raising
 from flowengine.kernel.activations import park
 from flowengine.kernel.approvals import ask, ask_for_environment
 from flowengine.kernel.attempts import limit, run, tries_again
-from flowengine.kernel.closing import cut_off, stop_timeout
+from flowengine.kernel.closing import cut_off, forget_cut, stop_timeout
 from flowengine.kernel.errors import StepFailure, as_error, is_named
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.machine import Machine
@@ -28,8 +29,9 @@ def resume_cut(m: Machine, unit: Unit) -> None:
         m: The advance at work.
         unit: The unit, in phase `run`.
     """
-    node = m.node(m.act_of(unit))
-    m.state["running"] -= 1
+    act = m.act_of(unit)
+    node = m.node(act)
+    budgets.settle(m, unit["id"], m.frame_of(act))
     if "timer" in unit:
         m.clear_timer(unit.pop("timer"))
     if node.effect != "once" or node.on_crash == "retry":
@@ -90,12 +92,29 @@ def uncertain(m: Machine, unit: Unit) -> StepFailure:
     )
 
 
-def run_again(m: Machine, unit: Unit) -> None:
-    """Run an attempt that was cut off once more, with the same input and the same key."""
-    unit["attempt"] += 1
+def run_again(m: Machine, unit: Unit, noted: bool = False) -> None:
+    """Run an attempt that was cut off once more, with the same input and the same key.
+
+    Args:
+        m: The advance at work.
+        unit: The unit.
+        noted: It was noted as cut off while it waited for a budget.
+    """
+    act = m.act_of(unit)
     unit["phase"] = "ready"
+    if noted:
+        forget_cut(m, act, unit)
     try:
-        limit(m, m.node(m.act_of(unit)), unit)
+        if raising.waits(m, unit, ("again", unit["id"], True)):
+            cut_off(m, unit)
+            return
+    except StepFailure as failure:
+        cut_off(m, unit)
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+        return
+    unit["attempt"] += 1
+    try:
+        limit(m, m.node(act), unit)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(("attempt_failed", unit["id"], failure))
     else:

@@ -13,6 +13,7 @@ from typing import Any
 from flowengine.kernel.graph import (
     TRIGGER,
     BodySpec,
+    BudgetSpec,
     CancelSpec,
     CompiledFlow,
     Condition,
@@ -109,8 +110,8 @@ class Flow:
         said: Those that it says.
     """
 
-    __slots__ = ("defaults", "id", "indexes", "inputs", "limits", "on_error", "outputs", "said",
-                 "signals", "state", "steps")  # fmt: skip
+    __slots__ = ("budget", "defaults", "id", "indexes", "inputs", "limits", "on_error", "outputs",
+                 "said", "signals", "state", "steps")  # fmt: skip
 
     def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
         self.id: str = spec.get("id", "")
@@ -123,6 +124,7 @@ class Flow:
         self.on_error: list[HandlerSpec] = spec.get("on_error", [])
         self.said: dict[str, Any] = spec.get("limits", {})
         self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **self.said}
+        self.budget: BudgetSpec | None = spec.get("budget")
         self.indexes: dict[str, int] = {}
 
 
@@ -227,6 +229,8 @@ class Graph:
         self.flows = [Flow(flow, (0, first))]
         self.flows += [Flow(spec, (spec["steps"][0], spec["steps"][1])) for spec in subflows]
         self.limits = self.flows[0].limits
+        self.timed = any("wall_time" in (one.budget or ()) for one in self.flows)
+        """Whether the budget of some flow bounds how long it is at work."""
         self._nodes: list[Node | None] = [None] * len(self._specs)
         self._bodies: list[Body | None] = [None] * len(flow["bodies"])
         self._stored: set[str] | None = None

@@ -36,11 +36,15 @@ class Machine:
         emitted: Number of messages that steps have sent since the event began.
         entered: Number of subflows that have begun since the event began.
         places: Map activations in which an item has given back its place.
+        begun: Units whose attempts the event has begun; withdrawn by it, they never run.
+        asked: Questions about budgets for whose answer perhaps nobody waits any more → the budget.
     """
 
     __slots__ = (
         "agenda",
+        "asked",
         "awake",
+        "begun",
         "calm",
         "changed",
         "commands",
@@ -72,6 +76,8 @@ class Machine:
         self.watchers: list[int] = []
         self.awake: set[int] = set()
         self.places: dict[int, bool] = {}
+        self.begun: set[int] = set()
+        self.asked: dict[int, int] = {}
 
     def new_id(self) -> int:
         """Return the next number of this execution."""

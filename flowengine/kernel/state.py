@@ -177,8 +177,8 @@ class Unit(TypedDict, total=False):
     item: int
     """Index of the item; -1 without a map."""
     phase: str
-    """`ready`, `lock` (queued for one), `run`, `wait`, `scope`, `pause`, `ask` (a crash left it
-    uncertain, or it has no environment)."""
+    """`ready`, `lock` (queued for one), `budget` (one is used up), `run`, `wait`, `scope`, `pause`,
+    `ask` (a crash left it uncertain, or it has no environment)."""
     round: int
     last: Plain
     """Output of the round before."""
@@ -208,8 +208,10 @@ class Unit(TypedDict, total=False):
     across: str
     """The scope of that lock, if it is not `execution`."""
     held: bool
+    budget: int
+    """Whose budget it waits for: a frame, or 0."""
     then: list[Any]
-    """What follows, for the agenda, once it has the lock."""
+    """What follows, for the agenda, once it has the lock, or the budget may have been raised."""
 
 
 class Lock(TypedDict):
@@ -295,9 +297,9 @@ class Timer(TypedDict):
     due: int
     why: str
     """`timeout`, `deadline`, `pause`, `wait`, `expire`, `remind`, `escalate`, `duration`,
-    `idle`."""
+    `wall_time`, `idle`."""
     ref: int
-    """The unit, activation, wait or scope."""
+    """The unit, activation, wait or scope; of a budget its frame, or 0."""
     arg: int
     """Which alternative, which step of an escalation."""
 
@@ -326,6 +328,8 @@ class Wait(TypedDict, total=False):
     """Of an `ask` whose form is not the flow's own: the field of it that is the answer."""
     cut: int
     """Of a question asked before a scope compensates: the attempt it is about."""
+    budget: int
+    """Of a question whether a budget is raised: its frame, or 0."""
 
 
 class Undo(TypedDict, total=False):
@@ -343,6 +347,29 @@ class Undo(TypedDict, total=False):
     failures: list[ErrorData]
     then: list[Any]
     """What follows: `[what, *arguments]` for the agenda."""
+
+
+class Budget(TypedDict, total=False):
+    """What a flow at work may use, and what it has used; see `budgets`."""
+
+    limits: dict[str, int]
+    """`tool_calls`, `wall_time` (ms), as far as it has them; answers have raised them."""
+    used: int
+    """Calls whose attempts are over."""
+    calls: dict[int, bool]
+    """Units whose calls run: what is reserved; False for what nothing bounds."""
+    spent: int
+    """How long calls have run (ms), up to when the last of them ended."""
+    since: int
+    """While a call runs: since when, without the time that was skipped."""
+    timer: int
+    """For when the time is over."""
+    waiting: dict[int, bool]
+    """Units that wait for the answer, in order of arrival."""
+    wait: int
+    """The open question."""
+    refused: dict[str, Plain]
+    """`{by, comment}`: somebody has rejected it, so nobody is asked any more."""
 
 
 class Frame(TypedDict, total=False):
@@ -366,6 +393,9 @@ class Frame(TypedDict, total=False):
     """How many more may run inside one another, by `limits.depth`."""
     steps: int
     """Activations so far, if it bounds them itself."""
+    budget: Budget
+    bounds: list[int]
+    """Whose budgets hold inside, the innermost first: frames, 0 for the main flow; absent: none."""
 
 
 class State(TypedDict, total=False):
@@ -417,6 +447,10 @@ class State(TypedDict, total=False):
     """How many tokens triggers have begun; absent in a flow without."""
     steps: int
     """Activations so far, those in map items not counted."""
+    budget: Budget
+    """Of the main flow; absent if it has none."""
+    skipped: int
+    """Time (ms) in which no process was there, for budgets that count it; absent: none."""
     running: int
     """Units whose attempt runs."""
     cancelling: str

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import pasts, variables
+from flowengine.kernel import budgets, pasts, variables
 from flowengine.kernel.defaults import fill_computed
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError, Plain
@@ -89,6 +89,7 @@ def _new_frame(m: Machine, number: int, up: int) -> int:
     }
     if "steps" in flow.said:
         frame["steps"] = 0
+    budgets.enter(m, layer, frame)
     m.state.setdefault("frames", {})[layer] = frame
     return layer
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import pasts, tokens
+from flowengine.kernel import budgets, pasts, tokens
 from flowengine.kernel.activations import begin_unit, new_activation, settle_in_frame
 from flowengine.kernel.approvals import ask_about
 from flowengine.kernel.closing import forget_cut, forget_undoing
@@ -131,7 +131,7 @@ def run_cut(m: Machine, number: int, cut: Cut) -> None:
     """Run an attempt that was cut off once more, with the same input and key."""
     cut["attempt"] += 1
     cut["running"] = True
-    m.state["running"] += 1
+    budgets.reserve(m, number, cut.get("frame", 0), None)
     given = join_secrets(cut["input"], cut["secrets"])
     environments = None
     if m.graph.node(cut["step"]).environments:
@@ -161,7 +161,7 @@ def result_of_cut(m: Machine, number: int, status: str, value: Plain) -> None:
     """
     cut = m.state["cuts"][number]
     if cut.pop("running", False):
-        m.state["running"] -= 1
+        budgets.settle(m, number, cut.get("frame", 0))
     if "settled" in cut:
         return
     if "wait" in cut:

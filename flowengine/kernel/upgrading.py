@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import waits, watching
+from flowengine.kernel import budgets, moving_budgets, waits, watching
 from flowengine.kernel.advance import settle
 from flowengine.kernel.commands import Command, Observation, OpenWait
 from flowengine.kernel.machine import Machine
@@ -43,14 +43,18 @@ def upgrade(
     """
     records = {number: wait["record"] for number, wait in state["waits"].items()}
     duration = old.flows[0].limits.get("duration")
+    bounds = moving_budgets.declared(old, state)
     moved: Any = move(old, new, state, event["mapping"])
     whole: Any = state
     whole.clear()
     whole.update(moved)
     state["events"] += 1
-    state["now"] = max(state["now"], event["at"])
+    before, state["now"] = state["now"], max(state["now"], event["at"])
+    if new.timed:
+        budgets.skip(state, before)  # who runs an execution cannot move it
     m = Machine(new, state, observe)
     _set_duration(m, duration)
+    moving_budgets.declare_anew(m, bounds)
     set_keys(m)
     for number, wait in state["waits"].items():
         if wait["shown"] and wait["record"] != records[number]:

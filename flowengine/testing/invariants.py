@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.format import pack
 from flowengine.kernel import ENDED, running
+from flowengine.kernel.budgets import begun, bounding, budget_of
 from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.locks import is_shared
 from flowengine.kernel.state import State
@@ -112,7 +113,7 @@ def locks_are_held_by_those_who_say_so(simulator: Simulator) -> None:
         assert all(units[n]["lock"] == name for n in lock["queue"])
         assert all(units[n]["phase"] == "lock" for n in lock["queue"])
     for number, unit in units.items():
-        assert (unit["phase"] == "lock") == ("then" in unit)
+        assert (unit["phase"] in ("lock", "budget")) == ("then" in unit)
         if is_shared(unit.get("lock", "0")):
             waits = simulator.state.get("claims", {}).get(number) == unit["lock"]
             assert waits != unit.get("held", False), "a claim is waited for until it is granted"
@@ -134,6 +135,53 @@ def shared_locks_are_those_claimed(simulator: Simulator) -> None:
         held = [one for one in queue if one.unit not in waited]
         assert held == queue[: len(held)], "who came first has it first"
         assert len(held) <= queue[0].permits, "more have a lock than it permits"
+
+
+def budgets_are_kept(simulator: Simulator) -> None:
+    """No call goes beyond a budget; what is reserved is what runs, and who waits has been asked."""
+    state = simulator.state
+    frames = state.get("frames", {})
+    reserved: dict[int, set[int]] = {}
+    for number, frame in _calls(state).items():
+        for owner in bounding(state, frame):
+            reserved.setdefault(owner, set()).add(number)
+    waiting = {n: unit["budget"] for n, unit in state["units"].items() if "budget" in unit}
+    assert all(state["units"][n]["phase"] == "budget" for n in waiting)
+    for owner in (0, *frames):
+        budget = budget_of(state, owner)
+        if budget is None:
+            assert owner not in waiting.values()
+            continue
+        assert set(budget["calls"]) == reserved.get(owner, set()), "what runs is reserved"
+        assert set(budget["waiting"]) == {n for n, of in waiting.items() if of == owner}
+        if budget["waiting"]:
+            assert state["waits"][budget["wait"]]["budget"] == owner, "who waits has been asked for"
+        assert ("since" in budget) == bool("wall_time" in budget["limits"] and budget["calls"])
+        assert "timer" not in budget or state["timers"][budget["timer"]]["ref"] == owner
+    asked = [wait["budget"] for wait in state["waits"].values() if "budget" in wait]
+    assert sorted(asked) == sorted(n for n in (0, *frames) if "wait" in (budget_of(state, n) or ()))
+    _count_calls(simulator)
+
+
+def _calls(state: State) -> dict[int, int]:
+    """Return the units whose attempts run, with the frame of each."""
+    calls = {}
+    for number, unit in state["units"].items():
+        if unit["phase"] == "run":
+            act = state["acts"][unit["act"]]
+            calls[number] = act.get("frame", state["scopes"][act["scope"]].get("frame", 0))
+    settling = {n: c.get("frame", 0) for n, c in state["cuts"].items() if c.get("running")}
+    return {**calls, **settling}
+
+
+def _count_calls(simulator: Simulator) -> None:
+    """Compare the budget of the main flow with the calls that the world has seen."""
+    budget = simulator.state.get("budget")
+    if budget is None or simulator.upgraded:
+        return
+    assert begun(budget) == simulator.calls, "every call counts, and nothing else does"
+    limit = budget["limits"].get("tool_calls")
+    assert limit is None or simulator.forward <= limit, "never more calls than the limit"
 
 
 def every_past_is_kept_while_needed(simulator: Simulator) -> None:
@@ -178,6 +226,7 @@ ALWAYS: list[Callable[[Simulator], None]] = [
     shared_locks_are_those_claimed,
     every_past_is_kept_while_needed,
     subflows_have_what_is_theirs,
+    budgets_are_kept,
 ]
 
 

@@ -44,6 +44,8 @@ class Author:
         }
         if self.wild and self.draw.random() < 0.3:
             flow["on_error"] = "compensate"
+        if self.wild and self.draw.random() < 0.3:
+            flow["budget"] = self.draw.choice([{"tool_calls": 4}, {"wall_time": "1s"}])
         return flow
 
     def scope(self, length: int, depth: int) -> list[Step]:

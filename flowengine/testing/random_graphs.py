@@ -40,13 +40,24 @@ class _Draws:
         self.trigger(main["steps"])
         if self.random.random() < 0.1:
             main["concurrency"] = {"key": v("k"), "max": 1, "then": "queue"}
-        return graph(
-            *main.pop("steps"),
-            **main,
-            flows={name: {**self.whole(depth=1), **self.taken()} for name in self.flows},
-            signals={"s": {}, "t": {"key": v("k")}},
-            limits={"activations": 8, "steps": 150, "depth": 3, **self.idle()},
-        )
+        flows = {name: {**self.whole(depth=1), **self.taken()} for name in self.flows}
+        limits = {"activations": 8, "steps": 150, "depth": 3, **self.idle()}
+        for one in (main, *flows.values()):
+            one.update(self.budget())
+        signals = {"s": {}, "t": {"key": v("k")}}
+        return graph(*main.pop("steps"), **main, flows=flows, signals=signals, limits=limits)
+
+    def budget(self) -> Described:
+        """Return what bounds the calls of a flow, if anything does."""
+        if self.random.random() < 0.6:
+            return {}
+        budget: Described = {"then": self.random.choice(["stop", "ask"])}
+        what = self.random.choice(["tool_calls", "tool_calls", "wall_time", "both"])
+        if what != "wall_time":
+            budget["tool_calls"] = self.random.randint(1, 4)
+        if what != "tool_calls":
+            budget["wall_time"] = self.random.choice(["500ms", "2s"])
+        return {"budget": budget}
 
     def idle(self) -> Described:
         return self.random.choice([{}, {}, {"idle": "1m"}])

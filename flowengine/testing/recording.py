@@ -17,7 +17,7 @@ from flowengine.errors import Conflict, InputError
 from flowengine.flow.cases import parse_cases
 from flowengine.flow.expanded import to_yaml
 from flowengine.kernel import ENDED, Graph, advance, new_state
-from flowengine.kernel.commands import Observation, Run, SetTimer
+from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
 from flowengine.kernel.times import format_duration, format_time
 from flowengine.secrets import Secrets
 from flowengine.testing.differences import differences
@@ -148,6 +148,9 @@ class _Tape:
         for command in commands:
             if isinstance(command, Run):
                 self._calls[command.unit, command.attempt] = _Call(command, number)
+            elif isinstance(command, Stop) and (command.unit, command.attempt) in self._calls:
+                if self._calls[command.unit, command.attempt].event == number:
+                    del self._calls[command.unit, command.attempt]  # it never began
             elif isinstance(command, SetTimer):
                 self._timers[command.timer] = self.times[-1] + command.due - self.state["now"]
         for wait, opened in self.state["waits"].items():

@@ -13,6 +13,7 @@ order that fails can be played again (`follow`). After every event the invariant
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
@@ -95,6 +96,8 @@ class Simulator:
         claims: Lock that executions share → what is claimed of it and not given back, in order.
         commands: All commands so far.
         ends: How often the end was told.
+        calls: How many attempts of tasks have begun.
+        forward: How many of them were not to undo or to clean up.
     """
 
     def __init__(
@@ -122,6 +125,13 @@ class Simulator:
         self.claims: dict[str, list[Claim]] = {}
         self._granted: dict[tuple[str, int], bool] = {}
         self.ends = 0
+        self.calls = 0
+        self.forward = 0
+
+    @property
+    def upgraded(self) -> bool:
+        """Whether it has been moved to another form of its flow."""
+        return len(self._forms) > 1
 
     @property
     def now(self) -> int:
@@ -173,6 +183,11 @@ class Simulator:
             The commands that follow.
         """
         self.journal.append(event)
+        if event["type"] == "lost":
+            run = self.running.pop((event["unit"], event["attempt"]), None)
+            if run is not None and event["ran"] == "no":
+                self.calls -= 1
+                self.forward -= self._is_forward(run)
         return self._follow(advance(self.graph, self.state, event, self.observations))
 
     def upgrade(
@@ -209,17 +224,22 @@ class Simulator:
 
     def _follow(self, commands: list[Command]) -> list[Command]:
         """Note what is to be done, and check that all is well."""
+        began: dict[int, bool] = {}
         for command in commands:
             if isinstance(command, Run):
                 self.running[command.unit, command.attempt] = command
                 self.started.append(command.address)
+                began[command.unit] = self._is_forward(command)
             elif isinstance(command, Stop):
                 self.running.pop((command.unit, command.attempt), None)
+                began.pop(command.unit, None)  # it does not begin any more
             elif isinstance(command, Claim | GiveBack):
                 self._claim(command)
             elif isinstance(command, End):
                 self.ends += 1
                 self.claims.clear()
+        self.calls += len(began)
+        self.forward += sum(began.values())
         self.commands += commands
         check_now(self)
         return commands
@@ -373,6 +393,11 @@ class Simulator:
         return [f"{o.address} {o.status}" for o in self.observations]
 
     # Inside
+
+    def _is_forward(self, run: Run) -> bool:
+        """Return whether a task neither undoes, nor cleans up, nor settles what was cut off."""
+        tidies = {"compensate", "finally"}.intersection(re.split(r"[/\[@#]", run.address))
+        return run.unit not in self.state["cuts"] and not tidies
 
     def _claim(self, command: Claim | GiveBack) -> None:
         """Note a claim, or that one is over, as a store does; who came first has it first."""

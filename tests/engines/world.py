@@ -61,7 +61,8 @@ def answer(engine: Engine, wait: WaitInfo, folder: Path) -> None:
             engine.decide(wait["id"], "retry", resume=False)
     elif wait["kind"] in ("approval", "ask"):
         edits = {"amount": 7} if wait.get("edit") else {}
-        form = {"why": "fine"} if wait.get("form") else {}
+        asked = wait.get("form", {}).get("properties", {})
+        form = {"why": "fine"} if "why" in asked else {}
         engine.approve(wait["id"], edits=edits, form=form, resume=False)
     elif wait["kind"] == "signal":
         name = wait["signals"][0]["signal"]

@@ -24,5 +24,5 @@ def test_the_cases_of_an_example_pass_and_leave_no_branch_out(path: Path) -> Non
 
 def test_there_are_cases() -> None:
     assert {path.name.removesuffix(".test.yaml") for path in FILES} >= {
-        "expense", "hello", "review", "slow", "trip", "welcome",
+        "expense", "hello", "lookup", "review", "slow", "trip", "welcome",
     }  # fmt: skip

@@ -196,9 +196,10 @@ def test_a_step_kind_that_is_not_installed_is_an_unknown_key() -> None:
 # The words of test cases are read elsewhere.
 @pytest.mark.parametrize(("part", "key"), sorted(key for key in NOT_YET if key[0] != "Case"))
 def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> None:
-    value = {"join": "none", "in": "box"}.get(key, "x")
+    value = {"join": "none", "in": "box", "then": "fallback"}.get(key, "x")
     places = {
         "FlowModel": f"{key}: {value}\n{GREET}",
+        "Budget": f"budget: {{tool_calls: 3, {key}: {value}}}\n{GREET}",
         "Defaults": f"defaults: {{{key}: {value}}}\n{GREET}",
         "Limits": f"limits: {{{key}: {value}}}\n{GREET}",
         "Secret": f"secrets: {{KEY: {{{key}: {value}}}}}\n{GREET}",

@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
@@ -59,6 +59,7 @@ tools:
   best: {python: "shop:best"}
 defaults: {in: host, map_concurrency: 4, effect: once, on_crash: ask, retry: 5, timeout: 1m}
 limits: {activations: 5, steps: 50, duration: 30d}
+budget: {tool_calls: 300, wall_time: 2h, then: ask, assignees: ["user:ana"]}
 steps:
   - id: ask
     approval:
@@ -270,6 +271,7 @@ SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}
 """Targets inside `parallel` are looked at when the graph is compiled (`E205`)."""
 
 
+@settings(deadline=None)
 @given(place=st.sampled_from(PLACES), odd=st.sampled_from(ODD), how=st.sampled_from("rrdak"))
 def test_schema_and_checker_find_the_same_files_wrong(
     place: tuple[Any, ...], odd: Any, how: str

@@ -50,7 +50,9 @@ def _happen(played: Simulator, draws: random.Random) -> None:
         wait = draws.choice(waits)
         if wait["kind"] in ("approval", "question"):
             choice = draws.choice(wait["choices"])["id"]
-            played.decide(wait["address"], choice, value=1)
+            form = {"tool_calls": 9} if draws.random() < 0.5 else {"wall_time": "20s"}
+            more = {"form": form} if wait["step"] == "budget" else {"value": 1}
+            played.decide(wait["address"], choice, **more)
     elif chance < 0.31:
         played.apply({"type": "cancel", "at": played.now, "reason": "drawn", "by": "user:test",
                       "now": draws.random() < 0.5})  # fmt: skip
@@ -84,6 +86,9 @@ def test_what_is_drawn_covers_the_ways_to_end() -> None:
     assert told >= {"succeeded", "failed", "cancelled", "skipped", "waiting", "uncertain"}
     assert any("compensate" in line for p in played for line in p.story())
     assert any("/finally/" in line for p in played for line in p.story())
+    assert sum(_over_budget(p) for p in played) > 10
+    raised = [e for p in played for e in p.journal if e["type"] == "decided" and e.get("form")]
+    assert {e["choice"] for e in raised} == {"approve", "reject"}
     assert any(_waited_for_lock(p) for p in played)
     assert any(e["type"] == "granted" and e["unit"] for p in played for e in p.journal)
     assert sum(bool(p.state.get("triggered")) for p in played) > 10
@@ -96,6 +101,12 @@ def _in_subflows(played: Simulator) -> int:
     """Return how many different flows steps have been at work in, besides the main one."""
     bodies = {played.graph.node(seen.step).body for seen in played.observations}
     return len({played.graph.body(body).flow for body in bodies if body >= 0} - {0})
+
+
+def _over_budget(played: Simulator) -> bool:
+    """Return whether some call was refused because a budget was used up."""
+    errors = [seen.error for seen in played.observations if seen.error is not None]
+    return any(error["type"] == "BudgetExceeded" for error in errors)
 
 
 def _sent_to(played: Simulator) -> set[str]:

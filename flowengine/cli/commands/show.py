@@ -23,7 +23,7 @@ from flowengine.cli.waiting import describe, undelivered
 from flowengine.cli.yaml_text import entry, inline
 
 if TYPE_CHECKING:
-    from flowengine.engines.results import ExecutionInfo, StepInfo, WaitInfo
+    from flowengine.engines.results import BudgetInfo, ExecutionInfo, StepInfo, WaitInfo
 
 HELP = "show an execution: its status, steps, waits, outputs and error"
 EXAMPLE = """\
@@ -101,6 +101,8 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     if "due" in found:
         yield f"next time   {when(found['due'])}"
     yield f"durability  {found['durability']}"
+    for budget in found.get("budgets", ()):
+        yield f"budget      {_budget(budget)}"
     labels = " ".join(f"{name}={value}" for name, value in found["labels"].items())
     host = ", ".join(session.flow_of(found["execution"]).host_steps)
     for name, value in (
@@ -111,6 +113,19 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     ):
         if value:
             yield f"{name:12}{clean(value)}"
+
+
+def _budget(budget: BudgetInfo) -> str:
+    """Return one line about a budget: what is used of what it allows."""
+    parts = []
+    if "tool_calls" in budget:
+        calls = budget["tool_calls"]
+        runs = f" ({calls['running']} running)" if calls["running"] else ""
+        parts.append(f"{calls['used']} of {calls['limit']} tool calls{runs}")
+    if "wall_time" in budget:
+        parts.append(f"{budget['wall_time']['used']} of {budget['wall_time']['limit']} wall time")
+    where = f"{budget['address']}: " if budget["address"] else ""
+    return clean(f"{where}{', '.join(parts)}; then {budget['then']}")
 
 
 def _step(step: StepInfo, width: int) -> str:

@@ -25,7 +25,7 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.expressions import EVALUATOR
 from flowengine.flow.files import Definition, File
-from flowengine.flow.models import Concurrency, Loc, Start
+from flowengine.flow.models import Budget, Concurrency, Loc, Start
 from flowengine.flow.models.types import has_expression
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ class Compiler:
             for key, (name, _) in type(limits).fields_by_key().items()
             if limits.has(name) and getattr(limits, name) != "none"
         }
+        if model.budget is not None:
+            flow["budget"] = _budget(model.budget)
         if model.is_own:
             start = model.file.model.start
             if start:
@@ -302,6 +304,11 @@ def _is_of_graph(loc: Loc) -> bool:
     while len(rest) > 1 and rest[0] in SCOPES and isinstance(rest[1], int):
         rest = rest[2:]
     return not rest or rest[0] in GRAPH
+
+
+def _budget(given: Budget) -> Any:
+    """Return the compiled form of a budget: what it bounds, and what happens then."""
+    return {"then": given.then, **given.model_dump(exclude_none=True, exclude={"then"})}
 
 
 def _declared(file: File, section: str) -> list[str]:

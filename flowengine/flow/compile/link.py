@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from flowengine.flow.hash import CONDITIONS, OPAQUE
 from flowengine.kernel.graph import CompiledFlow
 
-OWN = ("inputs", "state", "limits")
+OWN = ("inputs", "state", "limits", "budget")
 """Sections that hold no numbers of expressions."""
 RANGES = ("steps", "bodies", "expressions")
 """What is written one behind the other."""

@@ -14,6 +14,7 @@ from flowengine.flow.models.actions import (
     Wait,
 )
 from flowengine.flow.models.base import Loc, Part
+from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.environment import Environment
 from flowengine.flow.models.flow import (
     Concurrency,
@@ -48,6 +49,7 @@ from flowengine.flow.models.step import Compensation, ParallelStep, Pluggable, S
 __all__ = [
     "Alternative",
     "Approval",
+    "Budget",
     "Cancel",
     "Choice",
     "Compensation",

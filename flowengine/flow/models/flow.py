@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from flowengine.flow.models.base import Loc, OneOf, Part, Problem
+from flowengine.flow.models.budget import Budget
 from flowengine.flow.models.environment import Environment
 from flowengine.flow.models.mcp import Mcp
 from flowengine.flow.models.modifiers import OnError, Retry
@@ -271,6 +272,14 @@ Bounds = Annotated[
     Limits,
     Field(default_factory=Limits, description="Bounds of its run.", examples=[{"steps": 500}]),
 ]
+BudgetOrNone = Annotated[
+    Budget | None,
+    Field(
+        default=None,
+        description="What all its calls together may use, in what it runs too.",
+        examples=[{"tool_calls": 300, "wall_time": "2h", "then": "ask"}],
+    ),
+]
 Handlers = Annotated[
     OnError,
     Field(
@@ -299,6 +308,7 @@ class FlowBody(Part):
     outputs: Outputs
     state: StateKeys
     limits: Bounds
+    budget: BudgetOrNone
     steps: list[Step] = Field(
         min_length=1, description="The graph.", examples=[[{"id": "greet", "output": "Hello!"}]]
     )
@@ -315,7 +325,10 @@ class FlowModel(Part):
 
     NOUN = "a flow"
     NAMED = "id"
-    RULES_AS_SCHEMA = ({"anyOf": [{"required": [key]} for key in ("steps", *LIBRARY)]},)
+    RULES_AS_SCHEMA = (
+        {"anyOf": [{"required": [key]} for key in ("steps", *LIBRARY)]},
+        {"dependentRequired": {"budget": ["steps"]}},
+    )
 
     flowengine: Literal[1] = Field(description="The version of the language.", examples=[1])
     id: FlowId = Field(description="The flow's name.", examples=["expense"])
@@ -377,6 +390,7 @@ class FlowModel(Part):
         examples=[[{"signal": "placed", "with": {"order": "${{ signal.key }}"}}]],
     )
     limits: Bounds
+    budget: BudgetOrNone
     steps: list[Step] = Field(
         default_factory=list,
         min_length=1,
@@ -395,6 +409,10 @@ class FlowModel(Part):
         if not given.keys() & {"steps", *LIBRARY}:
             hint = "add 'steps'"
             yield Problem(None, "E104", "a flow needs 'steps'", hint)
+        elif "budget" in given and "steps" not in given:
+            message = "a library has no flow of its own that a budget could bound"
+            hint = "give it to the entries of 'flows', or to the flows that import this"
+            yield Problem("budget", "E103", message, hint)
 
     @property
     def unread(self) -> frozenset[Loc]:

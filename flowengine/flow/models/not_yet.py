@@ -24,11 +24,19 @@ def _is_asked(value: Any) -> bool:
     return bool(value != "none")
 
 
+def _is_fallback(value: Any) -> bool:
+    return bool(value == "fallback")
+
+
 AGENTS = NotYet("agents")
 
 NOT_YET: dict[tuple[str, str], NotYet] = {
     ("FlowModel", "policies"): NotYet("policies"),
-    ("FlowModel", "budget"): NotYet("budgets"),
+    ("Budget", "tokens"): NotYet("budgets of tokens, which come with agents"),
+    ("Budget", "cost_usd"): NotYet("budgets of money, which come with agents"),
+    ("Budget", "then"): NotYet(
+        "going on with cheaper models, which comes with agents", _is_fallback
+    ),
     ("FlowModel", "agents"): AGENTS,
     ("Case", "agents"): AGENTS,
     ("Start", "schedule"): NotYet("starting on a schedule"),

@@ -190,6 +190,8 @@ def _import_path(value: Any) -> str:
 
 def _environment_use(value: Any) -> dict[str, Any]:
     """Return an environment that is used as `{name: arguments}`."""
+    if not isinstance(value, str | dict):
+        wrong("the name of an environment, or {name: arguments}", value)
     given = value if isinstance(value, dict) else {value: {}}
     if len(given) != 1 or not all(isinstance(args, dict) for args in given.values()):
         wrong("the name of an environment, or {name: arguments}", value)
@@ -234,6 +236,13 @@ def _duration(value: Any) -> str:
     except ValueError:
         wrong(expected, value, "whole numbers with w, d, h, m, s, ms in this order: 90s, 1h30m")
     return str(value)
+
+
+def _positive_duration(value: Any) -> str:
+    text = _duration(value)
+    if not parse_duration(text):
+        wrong("a duration of more than nothing", value)
+    return text
 
 
 def _duration_or_none(value: Any) -> str:
@@ -428,6 +437,11 @@ Value = Annotated[Any, AsSchema({})]
 """Any data, with expressions anywhere in it."""
 Condition = Annotated[str, PlainValidator(_condition), defined("Expression")]
 Duration = Annotated[str, PlainValidator(_duration), AsSchema(_DURATION)]
+PositiveDuration = Annotated[
+    str,
+    PlainValidator(_positive_duration),
+    AsSchema({"allOf": [_DURATION, {"type": "string", "pattern": "[1-9]"}]}),
+]
 DurationOrNone = Annotated[
     str, PlainValidator(_duration_or_none), AsSchema({"anyOf": [{"const": "none"}, _DURATION]})
 ]

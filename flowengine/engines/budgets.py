@@ -1,0 +1,87 @@
+"""Budgets as people see them: what they allow, what is used, until when calls may run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.engines.results import BudgetInfo, Reason
+from flowengine.kernel.budgets import begun, budget_of, worked
+from flowengine.kernel.ids import wait_id
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.times import format_duration, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flowengine.engines.host import Host
+    from flowengine.kernel import Graph
+    from flowengine.kernel.state import Budget, State, Unit
+
+
+def _in_force(graph: Graph, state: State) -> Iterator[tuple[str, int, Budget]]:
+    """Yield address, frame and budget of each flow at work that has one, the main one first."""
+    if "budget" in state:
+        yield "", 0, state["budget"]
+    for scope in state["scopes"].values():
+        frame = scope.get("frame", 0)
+        if frame and graph.body(scope["body"]).kind == "flow":
+            budget = budget_of(state, frame)
+            if budget is not None:
+                yield scope["path"].rstrip("/"), frame, budget
+
+
+def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
+    """Return the budgets of an execution: that of its flow, and of the subflows at work.
+
+    Args:
+        graph: What it runs.
+        state: How it stands.
+        now: Up to when calls that run have run (ms).
+    """
+    machine = Machine(graph, state, None)
+    found = []
+    for address, frame, budget in _in_force(graph, state):
+        flow = machine.flow_of(frame)
+        assert flow.budget is not None
+        info: BudgetInfo = {"address": address, "flow": flow.id, "then": flow.budget["then"]}
+        limits = budget["limits"]
+        if "tool_calls" in limits:
+            info["tool_calls"] = {
+                "used": begun(budget),
+                "running": len(budget["calls"]),
+                "limit": limits["tool_calls"],
+            }
+        if "wall_time" in limits:
+            info["wall_time"] = {
+                "used": format_duration(worked(state, budget, now)),
+                "limit": format_duration(limits["wall_time"]),
+            }
+        found.append(info)
+    return found
+
+
+def waiting(host: Host, execution: str, machine: Machine, unit: Unit) -> Reason:
+    """Say which question a call waits for, because a budget is used up."""
+    budget = budget_of(machine.state, unit["budget"])
+    assert budget is not None
+    full = wait_id(execution, budget["wait"])
+    flow = machine.flow_of(unit["budget"]).id
+    return {
+        "address": machine.address(unit),
+        "what": f"its call waits, because the budget of '{flow}' is used up",
+        "wakes": f"a decision on {host.store.short_wait(full)}, which may raise it",
+    }
+
+
+def ending(machine: Machine) -> Iterator[Reason]:
+    """Say until when the calls that run may run."""
+    for address, frame, budget in _in_force(machine.graph, machine.state):
+        if "timer" in budget:
+            at = format_time(machine.state["timers"][budget["timer"]]["due"])
+            yield {
+                "address": address,
+                "what": f"what runs in '{machine.flow_of(frame).id}' may run until {at}, "
+                "by budget.wall_time",
+                "wakes": f"the time {at}",
+                "due": at,
+            }

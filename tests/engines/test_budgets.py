@@ -1,0 +1,99 @@
+"""Budgets under an engine that dies: what is recorded is what the tools saw (F74)."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from flowengine.engines.engine import Engine
+from flowengine.engines.flows import load
+from flowengine.testing.faulty_store import FaultyStore, ProcessDied
+from tests.engines import child, world
+
+SCHEDULES = 250
+LIMIT = 7
+FLOW = f"""
+budget: {{tool_calls: {LIMIT}, wall_time: 1h, then: THEN}}
+defaults: {{effect: idempotent, on_crash: retry}}
+flows:
+  part:
+    budget: {{tool_calls: 3}}
+    inputs: {{n: {{type: integer}}}}
+    steps:
+      - {{id: one, python: "effects:act", with: {{value: "${{{{ inputs.n }}}}"}}, on_error: continue}}
+      - {{id: two, python: "effects:act_on_thread", on_error: continue}}
+steps:
+  - {{id: each, map: {{over: 2, concurrency: 2}}, flow: part, with: {{n: "${{{{ index }}}}"}}}}
+  - {{id: last, python: "effects:act", map: {{over: 4, concurrency: 2, on_item_error: continue, max_failures: 4}}}}
+"""  # noqa: E501
+
+
+MANY = """
+budget: {tool_calls: 1000}
+steps: [{id: each, map: {over: 80, concurrency: 1}, python: "effects:act", effect: idempotent}]
+"""
+
+
+def used(engine: Engine) -> tuple[int, int]:
+    """Return what is recorded of the budget of the flow: used, limit."""
+    calls = engine.show("it")["budgets"][0]["tool_calls"]
+    assert calls["running"] == 0
+    return calls["used"], calls["limit"]
+
+
+def played(folder: Path, then: str, draw: random.Random, writes: int) -> tuple[int, int, int, int]:
+    """Drive an execution that dies now and then; return used, limit, calls seen, deaths."""
+    file = world.make(folder, FLOW.replace("THEN", then))
+    flow, store = load(file), FaultyStore()
+    deaths = 0
+    for _ in range(draw.randint(1, 3)):
+        store.faults = {
+            store.writes + draw.randrange(writes): draw.choice(["die before", "die after"])
+        }
+        try:
+            with Engine(store) as engine:
+                world.finish(engine, file, "it", flow=flow)
+        except ProcessDied:
+            deaths += 1
+            store.restart(power_cut=draw.random() < 0.5)
+    store.faults.clear()
+    with Engine(store) as engine:
+        world.finish(engine, file, "it", flow=flow)
+        return *used(engine), len(world.effects(folder)), deaths
+
+
+def test_of_each_death_at_most_what_was_reserved_is_recorded_and_was_never_seen(
+    tmp_path: Path,
+) -> None:
+    draw = random.Random(74)
+    raised = full = died = 0
+    for schedule in range(SCHEDULES):
+        then = "ask" if schedule % 2 else "stop"
+        recorded, limit, seen, deaths = played(tmp_path / str(schedule), then, draw, 24)
+        places = 2  # calls at once
+        assert seen <= recorded <= seen + deaths * places, schedule
+        assert recorded <= limit, schedule
+        assert then == "ask" or limit == LIMIT
+        raised += limit > LIMIT
+        full += recorded == limit
+        died += deaths
+    assert raised > SCHEDULES / 4
+    assert full > SCHEDULES / 4
+    assert died > SCHEDULES / 3
+
+
+def test_a_killed_process_forgets_no_call(tmp_path: Path) -> None:
+    file = world.make(tmp_path, MANY)
+    (tmp_path / "slowly").touch()
+    kills = 0
+    while kills < 6:
+        process = child.start(child.begin, tmp_path / "store", file, "it")
+        before = len(world.effects(tmp_path))
+        world.until(lambda before=before: len(world.effects(tmp_path)) > before)  # type: ignore[misc]
+        kills += child.kill(process)
+    with Engine(tmp_path / "store") as engine:
+        engine.resume("it")
+        [budget] = engine.show("it")["budgets"]
+
+    seen = len(world.effects(tmp_path))
+    assert seen <= budget["tool_calls"]["used"] <= seen + kills
