@@ -503,6 +503,10 @@ def _check_wait(wait: float | None) -> None:
 
 
 def _secrets(request: Request) -> list[str]:
-    declared = getattr(request.config, "env", None) or {}
-    found = [str(value.reveal()) for value in declared.values() if hasattr(value, "reveal")]
+    # Once they are resolved all values look alike; the spec says which of them are secrets.
+    declared = getattr(request.spec.config, "env", None) or {}
+    resolved = request.config.env if declared else {}
+    found = [
+        str(resolved[name].reveal()) for name, value in declared.items() if hasattr(value, "reveal")
+    ]
     return [text for text in found if text]

@@ -49,6 +49,8 @@ def _add_completers(parser: ArgumentParser) -> None:
             action.completer = waits  # type: ignore[attr-defined]
         elif action.dest == "environment":
             action.completer = environments  # type: ignore[attr-defined]
+        elif action.dest == "name":
+            action.completer = declared  # type: ignore[attr-defined]
 
 
 def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
@@ -87,6 +89,17 @@ def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, 
             str(one["resource_key"]): f"{one['kind']} {one['state']}"
             for one in session.engine.environments.written()
         }
+
+
+def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
+    """Return the shells that a flow file declares: name → kind."""
+    from flowengine.engines.declared import Declared
+
+    try:
+        found = Declared(parsed_args.file).of_kind("shell")
+    except FlowEngineError:
+        return {}
+    return dict.fromkeys(found, "shell")
 
 
 def _session(arguments: Namespace) -> Session | None:

@@ -50,6 +50,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Environments": {
         "envs list": "envs_list",
         "envs show": "envs_show",
+        "envs shell": "envs_shell",
         "envs release": "envs_release",
         "envs reap": "envs_reap",
         "envs doctor": "envs_doctor",

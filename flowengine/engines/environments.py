@@ -281,9 +281,7 @@ class Environments:
         known = self._ids.get(owner, {}).get(name)
         if known is not None and known[0] == given:
             return known[1]
-        spec["secrets"] = dict(secrets)
-        spec["config"] = _literal(spec.get("config", {}))
-        spec["folder"] = context.workdir
+        spec |= _filled(spec, context.workdir, secrets)
         if "mounts" in spec:
             spec["mounts"] = {
                 inside: self._mounted(context, run, each, secrets)
@@ -299,9 +297,7 @@ class Environments:
         """Return a spec with the name and the owner that it has for an attempt."""
         spec = dict(given["spec"])
         scope = spec["scope"] = _SCOPES[given["scope"]]
-        if spec.get("args"):
-            given_by = ", ".join(f"{key}={value!r}" for key, value in sorted(spec["args"].items()))
-            spec["resource_key"] = f"{spec['resource_key']}({given_by})"[:_LONGEST]
+        spec["resource_key"] = _name_with_args(spec)
         if scope == STEP:
             spec["owner_id"] = f"{context.id}/{run.unit}.{run.attempt}"
         elif scope == EXECUTION:
@@ -374,6 +370,49 @@ def check_names(flow: CompiledFlow, resources: Mapping[str, Any]) -> None:
                         "environment of this name",
                         hint="give the object another name",
                     )
+
+
+def spec_of(
+    manager: EnvironmentManager,
+    given: Mapping[str, Plain],
+    owner: str,
+    folder: str,
+    secrets: Mapping[str, Plain],
+) -> dict[str, Any]:
+    """Return what a manager is asked for by somebody who is no execution.
+
+    Args:
+        manager: The folders that are mounted are declared to it.
+        given: What a use of a declared environment comes to.
+        owner: Whose it is to be.
+        folder: From where relative paths lead.
+        secrets: Where the secrets of the flow come from.
+
+    Returns:
+        A spec of the scope `execution`.
+    """
+    spec = dict(given["spec"])
+    spec |= {"scope": EXECUTION, "owner_id": owner, "resource_key": _name_with_args(spec)}
+    spec |= _filled(spec, folder, secrets)
+    for inside, each in spec.get("mounts", {}).items():
+        mounted = spec_of(manager, each, owner, folder, secrets)
+        spec["mounts"] = {**spec["mounts"], inside: manager.declare(mounted)["id"]}
+    return spec
+
+
+def _filled(spec: Mapping[str, Plain], folder: str, secrets: Mapping[str, Plain]) -> dict[str, Any]:
+    """Return what a spec has beside what a flow file says."""
+    config = _literal(spec.get("config", {}))
+    return {"secrets": dict(secrets), "config": config, "folder": folder}
+
+
+def _name_with_args(spec: Mapping[str, Any]) -> str:
+    """Return the name of an instance: those with other arguments are others."""
+    name = str(spec["resource_key"])
+    if not spec.get("args"):
+        return name
+    given = ", ".join(f"{key}={value!r}" for key, value in sorted(spec["args"].items()))
+    return f"{name}({given})"[:_LONGEST]
 
 
 def _region(execution: str, region: int) -> str:

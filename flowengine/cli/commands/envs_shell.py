@@ -1,0 +1,96 @@
+"""`flowengine envs shell`: commands that are typed here run in a sandbox's shell."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from flowengine.cli import arguments as read
+from flowengine.cli.output import is_terminal
+from flowengine.cli.session import Session
+from flowengine.errors import UsageError
+
+HELP = "run commands in the shell of a flow's environment: typed, or from a pipe"
+EXAMPLE = """\
+flowengine envs shell build.yaml box
+flowengine envs shell build.yaml box --arg python=3.13
+printf 'make\\nmake test\\n' | flowengine envs shell build.yaml box"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("file", metavar="FILE", help="the flow file that declares it")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="?",
+        help="an environment of kind shell; default: the only one",
+    )
+    parser.add_argument(
+        "--arg",
+        metavar="NAME=VALUE",
+        action="append",
+        type=read.assignment,
+        default=[],
+        help="an argument of the environment; may be repeated",
+    )
+    parser.add_argument(
+        "-i",
+        "--input",
+        metavar="NAME=VALUE|@FILE",
+        action="append",
+        type=read.given_input,
+        default=[],
+        help="an input that its declaration names; may be repeated",
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Open the environment, run what comes, and close it.
+
+    Args:
+        arguments: Of the command line.
+
+    Returns:
+        The exit code of the last command.
+
+    Raises:
+        UsageError: The environment takes no such argument.
+    """
+    import os
+
+    from flowengine.engines.declared import Declared
+
+    declared = Declared(arguments.file)
+    name = declared.find("shell", arguments.name)
+    args = read.assigned(declared.args(name), arguments.arg, "argument")
+    if unknown := next((one for one in args if one not in declared.args(name)), None):
+        known = ", ".join(declared.args(name)) or "none"
+        raise UsageError(f"'{name}' takes no argument '{unknown}'", hint=f"arguments: {known}")
+    inputs = read.inputs(declared.inputs, arguments.input)
+    owner = f"shell-{os.urandom(4).hex()}"
+    _end_in_order()
+    with Session(arguments, make=True) as session:
+        manager = session.engine.environments
+        spec = declared.spec(name, args, inputs, owner, manager)
+        if spec.get("approval", "none") != "none":
+            spec["approval"] = "required"  # asked here and now: nothing waits that could be resumed
+        try:
+            with manager.use(spec, holder="envs shell") as shell:
+                if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not arguments.json:
+                    from flowengine.cli.shell_terminal import talk
+
+                    return talk(shell, name)
+                from flowengine.cli.shell_lines import run_lines
+
+                return run_lines(shell, as_json=arguments.json)
+        finally:
+            manager.release_scope("execution", owner)
+
+
+def _end_in_order() -> None:
+    """Let what asks this process to end, or takes its terminal away, close what is open."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))

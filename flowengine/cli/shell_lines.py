@@ -1,0 +1,136 @@
+"""Runs the lines of standard input in a shell, as a shell does with a script."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from io import TextIOWrapper
+from typing import Any
+
+from flowengine.cli.output import err, out_json
+
+_UNFINISHED = ("unexpected end of file", "unexpected EOF", "here-document at line")
+"""What bash says of text that goes on in the next line."""
+_PATIENCE = 0.5
+"""Seconds after which what a running command has written is shown."""
+_MUCH = 4_000_000
+"""Characters that are brought to this process in a second: output comes as a whole each time."""
+_MESSAGES = {
+    "timeout": "the command was ended: its time is over",
+    "cancelled": "the command was ended",
+    "disk": "the command was ended: the disk of the sandbox is full",
+    "lost": "the shell is gone",
+}
+
+
+def run_lines(shell: Any, *, as_json: bool) -> int:
+    """Run every line as a command, several where they belong together.
+
+    A command that waits for input gets the next line.
+
+    Args:
+        shell: The open shell.
+        as_json: Print each result as one line of JSON, instead of its output.
+
+    Returns:
+        The exit code of the last command.
+    """
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    lines = iter(sys.stdin)
+    code, text = 0, ""
+    for line in lines:
+        text += line
+        if not text.strip():
+            continue
+        result = _run(shell, text.rstrip("\n"), lines, None if as_json else Shown())
+        if is_unfinished(result):
+            continue
+        code, text = _tell(result, as_json), ""
+        if ended(result):
+            return code
+    if text.strip():  # unfinished to the end
+        code = _tell(shell.run(text.rstrip("\n")), as_json)
+    return code
+
+
+class Shown:
+    """Writes what a command says, as it comes."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def __call__(self, text: str) -> None:
+        """Write what is new in all that a command has written."""
+        known = self._text
+        if not text.startswith(known):  # its last line was written over
+            known = known[: known.rfind("\n") + 1]
+        sys.stdout.write(text.removeprefix(known))
+        sys.stdout.flush()
+        self._text = text
+
+
+def is_unfinished(result: Any) -> bool:
+    """Return whether a command goes on in the next line."""
+    return result.status == "syntax_error" and any(one in result.output for one in _UNFINISHED)
+
+
+def ended(result: Any) -> bool:
+    """Return whether the shell has ended with a command."""
+    return bool(result.shell_restarted or result.status == "lost")
+
+
+def told_of(result: Any) -> str | None:
+    """Return what is to be said of how a command ended, beside its output."""
+    if result.status == "syntax_error":
+        return str(result.output).rstrip("\n")
+    return _MESSAGES.get(result.status)
+
+
+def code_of(result: Any) -> int:
+    """Return the exit code that a result stands for."""
+    if result.status == "timeout":
+        return 124
+    return 1 if result.exit_code is None else int(result.exit_code)
+
+
+def _run(shell: Any, command: str, lines: Iterator[str], show: Shown | None) -> Any:
+    """Run a command to its end, and give it what it waits for."""
+    result = shell.run(command, wait=_PATIENCE)
+    while result.busy:
+        if show is not None:
+            show(result.output)
+        if result.status == "waiting_for_input":
+            _feed(shell, result, lines)
+        result = shell.wait(max(_PATIENCE, len(result.output) / _MUCH))
+    if show is not None and result.status != "syntax_error":
+        show(result.output)
+    return result
+
+
+def _feed(shell: Any, result: Any, lines: Iterator[str]) -> None:
+    """Give a command the next line; where there is none, end its input, and then itself."""
+    line = next(lines, None)
+    if line is not None:
+        shell.send(line if line.endswith("\n") else f"{line}\n")
+        return
+    shell.keys("C-d")
+    if shell.wait(_PATIENCE).status == "waiting_for_input":
+        shell.interrupt()
+
+
+def _tell(result: Any, as_json: bool) -> int:
+    if as_json:
+        out_json(_data(result))
+    elif (told := told_of(result)) is not None:
+        err(told)
+    sys.stdout.flush()
+    return code_of(result)
+
+
+def _data(result: Any) -> dict[str, Any]:
+    kept = ("status", "output", "cwd", "duration", "pipe_codes", "signal", "background")
+    data = {name: getattr(result, name) for name in kept}
+    data["pipe_codes"] = list(data["pipe_codes"])
+    data["jobs"] = [job._asdict() for job in result.jobs]
+    return {"exit_code": code_of(result), **data, "shell_restarted": result.shell_restarted}

@@ -1,0 +1,116 @@
+"""A conversation with a shell at a terminal: a prompt, and all keys for the command that runs."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import tty
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from flowengine.cli.output import clean, err, out, paint
+from flowengine.cli.shell_lines import code_of, ended, is_unfinished, told_of
+
+_GLANCE = 0.05
+"""Seconds between two looks at what a command has written."""
+_MUCH = 4_000_000
+"""Bytes that are brought to this process in a second: output comes as a whole each time."""
+_KEYS = 1024
+
+
+def talk(shell: Any, name: str) -> int:
+    """Read commands at a prompt and run them until the input or the shell ends.
+
+    Ctrl-C withdraws the line, Ctrl-D ends the conversation; while a command runs both go to it, as
+    all other keys do.
+
+    Args:
+        shell: The open shell.
+        name: Of the environment, for the prompt.
+
+    Returns:
+        The exit code of the last command.
+    """
+    with suppress(ImportError):
+        import readline  # noqa: F401 - lines are edited, earlier ones come back
+
+    err(paint(f"a shell in '{name}'; it ends, and all in it, with Ctrl-D", "dim"))
+    code, text, cwd = 0, "", ""
+    while True:
+        try:
+            line = input(_prompt(name, cwd, code) if not text else "> ")
+        except EOFError:
+            out()
+            return code
+        except KeyboardInterrupt:
+            out()
+            text = ""
+            continue
+        text += line + "\n"
+        if not text.strip():
+            text = ""
+            continue
+        with _raw():
+            result = _run(shell, text.rstrip("\n"))
+        if is_unfinished(result):
+            continue
+        text, code, cwd = "", code_of(result), result.cwd
+        told = told_of(result)
+        if told is not None:
+            err(clean(told))
+        if ended(result):
+            return code
+
+
+def _prompt(name: str, cwd: str, code: int) -> str:
+    failed = f" [{code}]" if code else ""
+    return f"{name}{':' if cwd else ''}{clean(cwd)}{failed}$ "
+
+
+def _run(shell: Any, command: str) -> Any:
+    """Run a command; what it writes goes to the terminal as it is, keys go to it."""
+    shown = 0
+    decoder = getincrementaldecoder("utf-8")("replace")
+    result = shell.run(command, wait=_GLANCE)
+    while True:
+        if result.status != "syntax_error":
+            shown = _show(result.raw, shown)
+        if not result.busy:
+            return result
+        waits = result.status == "waiting_for_input"
+        # A command that waits is looked at again when something is typed.
+        ready, _, _ = select.select([sys.stdin], [], [], _GLANCE if waits else 0)
+        if ready:
+            typed = os.read(sys.stdin.fileno(), _KEYS)
+            if not typed:  # the terminal is gone
+                shell.interrupt()
+            keys = decoder.decode(typed)
+            if keys:
+                shell.send(keys)
+        result = shell.wait(max(_GLANCE, len(result.raw) / _MUCH))
+
+
+def _show(raw: bytes, shown: int) -> int:
+    """Write what is new in all that a command has written, and return how much there is."""
+    new = raw[shown:] if len(raw) >= shown else b""
+    if new:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(new)
+        sys.stdout.buffer.flush()
+    return max(shown, len(raw))
+
+
+@contextmanager
+def _raw() -> Iterator[None]:
+    """Have every key at once and as it is, and show none, as long as it lasts."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setraw(fd, termios.TCSADRAIN)
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)

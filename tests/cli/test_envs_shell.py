@@ -1,0 +1,181 @@
+"""`flowengine envs shell`: commands typed on the host run in the sandbox's shell (S92)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine.sdk.environments import VARIABLE
+from flowengine.sdk.process_tree import marked
+from tests.cli.conftest import CommandLine
+from tests.cli.test_terminal import Terminal
+
+BUILD = """\
+flowengine: 1
+id: build
+inputs:
+  needed: {type: string}
+  greeting: {type: string, default: hello}
+secrets: {TOKEN: {env: TOKEN}}
+environments:
+  box:
+    kind: shell
+    args: {type: object, properties: {level: {type: integer}}, required: [level]}
+    config:
+      env:
+        GREETING: "${{ inputs.greeting }}"
+        LEVEL: "l${{ args.level }}"
+        TOKEN: "${{ secrets.TOKEN }}"
+  strict: {kind: shell, config: {env: {NEEDED: "${{ inputs.needed }}"}}}
+  db: {kind: sqlite, config: {path: a.db}}
+steps:
+  - {id: a, run: make, in: {box: {level: 1}}}
+"""
+BOX = ("envs", "shell", "build.yaml", "box", "--arg", "level=3")
+
+
+@pytest.fixture(autouse=True)
+def folder(flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the file; whatever a test did, nothing of an environment is left."""
+    monkeypatch.setenv("TOKEN", "SEKRET-token")
+    flowengine.write("build.yaml", BUILD)
+    yield flowengine.folder
+    kept = flowengine.folder / ".flowengine" / "environments"
+    assert not list(kept.glob("entries/*"))
+    assert not list(kept.glob("workspaces/*/*"))
+    assert _ours(flowengine.folder) == []
+
+
+def _ours(folder: Path) -> list[int]:
+    """Return the processes of environments that belong to this folder's store."""
+    from flowengine.execution_environment.records import Records
+
+    name = Records(folder / ".flowengine" / "environments").name
+    return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
+
+
+def piped(flowengine: CommandLine, text: str, *words: str) -> tuple[int, str, str]:
+    """Run commands that come from a pipe."""
+    process = flowengine.spawn(*(words or BOX), stdin=-1)
+    out, err = process.communicate(text, timeout=60)
+    return process.returncode, out, err
+
+
+def test_lines_of_a_pipe_are_commands_of_one_shell(flowengine: CommandLine) -> None:
+    """Several that belong together are one, a command that reads gets the next line, and the last
+    exit code is ours."""
+    text = (
+        'cd /tmp\nN=1\necho "$GREETING $LEVEL $PWD $N"\n\nfor i in a b\ndo echo $i\ndone\n'
+        "cat <<END\nquoted 'text'\nEND\nread name\nBob\necho got $name\nsh -c 'exit 3'"
+    )
+
+    code, out, err = piped(flowengine, text)
+
+    assert out.splitlines()[0] == "hello l3 /tmp 1"
+    assert out.splitlines()[1:4] == ["a", "b", "quoted 'text'"]
+    assert out.splitlines()[-1] == "got Bob"
+    assert (code, err) == (3, "")
+
+
+def test_results_as_json_with_secrets_masked(flowengine: CommandLine) -> None:
+    text = "cd /tmp\necho $TOKEN $GREETING; false | true\necho 'open\n"
+
+    code, out, err = piped(flowengine, text, *BOX, "--json")
+
+    first, second, third = map(json.loads, out.splitlines())
+    assert (first["exit_code"], first["cwd"], first["status"]) == (0, "/tmp", "done")
+    assert (second["output"], second["pipe_codes"]) == ("*** hello\n", [1, 0])
+    assert (third["status"], third["exit_code"], code, err) == ("syntax_error", 2, 2, "")
+
+
+def test_the_end_of_the_shell_ends_it(flowengine: CommandLine) -> None:
+    code, out, _ = piped(flowengine, "echo one\nexit 7\necho never\n")
+
+    assert (code, out) == (7, "one\n")
+
+
+def test_an_input_is_given_where_the_declaration_names_one(flowengine: CommandLine) -> None:
+    words = ("envs", "shell", "build.yaml", "strict")
+    code, _, err = piped(flowengine, "", *words)
+    assert code != 0
+    assert "-i NAME=VALUE" in err
+
+    assert piped(flowengine, "echo $NEEDED", *words, "-i", "needed=it")[:2] == (0, "it\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["box", "--arg", "levl=1"], "arguments: level"),
+        (["box"], "needs 'level'"),
+        (["box", "--arg", "level=x"], "a whole number"),
+        (["strict", "-i", "nedeed=x"], "there is no input"),
+        (["db"], "'db' is of kind 'sqlite', not 'shell'"),
+        (["bocks"], "of kind 'shell' there: box, strict"),
+        ([], "of kind 'shell' there: box, strict"),
+    ],
+)
+def test_what_cannot_be_opened_is_told(
+    flowengine: CommandLine, words: list[str], said: str
+) -> None:
+    code, out, err = piped(flowengine, "echo never", "envs", "shell", "build.yaml", *words)
+
+    assert (out, said in err, code != 0) == ("", True, True), err
+
+
+def test_a_process_that_is_told_to_end_leaves_nothing(flowengine: CommandLine) -> None:
+    process = flowengine.spawn(*BOX, stdin=-1)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("echo begun; sleep 1000\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "begun\n"
+    assert _ours(flowengine.folder)
+
+    process.send_signal(signal.SIGTERM)
+
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_a_conversation_at_a_terminal(flowengine: CommandLine) -> None:
+    """Keys go to the command that runs, Ctrl-C to what runs or to the line, Ctrl-D ends it."""
+    terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
+    try:
+        terminal.answer("box$ ", "cd /tmp; echo $TOKEN; false\n")
+        terminal.expect("***")
+        terminal.answer("box:/tmp [1]$ ", "for i in 1 2; do\n")
+        terminal.answer("> ", "echo n$i; done\n")
+        terminal.expect("n2")
+        terminal.answer("box:/tmp$ ", "echo slow; sleep 1000\n")
+        terminal.expect("\nslow")
+        os.write(terminal.master, b"\x03")
+        terminal.answer("box:/tmp [130]$ ", "read -p 'name? ' x; echo got-$x\n")
+        terminal.answer("\nname? ", "Bob\r")
+        terminal.expect("got-Bob")
+        terminal.answer("box:/tmp$ ", "half a line\x03")
+        terminal.answer("box:/tmp$ ", "\x04")
+        assert terminal.end(0).endswith("box:/tmp$ \n")
+    finally:
+        terminal.close()
+
+
+def test_it_is_listed_while_it_is_open(flowengine: CommandLine) -> None:
+    process = flowengine.spawn(*BOX, stdin=-1)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("echo begun\nsleep 1000\n")
+    process.stdin.flush()
+    process.stdout.readline()
+
+    found = flowengine("--json", "envs", "list").json()
+    process.kill()
+    process.communicate()
+    flowengine("envs", "reap")
+
+    assert [(one["kind"], one["resource_key"]) for one in found] == [("shell", "box(level=3)")]
