@@ -33,6 +33,7 @@ from flowengine.execution_environment.opening import Bounds, Surroundings
 from flowengine.execution_environment.records import SETTING, Records
 from flowengine.execution_environment.scopes import Report, Scopes, report_of
 from flowengine.execution_environment.sharing import Sharing
+from flowengine.execution_environment.telemetry import measure
 from flowengine.execution_environment.turns import Turns
 from flowengine.execution_environment.use import Use
 from flowengine.execution_environment.workspaces import Wanted, Workspaces
@@ -88,6 +89,7 @@ class EnvironmentManager:
         self._sharing = Sharing(self._books, self._around, self._turns, self._endings)
         self._scopes = Scopes(self._books, self._sharing.openings, self._endings)
         self._swept = False
+        measure(self)
 
     # Declaring
 

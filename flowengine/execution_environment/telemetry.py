@@ -1,0 +1,127 @@
+"""Metrics of environments for OpenTelemetry: what `list` says, and what has happened.
+
+Nothing is measured, and nothing loaded, unless the program uses OpenTelemetry: it has its SDK,
+or says by a variable `OTEL_...` where metrics go. Attributes are kinds, scopes, states and names of
+errors, never owners or names: so a series stands for many environments.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from flowengine.execution_environment.events import PREFIX, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from opentelemetry.metrics import CallbackOptions, Observation
+
+    from flowengine.execution_environment.environment_manager import EnvironmentManager
+
+NAME = "flowengine.environment"
+_managers: weakref.WeakSet[EnvironmentManager] = weakref.WeakSet()
+
+
+def measure(manager: EnvironmentManager) -> None:
+    """Count what a manager has and does, if this program uses OpenTelemetry.
+
+    Args:
+        manager: It is not kept alive by this.
+    """
+    if not _is_used():
+        return
+    try:
+        counted = _instruments()
+    except ModuleNotFoundError:  # only its variables are there
+        return
+    _managers.add(manager)
+    manager.subscribe(Counted(*counted))
+
+
+class Counted:
+    """Counts the events of one manager.
+
+    Args:
+        starts: Counter of openings that have begun.
+        failures: Counter of what could not be opened or closed.
+        duration: Histogram of the seconds until it was ready.
+    """
+
+    def __init__(self, starts: Any, failures: Any, duration: Any) -> None:
+        self._starts = starts
+        self._failures = failures
+        self._duration = duration
+        self._begun: dict[str | None, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Count one event."""
+        about = {"kind": event.kind, "scope": event.scope}
+        name = event.event.removeprefix(PREFIX)
+        if name == "ensuring":
+            self._starts.add(1, about)
+            self._begun[event.id] = event.at
+        elif name == "ready" and event.id in self._begun:
+            seconds = max(0.0, event.at - self._begun.pop(event.id))
+            self._duration.record(seconds, {**about, "provider": event.provider})
+        elif name == "failed":
+            self._begun.pop(event.id, None)
+            self._failures.add(1, {**about, "error.type": event.error or "unknown"})
+        elif name == "released":
+            self._begun.pop(event.id, None)
+
+
+def _is_used() -> bool:
+    return "opentelemetry.sdk" in sys.modules or any(
+        name.startswith("OTEL_") for name in os.environ
+    )
+
+
+@cache
+def _instruments() -> tuple[Any, Any, Any]:
+    """Make the instruments, once a process; those of `list` are read when metrics are collected."""
+    from opentelemetry import metrics
+
+    from flowengine import __version__
+
+    meter = metrics.get_meter("flowengine", __version__)
+    meter.create_observable_up_down_counter(
+        f"{NAME}.open",
+        [_observed(lambda one: 1)],
+        unit="{environment}",
+        description="Environments that are open or in another state, as `list` says",
+    )
+    meter.create_observable_up_down_counter(
+        f"{NAME}.holds",
+        [_observed(lambda one: int(one["holds"]))],
+        unit="{hold}",
+        description="Holds on them",
+    )
+    return (
+        meter.create_counter(f"{NAME}.starts", "{start}", "Openings that have begun"),
+        meter.create_counter(f"{NAME}.failures", "{failure}", "Openings and closings that failed"),
+        meter.create_histogram(f"{NAME}.start.duration", "s", "Time until one was ready"),
+    )
+
+
+def _observed(
+    count: Callable[[Mapping[str, Any]], int],
+) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_: CallbackOptions) -> Iterator[Observation]:
+        from opentelemetry.metrics import Observation
+
+        counts: Counter[tuple[tuple[str, str], ...]] = Counter()
+        for manager in list(_managers):
+            for one in manager.list():
+                if one["state"] != "declared":
+                    about = {key: str(one[key]) for key in ("kind", "provider", "scope", "state")}
+                    counts[tuple(about.items())] += count(one)
+        for attributes, number in counts.items():
+            yield Observation(number, dict(attributes))
+
+    return observe
