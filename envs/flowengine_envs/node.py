@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, ValidationError
-from flowengine.sdk.environments import Request, awaitable, blocking
+from flowengine.sdk.environments import Request, Spec, awaitable, blocking
 from flowengine_envs.call_limits import UNBOUNDED
 from flowengine_envs.results import CodeError, CodeResult, CommandResult, OnOutput
+from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.steps import StepFiles, code_of, step_result
 from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor import plain
@@ -140,6 +141,19 @@ class NodeProvider(SupervisedProvider[Node]):
         from flowengine_envs.configurations import NodeConfig
 
         return NodeConfig
+
+    async def probe(self, spec: Spec) -> None:
+        """Look for Node.js, where programs of this machine are run.
+
+        Raises:
+            EnvironmentUnavailable: It is not there.
+        """
+        program = spec.config.node
+        if spec.provider in {"namespace", "host"} and "/" not in program and not has(program):
+            raise EnvironmentUnavailable(
+                f"{spec}: this machine has no {program}, wanted is {spec.config.min_version} or "
+                "newer: apt-get install nodejs"
+            )
 
     async def ensure(self, request: Request) -> Node:
         """Open a runner, and look which Node is there.

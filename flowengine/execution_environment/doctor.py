@@ -15,7 +15,7 @@ from flowengine.sdk.errors import StepError
 if TYPE_CHECKING:
     from flowengine.execution_environment.opening import Surroundings
 
-_WHICH = re.compile(r"^environment '[^']*' \([^)]*\)(?::| cannot be had by '[^']*':) ")
+_WHICH = re.compile(r"^(?:environment '[^']*' \([^)]*\)(?::| cannot be had by '[^']*':) )+")
 
 
 async def examine(around: Surroundings) -> list[dict[str, Any]]:
@@ -31,10 +31,10 @@ async def examine(around: Surroundings) -> list[dict[str, Any]]:
     pairs: list[tuple[str, str]] = []
     for kind in providers.kinds():
         try:
-            needs_none = providers.find_provider(kind).sandbox is None
+            names = providers.sandboxes_of(providers.find_provider(kind))
         except FlowEngineError:
-            needs_none = True  # the probe tells what is wrong with it
-        pairs += [(kind, name) for name in ([kind] if needs_none else providers.sandboxes())]
+            names = [kind]  # the probe tells what is wrong with it
+        pairs += [(kind, name) for name in names]
     return list(await asyncio.gather(*(_probed(*pair, around) for pair in pairs)))
 
 

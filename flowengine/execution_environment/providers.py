@@ -178,3 +178,10 @@ def sweepers() -> list[Callable[[Any], Awaitable[None]]]:
 def sandboxes() -> list[str]:
     """Return the names of all sandboxes, sorted."""
     return sorted({*_sandboxes, *registry.sandbox_names()})
+
+
+def sandboxes_of(provider: Provider[Any]) -> list[str]:
+    """Return where a kind can run; for one that needs no sandbox the kind itself."""
+    if provider.sandbox is None:
+        return [provider.kind]
+    return [name for name in sandboxes() if not provider.only_in or name in provider.only_in]

@@ -270,7 +270,7 @@ def _choices(provider: Provider[Any] | None, given: Any, faults: list[Fault]) ->
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return ()  # told already
-    known = providers.sandboxes() if provider.sandbox else [provider.kind]
+    known = providers.sandboxes_of(provider)
     faults += [
         Fault("provider", f"there is no '{name}' for this kind{nearest(name, known)}")
         for name in names

@@ -226,6 +226,8 @@ class Provider(Generic[_Live]):
     """The word in `kind:`."""
     sandbox: ClassVar[str | None] = None
     """The sandbox that is taken when the spec names none; None: the kind needs no sandbox."""
+    only_in: ClassVar[tuple[str, ...]] = ()
+    """The sandboxes that it can run in; empty: all of them."""
     live: ClassVar[bool] = False
     """Whether its state is lost when it is closed, so that it is kept while an execution waits."""
     leaves_traces: ClassVar[bool] = True

@@ -209,11 +209,16 @@ def test_the_doctor_says_what_is_here_and_what_mends_the_rest(
 ) -> None:
     """It needs no store, and opens nothing."""
     monkeypatch.setattr("flowengine_envs.sandboxes.namespace.PATH", str(tmp_path))
+    monkeypatch.setattr("flowengine_envs.sandboxes.processes.PATH", str(tmp_path))
+    (tmp_path / "python3").symlink_to(sys.executable)
 
     text = flowengine("envs", "doctor").out
 
     assert re.search(r"^python +namespace +no +-$", text, re.MULTILINE)
     assert re.search(r"^python +host +yes +none$", text, re.MULTILINE)
+    assert not re.search(r"^docker +(host|namespace)", text, re.MULTILINE)
+    for missing in ("no node, wanted is 18 or newer: apt-get install nodejs", "no tmux: apt-get"):
+        assert missing in text
     assert re.search(r"^sqlite +sqlite +yes +none$", text, re.MULTILINE)
     assert "apt-get install bubblewrap" in text
     held = text.partition("held for sqlite by sqlite:\n")[2]

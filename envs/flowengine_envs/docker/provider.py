@@ -37,6 +37,7 @@ class DockerProvider(Provider[Containers]):
 
     kind = "docker"
     sandbox = "docker"
+    only_in = ("docker",)
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`; the container's own fields come from the sandbox."""

@@ -266,7 +266,8 @@ class Environments:
         report_faults(self.report, provider.policy_model(), model.policy, (*model.loc, "policy"))
         report_faults(self.report, Limits, model.limits, (*model.loc, "limits"))
         choices = [model.provider] if isinstance(model.provider, str) else model.provider or []
-        kinds = registry.sandbox_names() if provider.sandbox else [model.kind]
+        names = provider.only_in or registry.sandbox_names()
+        kinds = names if provider.sandbox else [model.kind]
         for one in choices:
             if one not in kinds:
                 hint = did_you_mean(one, kinds) or f"known are {', '.join(kinds)}"
