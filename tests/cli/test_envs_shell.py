@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,14 @@ def _ours(folder: Path) -> list[int]:
 
     name = Records(folder / ".flowengine" / "environments").name
     return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
+
+
+def _wait_until_asleep(pid: int) -> None:
+    """Wait until a process waits for the next key."""
+    until = time.monotonic() + 30
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def piped(flowengine: CommandLine, text: str, *words: str) -> tuple[int, str, str]:
@@ -158,7 +167,10 @@ def test_a_conversation_at_a_terminal(flowengine: CommandLine) -> None:
         terminal.answer("box:/tmp [130]$ ", "read -p 'name? ' x; echo got-$x\n")
         terminal.answer("\nname? ", "Bob\r")
         terminal.expect("got-Bob")
-        terminal.answer("box:/tmp$ ", "half a line\x03")
+        terminal.answer("box:/tmp$ ", "half a line")
+        terminal.expect("half a line")
+        _wait_until_asleep(terminal.process.pid)
+        os.write(terminal.master, b"\x03")
         terminal.answer("box:/tmp$ ", "\x04")
         assert terminal.end(0).endswith("box:/tmp$ \n")
     finally:
