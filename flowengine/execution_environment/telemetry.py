@@ -85,11 +85,11 @@ def _is_used() -> bool:
 @cache
 def _instruments() -> tuple[Any, Any, Any]:
     """Make the instruments, once a process; those of `list` are read when metrics are collected."""
+    from importlib.metadata import version
+
     from opentelemetry import metrics
 
-    from flowengine import __version__
-
-    meter = metrics.get_meter("flowengine", __version__)
+    meter = metrics.get_meter("flowengine", version("flowengine"))
     meter.create_observable_up_down_counter(
         f"{NAME}.open",
         [_observed(lambda one: 1)],

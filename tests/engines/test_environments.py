@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, Flow
-from flowengine.errors import UsageError
+from flowengine.errors import FlowFileError, UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
 from tests.execution_environment.toy import Thing, Toy
 
@@ -501,6 +501,19 @@ steps: [{id: a, python: "things:use", environments: [toy]}]
     assert thing.request.config.token.reveal() == "SEKRET"
     for path in Path("store").rglob("*"):
         assert not path.is_file() or b"SEKRET" not in path.read_bytes()
+
+
+def test_a_secret_in_clear_is_refused_before_anything_is_opened(toy: Toy) -> None:
+    with pytest.raises(FlowFileError, match="must name a secret, and not be its value") as error:
+        run(
+            """
+environments: {toy: {kind: toy, config: {token: in-clear, headers: "${{ execution.id }}"}}}
+steps: [{id: a, python: "things:use", environments: [toy]}]
+"""
+        )
+
+    assert [one.line for one in error.value.diagnostics if one.code == "E402"] == [4, 4]
+    assert toy.opens == 0
 
 
 def test_a_flow_built_in_python_declares_them_too(

@@ -60,7 +60,9 @@ def _faults(cls: type[BaseModel], data: Mapping[str, Any], name: str) -> list[_F
     try:
         cls.model_validate(dict(data))
     except ValidationError as error:
-        found = [one for each in error.errors() for one in _fault(cls, each, data, name)]
+        # Of a secret or a text, that it is no text tells more.
+        each_one = sorted(error.errors(), key=lambda one: one["type"] == "secret")
+        found = [one for each in each_one for one in _fault(cls, each, data, name)]
     else:
         return []
     # Of the arms of a union the one that fits best tells more, and each place is told of once.
@@ -94,7 +96,7 @@ def _fault(
             how = "declare it under 'secrets', and name it: ${{ secrets.NAME }}"
             yield _Fault(path, "this must name a secret, and not be its value", how)
     elif not _holds_expression(value):
-        message = str(error["msg"]).removeprefix("Value error, ")
+        message = str(error["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list")
         meant = _WORD.findall(str(error.get("ctx", {}).get("expected", "")))
         hint = did_you_mean(value, meant) if isinstance(value, str) else None
         yield _Fault(path, message[:1].lower() + message[1:], hint)
@@ -112,12 +114,16 @@ def _mistyped(
         field = wanted["properties"][key]
         arms = [_resolved(one, wanted) for one in field.get("anyOf", [field])]
         arms = [one for one in arms if one.get("type") != "null"]
-        # A text may be read as a number or a time.
-        if differs(typed.schema, {"type": "string"}) and all(
-            differs(typed.schema, arm) for arm in arms
-        ):
+        if not any(_may_be(typed, arm) for arm in arms):
             expected = " or ".join(dict.fromkeys(words(arm) for arm in arms))
             yield _Fault((key,), f"{key} is {expected}; this gives {words(typed.schema)}")
+
+
+def _may_be(typed: Typed, wanted: dict[str, Any]) -> bool:
+    """Return whether a value may fit; a text may be read as a number."""
+    text = not differs(typed.schema, {"type": "string"})
+    as_text = text and not differs({"type": ["integer", "number", "boolean"]}, wanted)
+    return as_text or not differs(typed.schema, wanted)
 
 
 def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
