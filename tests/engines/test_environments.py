@@ -117,7 +117,8 @@ steps: [{id: a, call: use}, {id: b, call: use}]
 """
     )
 
-    assert (toy.opens, toy.releases) == (2, 2)
+    # The second call begins when the result of the first has been delivered.
+    assert toy.log == ["open toy", "release toy"] * 2
     assert [one.request.spec.scope for one in toy.things] == ["action_call"] * 2
 
 

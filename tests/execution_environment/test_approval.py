@@ -30,9 +30,11 @@ class Person:
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.asked: list[Question] = []
+        self.when_asked: Callable[[], object] = lambda: None
 
     def __call__(self, question: Question) -> Any:
         self.asked.append(question)
+        self.when_asked()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
             raise answer
@@ -61,8 +63,12 @@ def test_nothing_starts_before_the_answer(
 ) -> None:
     heard = Heard(manager)
     asked = person({"approved": True})
+    tries: list[int] = []
+    asked.when_asked = lambda: tries.append(toy.tries)
 
     handle = manager.ensure(ASKS)
+
+    assert tries == [0]
 
     assert toy.opens == 1
     names = ["declared", "approval_required", "ensuring", "ready"]

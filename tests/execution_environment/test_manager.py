@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from flowengine.execution_environment import Bounds, EnvironmentManager, UnknownEnvironment
+from flowengine.execution_environment import (
+    Bounds,
+    EnvironmentManager,
+    SpecInvalid,
+    UnknownEnvironment,
+)
 from flowengine.sdk import EnvironmentClosed, EnvironmentStartFailed
 from flowengine.sdk.environments import background
 from tests.execution_environment.toy import SPEC, FakeClock, Heard, Thing, Toy
@@ -46,6 +51,20 @@ def test_a_kind_with_live_state_is_kept_for_an_hour_while_its_execution_waits(
     declared = manager.declare(SPEC)
 
     assert (declared["on_wait"], declared["keep_for"]) == ("keep", 3600.0)
+
+
+def test_which_kinds_are_kept(manager: EnvironmentManager) -> None:
+    config = {"sqlite": {"path": "a.db"}, "mcp": {"command": "x"}}
+    kinds = ("python", "node", "shell", "bash", "docker", "files", "mcp", "sqlite")
+    waits = {
+        kind: manager.declare({"kind": kind, "resource_key": kind, "config": config.get(kind, {})})[
+            "on_wait"
+        ]
+        for kind in kinds
+    }
+
+    assert [kind for kind, on_wait in waits.items() if on_wait == "keep"] == [*kinds[:3]]
+    assert set(waits.values()) == {"keep", "release"}
 
 
 def test_ensuring_opens_once_by_spec_and_by_id(manager: EnvironmentManager, toy: Toy) -> None:
@@ -160,7 +179,13 @@ def test_inspecting_gives_plain_data_without_what_is_in_it(
     assert seen["state"] == "ready"
     assert (seen["holds"], seen["holders"], seen["provider"]) == (1, ["step a"], "toy")
     assert seen["limits"]["memory"] == 2**30
-    assert seen["age"] >= 0
+    assert (seen["age"], seen["checked"]) == (0, None)
+    clock.advance(5)
+    manager.ensure(spec)
+    clock.advance(2)
+    later = manager.inspect(handle.id)
+    assert later is not None
+    assert (later["age"], later["checked"], later["holds"]) == (7, 2, 2)
     assert "SEKRET" not in json.dumps(seen)
     assert "TOKEN" not in json.dumps(seen)
     assert manager.inspect("nope") is None
@@ -392,6 +417,9 @@ def test_unknown_ids_are_told_and_a_second_release_does_nothing(
             manager.release(wrong)  # type: ignore[arg-type]
     with pytest.raises(UnknownEnvironment, match="'nope'"):
         manager.ensure("nope")
+    with pytest.raises(SpecInvalid):
+        manager.ensure(None)  # type: ignore[arg-type]
+    assert manager.inspect(None) is None  # type: ignore[arg-type]
 
     manager.release(a)
     manager.release(a)

@@ -100,16 +100,13 @@ class Mcp(Provider[Session | Sessions]):
         )
 
     async def probe(self, spec: Spec) -> None:
-        """Find out whether the program is there, and the protocol library."""
+        """Find out whether the protocol library is there; a server's program is its own matter."""
         try:
             await asyncio.to_thread(_import)
         except ModuleNotFoundError as error:
             raise EnvironmentUnavailable(
                 f'{spec}: needs the package mcp: pip install "flowengine[mcp]"'
             ) from error
-        for config in [spec.config, *spec.config.servers.values()]:
-            if config.command is not None:
-                await asyncio.to_thread(_argv, spec, config)
 
     async def ensure(self, request: Request) -> Session | Sessions:
         """Connect to the server, or to all; they have until the deadline to answer."""

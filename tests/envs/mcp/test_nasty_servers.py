@@ -19,7 +19,6 @@ from flowengine.execution_environment import Bounds, EnvironmentManager
 from flowengine.sdk import (
     EnvironmentLost,
     EnvironmentStartFailed,
-    EnvironmentUnavailable,
     LimitExceeded,
     Timeout,
     ToolError,
@@ -49,10 +48,12 @@ from tests.envs.mcp.conftest import NASTY, Open, is_gone, processes
 def test_what_does_not_start_is_told_within_the_deadline_and_leaves_nothing(
     tmp_path: Path, config: dict[str, Any], told: str
 ) -> None:
+    import mcp  # noqa: F401 - takes seconds on a busy machine, and is no part of the start
+
     with EnvironmentManager(tmp_path / "environments", bounds=Bounds(start=4)) as manager:
         begin = time.monotonic()
         spec = {"kind": "mcp", "scope": "session", "folder": str(tmp_path), "config": config}
-        with pytest.raises((EnvironmentStartFailed, EnvironmentUnavailable), match=f"(?i){told}"):
+        with pytest.raises(EnvironmentStartFailed, match=f"(?i){told}"):
             manager.ensure(spec)
         assert time.monotonic() - begin < 30
         assert processes(manager) == []
