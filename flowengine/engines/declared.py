@@ -47,8 +47,7 @@ class Declared:
 
     def args(self, name: str) -> Mapping[str, Any]:
         """Return what an environment takes: name → JSON Schema."""
-        one = _map(_map(self._data.get("environments")).get(name))
-        return _map(_map(one.get("args")).get("properties"))
+        return _map(_map(self._declaration(name).get("args")).get("properties"))
 
     def of_kind(self, kind: str) -> list[str]:
         """Return the names of the environments of a kind."""
@@ -69,16 +68,15 @@ class Declared:
             NotFound: There is none.
             UsageError: It is of another kind, or none was named and there are several.
         """
-        declared = _map(self._data.get("environments"))
         fitting = self.of_kind(kind)
         known = f"environments of kind '{kind}' there: {', '.join(fitting) or 'none'}"
         if name is None:
             if len(fitting) == 1:
                 return fitting[0]
             raise UsageError(f"which environment of {self.path}?", hint=known)
-        if name not in declared and "." not in name:
+        found = self._declaration(name).get("kind")
+        if found is None:
             raise NotFound(f"{self.path} declares no environment '{name}'", hint=known)
-        found = _map(declared.get(name)).get("kind", kind)
         if found != kind:
             raise UsageError(f"'{name}' is of kind '{found}', not '{kind}'", hint=known)
         return name
@@ -124,6 +122,17 @@ class Declared:
                 f"'{name}' cannot be worked out: {error.message}", hint="give inputs: -i NAME=VALUE"
             ) from None
         return spec_of(manager, given, owner, os.getcwd(), flow.get("secrets", {}))
+
+    def _declaration(self, name: str) -> Mapping[str, Any]:
+        """Return what a file says of an environment, or what one says that it imports."""
+        alias, dot, inner = name.partition(".")
+        if not dot:
+            return _map(_map(self._data.get("environments")).get(name))
+        path = _map(self._data.get("imports")).get(alias)
+        if not isinstance(path, str):
+            return {}
+        beside = Path(self.path).parent / path
+        return Declared(str(beside))._declaration(inner) if beside.is_file() else {}
 
     def _given(self, flow: Any, inputs: Mapping[str, Plain]) -> dict[str, Plain]:
         """Return inputs with the defaults that are constants."""
