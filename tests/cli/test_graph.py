@@ -101,9 +101,11 @@ on_error: [{type: Failed, compensate: true, next: end}]
 MERMAID = """\
 ---
 title: Every "form"
+config:
+  flowchart: {subGraphTitleMargin: {top: 4, bottom: 72}}
 ---
 flowchart TD
-  start_0((" "))
+  start_0((" ")):::begin
   step_draft["draft"]
   step_review{{"review<br/>approval"}}
   step_fan{"Fan out #60;now#62;"}
@@ -114,12 +116,14 @@ flowchart TD
   step_meet{"meet<br/>join active"}
   step_again{"again<br/>sets level"}
   subgraph step_done["done<br/>map item in inputs.n, 2 at once<br/>join 2, late cancel<br/>more items by extra"]
-    start_1((" "))
+    direction TB
+    start_1((" ")):::begin
     step_a["a"]
     step_b(["b<br/>wait for 1s"])
     undo_step_a[["undo a<br/>std.print"]]
     subgraph finally_1["finally"]
-      start_2((" "))
+      direction TB
+      start_2((" ")):::begin
       step_clean["clean<br/>std.print"]
       end_2(("end"))
       start_2 --> step_clean
@@ -142,7 +146,8 @@ flowchart TD
   end_0(("end"))
   end_all_0((("end<br/>all")))
   subgraph flow_1["flow child"]
-    start_3((" "))
+    direction TB
+    start_3((" ")):::begin
     flow_1_step_draft{"draft"}
     flow_1_step_deeper[["deeper<br/>flow child"]]
     end_3(("end"))
@@ -174,6 +179,7 @@ flowchart TD
   step_heard --> end_0
   trigger_step_heard --> step_heard
   error_0 -.->|"Failed, undo"| end_0
+  classDef begin fill:#212529,stroke:#212529
 """  # noqa: E501
 
 
@@ -186,6 +192,31 @@ def test_mermaid_shows_groups_maps_loops_joins_and_every_way(
     flowengine: CommandLine, every: Path
 ) -> None:
     assert flowengine("graph", every).out == MERMAID
+
+
+def test_a_step_that_only_sends_tokens_to_all_is_no_choice(flowengine: CommandLine) -> None:
+    path = flowengine.write(
+        "fork.yaml",
+        """\
+flowengine: 1
+id: fork
+steps:
+  - {id: fork, next: {all: [left, choice]}}
+  - {id: left, wait: 1s, next: end}
+  - {id: choice, next: {first: [{when: "${{ now > '2030' }}", to: right}, {else: end}]}}
+  - {id: right, output: 1}
+""",
+    )
+
+    drawn = flowengine("graph", path).out
+    assert '  step_fork["fork"]:::fork\n' in drawn
+    assert '  step_choice{"choice"}\n' in drawn
+    assert "  classDef fork fill:" in drawn
+    assert (
+        'step_fork [label="fork", shape=box, fillcolor="#343a40"'
+        in flowengine("graph", path, "--format", "dot").out
+    )
+    assert 'fill="white">fork</text>' in flowengine("graph", path, "--format", "svg").out
 
 
 def test_dot_has_the_same_boxes_and_arrows(flowengine: CommandLine, every: Path) -> None:

@@ -15,7 +15,8 @@ SHAPES = {
     "cancel": "shape=box, peripheries=2",
     "flow": "shape=box3d",
     "choice": "shape=diamond",
-    "person": "shape=hexagon",
+    "fork": 'shape=box, fillcolor="#343a40", fontcolor=white',
+    "person": "shape=hexagon, margin=0",
     "wait": 'shape=box, style="rounded,filled"',
     "fail": "shape=octagon",
     "undo": "shape=box, style=dashed",
@@ -69,9 +70,11 @@ def _frame(frame: Frame, depth: int) -> Iterator[str]:
 
 
 def _attributes(box: Box) -> str:
-    parts = [f"label={_quoted(box.lines)}", SHAPES[box.shape]]
-    if box.status in FILLS:
-        parts.append(f'fillcolor="{FILLS[box.status]}"')
+    fill = FILLS.get(box.status or "")
+    shape = "step" if fill and box.shape == "fork" else box.shape
+    parts = [f"label={_quoted(box.lines)}", SHAPES[shape]]
+    if fill:
+        parts.append(f'fillcolor="{fill}"')
     return ", ".join(parts)
 
 

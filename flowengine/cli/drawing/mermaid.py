@@ -15,12 +15,20 @@ SHAPES = {
     "cancel": ("[\\", "/]"),
     "flow": ("[[", "]]"),
     "choice": ("{", "}"),
+    "fork": ("[", "]"),
     "person": ("{{", "}}"),
     "wait": ("([", "])"),
     "fail": ("[/", "/]"),
     "undo": ("[[", "]]"),
     "step": ("[", "]"),
 }
+OWN_CLASSES = {
+    "start": ("begin", "fill:#212529,stroke:#212529"),
+    "fork": ("fork", "fill:#343a40,stroke:#343a40,color:#ffffff"),
+}
+"""Shapes that are told by colour, where the status does not: the class, and how it looks."""
+TITLE_LINE = 24
+"""Height of a line in the title of a group; Mermaid leaves room for one."""
 LINES = {"next": "-->", "error": "-.->", "undo": "-.-", "after": "-.->"}
 CLASSES = {
     "succeeded": "fill:#d9f2dd,stroke:#2b8a3e",
@@ -36,12 +44,33 @@ CLASSES = {
 def mermaid(picture: Picture) -> str:
     """Return a picture as text for Mermaid."""
     found: dict[str, list[str]] = {}
-    lines = ["---", f"title: {_title(picture.title)}", "---", "flowchart TD"]
-    lines += _frame(picture.frame, 1, found)
+    lines = ["---", f"title: {_title(picture.title)}", *_margin(picture.frame), "---"]
+    lines += ["flowchart TD", *_frame(picture.frame, 1, found)]
+    drawn = "\n".join(lines)
+    lines += [
+        f"  classDef {name} {look}" for name, look in OWN_CLASSES.values() if f":::{name}" in drawn
+    ]
     for status, ids in found.items():
         lines.append(f"  classDef {status} {CLASSES[status]}")
         lines.append(f"  class {','.join(ids)} {status}")
     return "\n".join(lines) + "\n"
+
+
+def _margin(frame: Frame) -> list[str]:
+    """Return the setting that leaves room for the longest title of a group."""
+    most = max(_titles(frame), default=1)
+    if most < 2:
+        return []
+    margin = f"{{top: 4, bottom: {(most - 1) * TITLE_LINE}}}"
+    return ["config:", f"  flowchart: {{subGraphTitleMargin: {margin}}}"]
+
+
+def _titles(frame: Frame) -> Iterator[int]:
+    """Yield how many lines the titles of the groups have."""
+    for box in frame.boxes:
+        if box.frame is not None:
+            yield len(box.lines)
+            yield from _titles(box.frame)
 
 
 def _frame(frame: Frame, depth: int, found: dict[str, list[str]]) -> Iterator[str]:
@@ -53,6 +82,7 @@ def _frame(frame: Frame, depth: int, found: dict[str, list[str]]) -> Iterator[st
             yield indent + _box(box)
             continue
         yield f"{indent}subgraph {box.id}[{_text(box.lines)}]"
+        yield f"{indent}  direction TB"
         yield from _frame(box.frame, depth + 1, found)
         yield f"{indent}end"
     for arrow in frame.arrows:
@@ -61,7 +91,8 @@ def _frame(frame: Frame, depth: int, found: dict[str, list[str]]) -> Iterator[st
 
 def _box(box: Box) -> str:
     left, right = SHAPES[box.shape]
-    return f"{box.id}{left}{_text(box.lines or [' '])}{right}"
+    own = "" if box.status in CLASSES or box.shape not in OWN_CLASSES else OWN_CLASSES[box.shape][0]
+    return f"{box.id}{left}{_text(box.lines or [' '])}{right}{own and f':::{own}'}"
 
 
 def _arrow(arrow: Arrow) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from flowengine.cli.drawing.notes import Notes
 from flowengine.cli.drawing.words import condition, cut
-from flowengine.kernel.graph import END, CompiledFlow, HandlerSpec, StepSpec
+from flowengine.kernel.graph import END, CompiledFlow, HandlerSpec, SplitSpec, StepSpec
 
 WORST_FIRST = ("failed", "uncertain", "running", "waiting", "cancelled", "succeeded", "skipped")
 """Of several activations of a step the first of these colours it."""
@@ -25,8 +25,8 @@ class Box(NamedTuple):
     id: str
     """Unique in the picture: letters, digits and underscores."""
     shape: str
-    """`start`, `end`, `end_all`, `error`, `trigger`, `choice`, `person`, `wait`, `fail`, `cancel`,
-    `flow`, `undo`, `finally` or `step`."""
+    """`start`, `end`, `end_all`, `error`, `trigger`, `choice`, `fork` (to all of them), `person`,
+    `wait`, `fail`, `cancel`, `flow`, `undo`, `finally` or `step`."""
     lines: list[str]
     """Its name, then what it does and how tokens meet there."""
     status: str | None
@@ -197,9 +197,18 @@ class _Drawer:
 def _shape(step: StepSpec) -> str:
     action = step["action"]
     if action == "none":
-        return "choice" if step.get("split", {}).get("kind", "one") != "one" else "step"
+        return _routing(step.get("split"))
     shapes = {"approval": "person", "wait": "wait", "fail": "fail", "cancel": "cancel"}
     return {**shapes, "flow": "flow"}.get(action, "step")
+
+
+def _routing(split: SplitSpec | None) -> str:
+    """Return the shape of a step that only says where tokens go: to one of several, or to all."""
+    if split is None or split["kind"] == "one":
+        return "step"
+    if split["kind"] == "all" and all("when" not in entry for entry in split["entries"]):
+        return "fork"
+    return "choice"
 
 
 def _standing(counts: Counter[str]) -> tuple[str | None, str]:

@@ -74,7 +74,9 @@ def _label(route: Route, x: float, y: float) -> Iterator[str]:
 
 
 def _box(box: Box, left: float, top: float, width: float, height: float) -> Iterator[str]:
-    fill = FILLS.get(box.status or "", "#f8f9fa" if box.frame is not None else "white")
+    dark = box.shape == "fork" and box.status not in FILLS
+    plain = "#343a40" if dark else "#f8f9fa" if box.frame is not None else "white"
+    fill = FILLS.get(box.status or "", plain)
     style = f'fill="{fill}" stroke="#495057"'
     middle, centre = left + width / 2, top + height / 2
     yield f'<g id="{box.id}">'
@@ -86,7 +88,8 @@ def _box(box: Box, left: float, top: float, width: float, height: float) -> Iter
         yield f'<circle cx="{middle:.1f}" cy="{centre:.1f}" r="7" fill="#212529"/>'
     else:
         yield from _outline(box.shape, left, top, width, height, style)
-        yield from _text(box.lines, middle, centre - (len(box.lines) - 1) * LINE / 2 + 4)
+        below = centre - (len(box.lines) - 1) * LINE / 2 + 4
+        yield from _text(box.lines, middle, below, "white" if dark else None)
     yield "</g>"
 
 
@@ -127,9 +130,11 @@ def _polygon(corners: list[Point], style: str) -> str:
     return f'<polygon points="{points}" {style}/>'
 
 
-def _text(lines: list[str], x: float, y: float) -> Iterator[str]:
+def _text(lines: list[str], x: float, y: float, colour: str | None = None) -> Iterator[str]:
     for number, line in enumerate(lines):
-        style = ' font-weight="bold"' if number == 0 else ' fill="#495057" font-size="11"'
+        own = colour or (None if number == 0 else "#495057")
+        style = ' font-weight="bold"' if number == 0 else ' font-size="11"'
+        style += f' fill="{own}"' if own else ""
         yield _line(line, x, y + number * LINE, style)
 
 
