@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # See to it that the programs are there which the tests of environments run: bubblewrap, the
 # system's own Python with pip, Node.js with npm, tmux, mmdebstrap, a Docker daemon with the image of
-# the docker sandbox, and the test servers' packages. What is missing is installed, as root on
-# Debian; elsewhere it is named, and its tests are skipped.
+# the docker sandbox, a registry of images, and the packages of the test servers. What is missing is
+# installed, as root on Debian; elsewhere it is named, and its tests are skipped.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 cd "$(dirname "$0")/.."

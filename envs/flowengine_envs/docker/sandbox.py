@@ -333,16 +333,18 @@ class Docker(Sandbox):
 
     async def close(self) -> None:
         """Remove the container and wait until it is gone."""
-        if self._container is not None:
-            await asyncio.to_thread(remove, self._client, self._container)
-        if self._input is not None:
-            self._input.close()
-        if self._reading is not None:
-            self._reading.cancel()
+        try:
+            if self._container is not None:
+                await asyncio.to_thread(remove, self._client, self._container)
+        finally:  # also when the daemon is gone, and this has to be done again
+            if self._input is not None:
+                self._input.close()
+            if self._reading is not None:
+                self._reading.cancel()
+            await self._egress.close()
         if self._given:
             self._given = False
             await asyncio.to_thread(take_back, self._lent)
-        await self._egress.close()
 
     @property
     def streams(self) -> tuple[Attached, asyncio.StreamWriter]:
