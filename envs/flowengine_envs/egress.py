@@ -101,20 +101,24 @@ class Egress:
         """What `/etc/hosts` has to say inside: name → address."""
         names = dict.fromkeys(place.host for place in self.places if _is_name(place.host))
         names.pop("localhost", None)
-        return {name: f"127.1.{at >> 8}.{at & 255}" for at, name in enumerate(names, 1)}
+        itself = {place.host for place in self.places}
+        free = (f"127.1.{at >> 8}.{at & 255}" for at in range(1, 1 << 16))
+        return dict(zip(names, (each for each in free if each not in itself), strict=False))
 
     @property
     def forwards(self) -> list[dict[str, Any]]:
         """What the supervisor has to know: where it listens, and which socket it is joined to."""
         named = {name: [address] for name, address in self.hosts.items()}
         named["localhost"] = ["127.0.0.1", "::1"]
-        return [
-            {
-                "listen": [[host, place.port] for host in named.get(place.host, [place.host])],
-                "socket": f"{INSIDE}/{number}",
-            }
-            for number, place in enumerate(self.places)
-        ]
+        listening: dict[tuple[str, int], None] = {}
+        told: list[dict[str, Any]] = []
+        for number, place in enumerate(self.places):
+            hosts = named.get(place.host, [place.host])
+            # `localhost` and `127.0.0.1` are one place inside.
+            new = [(host, place.port) for host in hosts if (host, place.port) not in listening]
+            listening.update(dict.fromkeys(new))
+            told.append({"listen": [*map(list, new)], "socket": f"{INSIDE}/{number}"})
+        return told
 
     async def open(self) -> None:
         """Answer at the sockets."""

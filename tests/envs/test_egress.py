@@ -404,6 +404,18 @@ def test_node_reaches_a_place_of_this_machine(
         assert node.run(code, inputs={"port": outside.port}).value == ["HELLO", "HELLO"]
 
 
+def test_places_that_are_alike_are_kept_apart(outside: Outside, tmp_path: Path) -> None:
+    """A name is not given an address that is a place itself; one place may have two names."""
+    port = outside.port
+    alike = [f"127.1.0.1:{port}", f"localhost:{port}", f"127.0.0.1:{port}", f"{NAME}:{port}"]
+    with reaching(CASES["namespace"], tmp_path, *alike, f"{NAME.upper()}:{port}") as box:
+        hosts = box.run("cat /etc/hosts").stdout
+        assert f"127.1.0.2 {NAME}\n" in hosts
+        assert "127.1.0.1" not in hosts
+        said = python(box, f"print(ask('a\\n', port={port}), ask('b\\n', 'localhost', {port}))")
+        assert said == "b'A' b'B'\n"
+
+
 def test_low_ports_give_no_rights(tmp_path: Path) -> None:
     """To listen at 443 the sandbox has a network that somebody else has set up."""
     with reaching(CASES["namespace"], tmp_path, f"{NAME}:443") as box:
