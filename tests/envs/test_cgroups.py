@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.sdk.environments import background
-from flowengine_envs.sandboxes.cgroups import Group, Limits, Tree, find
+from flowengine_envs.sandboxes.cgroups import Group, Limits, Tree, find, find_group
 from tests.envs.users import as_ordinary_user
 
 LIMITS = Limits(memory=1 << 20, processes=7, cpus=0.5)
@@ -52,6 +52,24 @@ def test_version_2_takes_the_nearest_group_that_hands_on_memory(tmp_path: Path) 
     )
 
     assert tree == Tree(2, {"memory": own.parent, "pids": own.parent})
+
+
+def test_the_group_of_a_container_is_found_in_both_versions() -> None:
+    first = "\n".join(
+        [
+            mount("cgroup", "/", Path("/c/memory"), "memory"),
+            mount("cgroup2", "/", Path("/c/unified"), "nsdelegate"),
+        ]
+    )
+    second = mount("cgroup2", "/", Path("/c"), "nsdelegate")
+
+    assert find_group(first, "4:memory:/docker/abc\n0::/\n", "memory") == Path(
+        "/c/memory/docker/abc"
+    )
+    assert find_group(second, "0::/system.slice/docker-abc.scope\n", "pids") == Path(
+        "/c/system.slice/docker-abc.scope"
+    )
+    assert find_group("", "0::/\n", "pids") is None
 
 
 def test_what_may_not_be_written_is_not_taken() -> None:

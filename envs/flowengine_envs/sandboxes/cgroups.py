@@ -145,12 +145,25 @@ def _counted(path: Path, name: str) -> int | None:
 def group_of(pid: int, controller: str) -> Path | None:
     """Return the group of a controller that holds a process, or None where it cannot be seen."""
     with suppress(OSError):
-        own = _own_groups(Path(f"/proc/{pid}/cgroup").read_text())
-        mounted, unified = _mounted(Path("/proc/self/mountinfo").read_text())
-        if controller in own and controller in mounted:
-            return _place(*mounted[controller], own[controller])
-        if unified is not None and "" in own:
-            return _place(*unified, own[""])
+        mounts = Path("/proc/self/mountinfo").read_text()
+        return find_group(mounts, Path(f"/proc/{pid}/cgroup").read_text(), controller)
+    return None
+
+
+def find_group(mounts: str, groups: str, controller: str) -> Path | None:
+    """Return the group of a controller that holds a process, or None where it cannot be seen.
+
+    Args:
+        mounts: `/proc/self/mountinfo`.
+        groups: `/proc/PID/cgroup`.
+        controller: Its name.
+    """
+    own = _own_groups(groups)
+    mounted, unified = _mounted(mounts)
+    if controller in own and controller in mounted:
+        return _place(*mounted[controller], own[controller])
+    if unified is not None and "" in own:
+        return _place(*unified, own[""])
     return None
 
 
