@@ -33,6 +33,8 @@ class Registry:
         self._config = folder / "config.yml"
         self._process: subprocess.Popen[str] | None = None
         self.asked = folder / "log"
+        self.images: set[str] = set()
+        """Ids of what was pushed: an image that is fetched has the same."""
         self.address = self._start("127.0.0.1:0")
 
     def _start(self, address: str) -> str:
@@ -61,7 +63,8 @@ class Registry:
     def push(self, name: str, word: str) -> str:
         """Push an image whose program `say` prints a word; return its digest in the registry."""
         reference = f"{self.address}/{name}"
-        make_image(reference, ["sh"], {"/bin/say": f"#!/bin/sh\necho {word}\n"})
+        made = make_image(reference, ["sh"], {"/bin/say": f"#!/bin/sh\necho {word}\n"})
+        self.images.add(made)
         client = connect()
         for line in client.api.push(reference, stream=True, decode=True):
             assert "error" not in line, line
@@ -90,10 +93,9 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     finally:
         started.stop()
         client = connect()
-        for each in client.images.list():
-            names = [*(each.attrs["RepoTags"] or ()), *(each.attrs["RepoDigests"] or ())]
-            if any(name.startswith(started.address) for name in names):
-                client.images.remove(str(each.id), force=True)
+        there = {str(each.id) for each in client.images.list(all=True)}
+        for id in started.images & there:
+            client.images.remove(id, force=True)
 
 
 def says(workspace: Path, image: str, policy: str = "missing") -> tuple[str, str]:
