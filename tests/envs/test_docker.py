@@ -355,8 +355,8 @@ def test_a_name_that_somebody_else_has_is_not_taken_over(tmp_path: Path) -> None
     name = f"somebody-elses-{os.getpid()}"
     api = connect().api
     foreign = api.create_container(image.description().tag, ["sleep", "60"], name=name)
-    api.start(foreign["Id"])
     try:
+        api.start(foreign["Id"])
         with pytest.raises(EnvironmentStartFailed, match=f"{name} already.* left alone"):
             open_resource(Python(), Docker, tmp_path, config={"container_name": name})
         found = api.inspect_container(name)
