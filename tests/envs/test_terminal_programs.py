@@ -1,0 +1,151 @@
+"""Programs that take the terminal for themselves, a shell that starts badly, output without end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flowengine.sdk import EnvironmentStartFailed
+from flowengine.sdk.environments import Sandbox
+from flowengine_envs.bash import Bash, BashProvider
+from flowengine_envs.shell import Shell, ShellProvider, ShellResult
+from tests.envs.opening import opened
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def terminal(shell: Shell) -> Shell:
+    shell.run("seq 1000 > numbers")
+    return shell
+
+
+def waiting(shell: Shell, result: ShellResult | None = None) -> str:
+    """Return the screen when the program waits for a key."""
+    result = result or shell.wait(20)
+    assert result.status == "waiting_for_input", result
+    assert result.waiting is not None
+    assert result.waiting.kind == "keys"
+    return "\n".join(line.rstrip() for line in shell.screen().split("\n"))
+
+
+def test_arrow_keys_arrive(terminal: Shell) -> None:
+    read = "for i in 1 2 3 4; do read -rsn3 key; printf '%q ' \"$key\"; done"
+
+    assert terminal.run(read, wait=20).status == "waiting_for_input"
+    terminal.keys("Up", "Down", "Right", "Left")
+
+    assert terminal.wait(20).output == r"$'\E[A' $'\E[B' $'\E[C' $'\E[D' "
+
+
+def test_a_pager_is_led_by_keys(terminal: Shell) -> None:
+    screen = waiting(terminal, terminal.run("echo before; less numbers; echo after", wait=20))
+    assert screen.startswith("1\n2\n3\n")
+
+    terminal.keys("Space")
+    assert waiting(terminal).startswith("50\n51\n")
+    terminal.send("/777\n")
+    assert waiting(terminal).startswith("777\n")
+    terminal.keys("Up")
+    assert waiting(terminal).startswith("776\n")
+    terminal.keys("q")
+    result = terminal.wait(20)
+
+    assert (result.status, result.output) == ("done", "before\nafter\n")
+
+
+def test_an_editor_writes_what_was_typed(terminal: Shell) -> None:
+    waiting(terminal, terminal.run("vi -u NONE note", wait=20))
+
+    terminal.keys("i")
+    terminal.send("first\nsecond")
+    terminal.keys("Escape")
+    screen = waiting(terminal)
+    terminal.send(":wq\n")
+    result = terminal.wait(20)
+
+    assert screen.startswith("first\nsecond\n~\n")
+    assert (result.status, result.exit_code) == ("done", 0)
+    assert terminal.get("note") == b"first\nsecond\n"
+
+
+@pytest.mark.parametrize("broken", ["echo not today; false", "echo not today; sleep 60"])
+def test_an_activate_that_fails_in_a_later_shell_is_told_and_tried_again(
+    sandbox: type[Sandbox], tmp_path: Path, broken: str
+) -> None:
+    config = {
+        "activate": f"if [ -e broken ]; then {broken}; else export ACTIVE=yes; fi",
+        "activate_timeout": 0.5,
+    }
+    with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
+        assert shell.run("touch broken; exit 3", wait=20).shell_restarted
+        for _ in range(2):
+            with pytest.raises(EnvironmentStartFailed, match="not today"):
+                shell.run("echo [$ACTIVE]")
+        shell.remove("broken")
+        assert shell.run("echo [$ACTIVE]").output == "[yes]\n"
+
+
+def test_the_shell_of_the_user_does_not_matter(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    config = {"env": {"SHELL": "/usr/sbin/nologin"}}
+    with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
+        assert shell.run("echo $BASH").output.endswith("/bash\n")
+        assert shell.run("exit 3", wait=20).shell_restarted
+        assert shell.run("echo $BASH").output.endswith("/bash\n")
+
+
+def growth(before: int) -> int:
+    """Return how many bytes this process has had more than before, at the most."""
+    return _memory("VmHWM") - before
+
+
+def _memory(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(name)
+
+
+@pytest.fixture
+def before() -> int:
+    """The memory of this process, from which on its peak is counted anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _memory("VmRSS")
+
+
+def test_a_gigabyte_of_output_costs_the_engine_nothing(
+    sandbox: type[Sandbox], tmp_path: Path, before: int
+) -> None:
+    with opened(BashProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as bash:
+        result = bash.run("head -c 1000000000 /dev/zero | tr '\\0' x; echo the end", timeout=60)
+
+        assert result.exit_code == 0
+        assert result.stdout.startswith("xxx")
+        assert result.stdout.endswith("xxxthe end\n")
+        assert f"{1_000_000_008 - 100_000} bytes left out" in result.stdout
+        assert growth(before) < 64 * MIB
+        assert result.stdout_file is not None
+        assert Path(tmp_path, os.path.relpath(result.stdout_file, bash.workdir)).stat().st_size == (
+            256 * MIB
+        )
+
+
+def test_output_without_end_ends_with_its_command(
+    sandbox: type[Sandbox], tmp_path: Path, bash: Bash, before: int
+) -> None:
+    both = bash.run("yes out & yes err >&2", timeout=1)
+    assert both.timed_out
+    for text in (both.stdout, both.stderr):
+        assert len(text) < 101_000
+        assert "bytes left out" in text
+
+    with opened(ShellProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as shell:
+        shown = shell.run("yes", timeout=1)
+
+        assert shown.status == "timeout"
+        assert len(shown.raw) < 101_000
+        assert shown.left_out > 0
+        assert shell.run("echo on").output == "on\n"
+    assert growth(before) < 64 * MIB
