@@ -43,7 +43,7 @@ from flowengine_envs.supervisor.keepers import kill_below
 from flowengine_envs.supervisor.loop import Loop, Outbox
 from flowengine_envs.supervisor.output import Limits
 from flowengine_envs.supervisor.programs import Programs
-from flowengine_envs.supervisor.terminal import Busy, Gone
+from flowengine_envs.supervisor.terminal_command import Busy, Gone
 from flowengine_envs.supervisor.terminal_requests import TerminalRequests
 from flowengine_envs.supervisor.worker import Job, Plan, PythonWorker
 

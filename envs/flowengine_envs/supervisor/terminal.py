@@ -14,40 +14,46 @@ shell at its prompt has the terminal (see `foreground`), and it is asked in the 
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from flowengine_envs.supervisor import foreground
 from flowengine_envs.supervisor.commands import Say
-from flowengine_envs.supervisor.frames import PIECE
 from flowengine_envs.supervisor.inotify import CLOSED, MADE, OPENED, Folder
-from flowengine_envs.supervisor.loop import Call, Outbox, Timer
+from flowengine_envs.supervisor.loop import Call, Outbox
 from flowengine_envs.supervisor.programs import Ended, Programs
+from flowengine_envs.supervisor.terminal_command import (
+    BACKGROUND,
+    FIRST_LOOK,
+    Busy,
+    Gone,
+    Plan,
+    Running,
+    Task,
+)
+from flowengine_envs.supervisor.terminal_files import TerminalFiles
+from flowengine_envs.supervisor.terminal_stream import TerminalStream
 from flowengine_envs.supervisor.terminal_text import clean, masked
+from flowengine_envs.supervisor.terminal_waiters import Answer, Waiters
 from flowengine_envs.supervisor.tmux import Tmux
 from flowengine_envs.supervisor.transcript import Records, Transcript
 
 _PIPES = 16
 """Programs of a pipeline whose exit codes are told."""
-_FIRST_LOOK, _LAST_LOOK = 0.02, 0.15
-"""Seconds between looks at the processes, while a command runs."""
+_LAST_LOOK = 0.15
+"""Seconds between looks at the processes at most, while a command runs."""
 _SURE = 3
 """Looks in a row that must find the same."""
-_MARK = 5.0
-"""Seconds within which a number that was written to the terminal comes back."""
 _BEGIN = 10.0
 """Seconds within which a shell at its prompt takes a line."""
 _LOST_LOOKS = 5
 _SHOWN = 150
 """Characters of a command that are shown to those who watch."""
 _AGAIN = 0.3
-_BACKGROUND = 1024 * 1024
 _START = """\
 unset HISTFILE; set +H; shopt -u checkwinsize; PS1= PS2= PROMPT_COMMAND=
 bind 'set enable-bracketed-paste off' 2>/dev/null; bind 'set bell-style none' 2>/dev/null
@@ -60,72 +66,6 @@ bash --noprofile --rcfile '{folder}/start' -i 2>&3 3>&-
 >"{folder}/exit.$?"
 >"{folder}/exit.gate"
 """
-
-
-class Plan(NamedTuple):
-    """How a terminal is made."""
-
-    env: Mapping[str, str]
-    cwd: str
-    limits: Mapping[str, int]
-    folder: str
-    """For pipes, the socket and the records."""
-    secrets: Sequence[bytes]
-    """What no answer and no record may hold."""
-
-
-class Task(NamedTuple):
-    """A command."""
-
-    text: bytes
-    timeout: Optional[float]  # noqa: UP045
-    grace: float
-    kept: int
-
-
-class _Running:
-    """A command that was begun."""
-
-    def __init__(self, id: int, request: int, task: Task, cwd: str) -> None:
-        self.id = id
-        self.request = request
-        self.task = task
-        self.began = time.time()
-        self.clock = time.monotonic()
-        self.cwd = cwd
-        self.output = Transcript(task.kept)
-        self.begun = False
-        self.asked = False
-        self.ending = False
-        self.stopped: Optional[str] = None  # noqa: UP045
-        self.waiting: Optional[dict[str, Any]] = None  # noqa: UP045
-        self.seen = foreground.Seen()
-        self.count = 0
-        self.missing = 0
-        self.lines = 0
-        self.tail = b""
-        self.code: Optional[int] = None  # noqa: UP045
-        self.echo = Transcript(_BACKGROUND)
-        self.background = b""
-        self.stopped_at = 0.0
-        self.pause = _FIRST_LOOK
-        self.timers: list[Timer] = []
-        self.pipe: Optional[int] = None  # noqa: UP045
-
-
-class Busy(Exception):
-    """Another command runs.
-
-    Args:
-        id: Of that command.
-    """
-
-    def __init__(self, id: int) -> None:
-        super().__init__(f"command {id} runs")
-
-
-class Gone(Exception):
-    """The terminal has ended."""
 
 
 class Terminal:
@@ -142,39 +82,33 @@ class Terminal:
         self._loop = loop
         self._plan = plan
         self._opened = opened
-        self._folder = f"{plan.folder}/live"
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os.makedirs(self._folder, mode=0o700)
+        self._files = TerminalFiles(f"{plan.folder}/live", f"{plan.folder}/pipe")
+        folder = self._files.folder
         self._records = Records(f"{plan.folder}/records")
-        with open(f"{self._folder}/start", "w", encoding="utf-8") as file:
-            file.write(_START.format(folder=self._folder))
-        os.mkfifo(f"{self._folder}/exit.gate", 0o600)
-        self._events = Folder(loop, self._folder, self._happened)
-        self._tty: Optional[int] = None  # noqa: UP045
+        self._files.write("start", _START.format(folder=folder))
+        self._files.make_gate("exit")
+        self._events = Folder(loop, folder, self._happened)
+        self._stream = TerminalStream(loop)
         self._shell = 0
         self._idle = 0
         self._pane = 0
         self._plain = False
-        self._gates: dict[str, int] = {}
-        self._barriers: list[tuple[bytes, Any, Timer]] = []
-        self._held = b""
-        self._sink: Optional[Transcript] = None  # noqa: UP045
-        self._between = Transcript(_BACKGROUND)
-        self._running: Optional[_Running] = None  # noqa: UP045
-        self._last: Optional[tuple[dict[str, Any], bytes, bytes]] = None  # noqa: UP045
-        self._waiters: dict[int, tuple[Say, Optional[Timer]]] = {}  # noqa: UP045
+        self._between = Transcript(BACKGROUND)
+        self._running: Optional[Running] = None  # noqa: UP045
+        self._last: Optional[Answer] = None  # noqa: UP045
+        self._waiters = Waiters(loop, self._stands)
         self._commands = 0
         self._restarted = False
         self._jobs = False
         self.alive = True
         self._tmux = Tmux(
             programs,
-            self._folder,
+            folder,
             {**plan.env, "TERM": "screen-256color"},
-            _PANE.format(folder=self._folder),
+            _PANE.format(folder=folder),
             plan.cwd,
             plan.limits,
-            self._wrote,
+            self._stream.take,
             self._ended,
         )
 
@@ -203,17 +137,13 @@ class Terminal:
         if self._running is not None:
             raise Busy(self._running.id)
         self._commands += 1
-        running = _Running(self._commands, request, task, self._cwd())
+        running = Running(self._commands, request, task, self._cwd())
         self._running = running
-        self._wait(request, wait, say)
-        # Opened where nobody looks: so the first that opens it in the folder is the shell.
-        path = f"{self._plan.folder}/pipe"
-        os.mkfifo(path, 0o600)
-        running.pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        os.rename(path, self._path(running.id))
+        self._waiters.add(request, wait, say)
+        running.pipe = self._files.make_pipe(running.id)
         running.timers.append(self._loop.after(_BEGIN, partial(self._stuck, running)))
         if self._shell:
-            self._barrier(partial(self._type, running))
+            self._stream.barrier(partial(self._type, running))
 
     def wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
         """Answer when the command that runs has ended or waits for input, as `run` does.
@@ -229,9 +159,9 @@ class Terminal:
         if self._running is None:
             if self._last is None:
                 raise Gone
-            self._tell(say, *self._last)
+            self._last.tell(say)
             return
-        self._wait(request, wait, say)
+        self._waiters.add(request, wait, say)
         if self._running.waiting is not None:
             self._answer("waiting_for_input")
 
@@ -248,12 +178,7 @@ class Terminal:
         if running is not None and running.request == request and request in self._waiters:
             self.stop("cancelled")
             return True
-        waiter = self._waiters.pop(request, None)
-        if waiter is not None:
-            if waiter[1] is not None:
-                waiter[1].cancel()
-            waiter[0]({"done": True, "status": "running"}, b"")
-        return waiter is not None
+        return self._waiters.forget(request)
 
     def send(self, data: bytes, done: Call) -> None:
         """Type bytes."""
@@ -307,34 +232,34 @@ class Terminal:
 
     # Typing
 
-    def _type(self, running: _Running) -> None:
+    def _type(self, running: Running) -> None:
         # Where no job was left, what came since the last command is the prompt.
         running.background = self._between.bytes() if self._jobs else b""
-        self._sink = running.echo
+        self._stream.sink = running.echo
         self._tmux.type(self._line(running) + b"\r")
 
-    def _line(self, running: _Running) -> bytes:
-        return b" \\. " + self._path(running.id).encode()
+    def _line(self, running: Running) -> bytes:
+        return b" \\. " + self._files.path(running.id).encode()
 
-    def _opened_pipe(self, running: _Running) -> None:
+    def _opened_pipe(self, running: Running) -> None:
         """Give the shell, which now reads from the pipe, the command."""
         running.begun = True
         for timer in running.timers:
             timer.cancel()
-        self._barrier(partial(self._show, running))
+        self._stream.barrier(partial(self._show, running))
 
-    def _show(self, running: _Running) -> None:
+    def _show(self, running: Running) -> None:
         """Put the command in the place of the line that was typed, for those who watch."""
         running.lines = running.echo.bytes().count(b"\n")
-        self._barrier(partial(self._begin, running), self._shown(running))
+        self._stream.barrier(partial(self._begin, running), self._shown(running))
 
-    def _shown(self, running: _Running) -> bytes:
+    def _shown(self, running: Running) -> bytes:
         text = clean(masked(running.task.text, self._plan.secrets)).strip()
         line = "".join(each for each in text.partition("\n")[0] if each.isprintable())
         up = b"\x1b[%dA" % running.lines if running.lines else b""
         return up + b"\r\x1b[J$ " + line[:_SHOWN].encode() + b"\n"
 
-    def _begin(self, running: _Running) -> None:
+    def _begin(self, running: Running) -> None:
         if self._jobs:
             echo = running.echo.bytes()
             for part in (
@@ -343,7 +268,7 @@ class Terminal:
             ):
                 echo = echo.replace(part, b"")
             running.background += echo
-        self._sink = running.output
+        self._stream.sink = running.output
         assert running.pipe is not None
         outbox = Outbox(self._loop, running.pipe, partial(self._close_pipe, running))
         running.tail = self._tail(running.id)
@@ -357,28 +282,21 @@ class Terminal:
 
     def _tail(self, id: int) -> bytes:
         """Return the line that tells how the command before it ended, and has the same status."""
-        gate = self._make_gate(id)
+        gate = self._files.make_gate(id)
         codes = ""
         if not self._plain:
             codes = "".join(f"${{PIPESTATUS[{at}]-}}." for at in range(_PIPES))
-        mark = f"{self._path(id)}.$?.{codes}"
+        mark = f"{self._files.path(id)}.$?.{codes}"
         return f' >"{mark}" >"{gate}" 2>"/dev/null$(exit $?)"\n'.encode()
 
-    def _make_gate(self, id: int) -> str:
-        path = f"{self._path(id)}.gate"
-        with suppress(FileExistsError):
-            os.mkfifo(path, 0o600)
-        return path
-
-    def _close_pipe(self, running: _Running) -> None:
+    def _close_pipe(self, running: Running) -> None:
         if running.pipe is not None:
             self._loop.forget(running.pipe)
             os.close(running.pipe)
             running.pipe = None
-            with suppress(OSError):
-                os.unlink(self._path(running.id))
+            self._files.remove(running.id)
 
-    def _stuck(self, running: _Running) -> None:
+    def _stuck(self, running: Running) -> None:
         """End a shell that should take a line and does not."""
         if running is self._running and not running.begun:
             running.stopped = "lost"
@@ -392,67 +310,54 @@ class Terminal:
         if what == MADE and id == "ready":
             self._ready(int(rest))
         elif what == MADE and id == "exit" and rest != "gate":
-            self._unlink(name)
-            self._barrier(partial(self._shell_ended, int(rest)))
+            self._files.remove(name)
+            self._stream.barrier(partial(self._shell_ended, int(rest)))
         elif what == OPENED and running is not None and name == str(running.id):
             if not running.begun:
                 self._opened_pipe(running)
         elif what == MADE and id.isdecimal() and rest not in {"", "gate"}:
-            self._unlink(name)
+            self._files.remove(name)
             self._marked(int(id), rest)
-        elif what == CLOSED and name in self._gates:
-            self._loop.after(0, partial(self._close_gate, name))
+        elif what == CLOSED and self._files.is_open(name):
+            keep = name == "exit.gate"
+            self._loop.after(0, partial(self._files.close_gate, name, keep=keep))
 
     def _marked(self, id: int, rest: str) -> None:
         """A command has ended, or one in which a shell was that has now ended, too."""
         running = self._running
         if running is None or running.id != id or running.ending:
-            self._open_gate(f"{id}.gate")
+            self._files.open_gate(id)
             return
         running.ending = True
         codes = [int(code) for code in rest.split(".") if code.isdecimal()]
         if running.asked:
             self._finish(running, codes[0], codes[:1])
         else:
-            self._barrier(partial(self._finish, running, codes[0], codes[1:] or codes[:1]))
-
-    def _open_gate(self, name: str) -> None:
-        if name not in self._gates:
-            with suppress(OSError):
-                path = f"{self._folder}/{name}"
-                self._gates[name] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def _close_gate(self, name: str) -> None:
-        fd = self._gates.pop(name, None)
-        if fd is not None:
-            os.close(fd)
-            if name != "exit.gate":
-                self._unlink(name)
+            self._stream.barrier(partial(self._finish, running, codes[0], codes[1:] or codes[:1]))
 
     def _ready(self, pid: int) -> None:
         """A shell has started."""
-        self._unlink(f"ready.{pid}")
-        self._close_gate("exit.gate")  # the one before may have been ended before it came to it
+        self._files.remove(f"ready.{pid}")
+        self._files.close_gate(
+            "exit.gate", keep=True
+        )  # the one before may have been ended before it came to it
         self._shell = self._idle = pid
         self._plain = False
         found = foreground.process(pid)
         self._pane = found.parent if found is not None else pid
-        if self._tty is not None:
-            os.close(self._tty)
-        path = os.readlink(f"/proc/{pid}/fd/0")
-        self._tty = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        self._stream.open(os.readlink(f"/proc/{pid}/fd/0"))
         opened, self._opened = self._opened, None
         if opened is not None:
-            self._barrier(partial(self._first, opened))
+            self._stream.barrier(partial(self._first, opened))
         running = self._running
         if running is not None and running.ending:
             self._finish(running, running.code, [])
         elif running is not None and not running.begun:
-            self._barrier(partial(self._type, running))
+            self._stream.barrier(partial(self._type, running))
 
     def _first(self, opened: Any) -> None:
-        self._between = Transcript(_BACKGROUND)
-        self._sink = self._between
+        self._between = Transcript(BACKGROUND)
+        self._stream.sink = self._between
         opened(None)
 
     def _shell_ended(self, code: Optional[int]) -> None:  # noqa: UP045
@@ -465,9 +370,9 @@ class Terminal:
             running.ending = True
             running.code = code
             self._close_pipe(running)
-        self._sink = None
+        self._stream.sink = None
         self._shell = 0
-        self._open_gate("exit.gate")
+        self._files.open_gate("exit")
         self._tmux.again(self._plan.cwd)
 
     def _end_shell(self) -> None:
@@ -494,43 +399,44 @@ class Terminal:
         if running is not None:
             running.waiting = None
             running.count = 0
-            running.pause = _FIRST_LOOK
+            running.pause = FIRST_LOOK
 
-    def _look(self, running: _Running) -> None:
-        if running is not self._running or running.ending or self._tty is None:
+    def _look(self, running: Running) -> None:
+        tty = self._stream.tty
+        if running is not self._running or running.ending or tty is None:
             return
         if foreground.process(self._pane) is None:
             running.missing += 1
             if running.missing == _LOST_LOOKS:
                 self._shell_ended(None)
                 return
-        seen = foreground.look(self._pane, self._tty)
+        seen = foreground.look(self._pane, tty)
         running.count = running.count + 1 if running.seen == seen else 1
         running.seen = seen
         if running.count >= _SURE and seen.shell and running.pipe is None:
             self._idle, self._plain = seen.shell, seen.plain
             running.asked = True
-            self._barrier(partial(self._ask, running))
+            self._stream.barrier(partial(self._ask, running))
             return
         if running.count >= _SURE and seen.waiting is not None:
             if running.waiting is None:
                 running.waiting = {"kind": seen.waiting, "prompt": ""}
-                self._barrier(partial(self._tell_waiting, running))
+                self._stream.barrier(partial(self._tell_waiting, running))
         elif seen.waiting is None:
             running.waiting = None
         running.pause = min(running.pause * 1.3, _LAST_LOOK)
         self._loop.after(running.pause, partial(self._look, running))
 
-    def _tell_waiting(self, running: _Running) -> None:
+    def _tell_waiting(self, running: Running) -> None:
         if running is self._running and running.waiting is not None:
             text = clean(masked(running.output.bytes(), self._plan.secrets))
             running.waiting["prompt"] = text.rpartition("\n")[2]
             self._answer("waiting_for_input")
 
-    def _ask(self, running: _Running) -> None:
+    def _ask(self, running: Running) -> None:
         """Have the shell at its prompt tell how the last command ended."""
         if running is self._running and not running.ending:
-            self._sink = None
+            self._stream.sink = None
             self._tmux.type(self._tail(running.id).rstrip(b"\n") + b"\r")
             running.timers.append(self._loop.after(_BEGIN, self._end_shell))
 
@@ -542,7 +448,7 @@ class Terminal:
             with suppress(OSError):
                 os.killpg(group, number)
 
-    def _kill(self, running: _Running) -> None:
+    def _kill(self, running: Running) -> None:
         """Kill what has the terminal, again and again: a loop of the shell may start the next."""
         if running is not self._running or running.ending or running.asked:
             return
@@ -559,91 +465,17 @@ class Terminal:
             self._signal(signal.SIGINT)
         running.timers.append(self._loop.after(_AGAIN, partial(self._kill, running)))
 
-    # Output
-
-    def _wrote(self, data: bytes) -> None:
-        self._held += data
-        while self._barriers:
-            number, call, timer = self._barriers[0]
-            before, found, after = self._held.partition(number)
-            if not found:
-                keep = len(number) - 1
-                self._take(self._held[:-keep])
-                self._held = self._held[-keep:]
-                return
-            self._take(before)
-            self._held = after
-            timer.cancel()
-            self._barriers.pop(0)
-            call()
-        self._take(self._held)
-        self._held = b""
-
-    def _take(self, data: bytes) -> None:
-        if self._sink is not None and data:
-            self._sink.add(data)
-
-    def _barrier(self, call: Call, before: bytes = b"") -> None:
-        """Call something when all that was written to the terminal up to now has been read."""
-        number = b"\x1b]7777;%020d\x1b\\" % secrets.randbelow(10**20)
-        timer = self._loop.after(_MARK, partial(self._give_up, number))
-        self._barriers.append((number, call, timer))
-        self._write_barrier(number, before + number)
-
-    def _write_barrier(self, number: bytes, rest: bytes) -> None:
-        if self._tty is None or all(each[0] != number for each in self._barriers):
-            return
-        try:
-            rest = rest[os.write(self._tty, rest) :]
-        except BlockingIOError:
-            pass
-        except OSError:  # the shell is gone, or all of the terminal: then that is heard of soon
-            self._loop.after(_AGAIN, partial(self._give_up, number))
-            return
-        if rest:
-            self._loop.after(0.005, partial(self._write_barrier, number, rest))
-
-    def _give_up(self, number: bytes) -> None:
-        """Go on although the number did not come back: the terminal is held, or gone."""
-        for each in self._barriers:
-            if each[0] == number:
-                self._barriers.remove(each)
-                each[2].cancel()
-                each[1]()
-                return
-
     # Answers
 
-    def _wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
-        timer = None
-        if wait is not None:
-            timer = self._loop.after(wait, partial(self._still_running, request))
-        self._waiters[request] = (say, timer)
-
-    def _still_running(self, request: int) -> None:
-        waiter = self._waiters.pop(request, None)
-        if waiter is not None and self._running is not None:
-            self._tell(waiter[0], *self._state(self._running, "running"))
+    def _stands(self) -> Optional[Answer]:  # noqa: UP045
+        return None if self._running is None else self._state(self._running, "running")
 
     def _answer(self, status: str) -> None:
         running = self._running
         if running is not None:
-            self._answer_all(self._state(running, status))
+            self._waiters.answer(self._state(running, status))
 
-    def _answer_all(self, answer: tuple[dict[str, Any], bytes, bytes]) -> None:
-        waiters, self._waiters = self._waiters, {}
-        for say, timer in waiters.values():
-            if timer is not None:
-                timer.cancel()
-            self._tell(say, *answer)
-
-    def _tell(self, say: Say, header: dict[str, Any], raw: bytes, background: bytes) -> None:
-        for name, data in (("raw", raw), ("background", background)):
-            for start in range(0, len(data), PIECE):
-                say({"part": name}, data[start : start + PIECE])
-        say({"done": True, **header}, b"")
-
-    def _state(self, running: _Running, status: str) -> tuple[dict[str, Any], bytes, bytes]:
+    def _state(self, running: Running, status: str) -> Answer:
         """Return how a command stands that has not ended."""
         found = [foreground.described(each) for each in foreground.tree(self._pane)]
         header = {
@@ -663,7 +495,7 @@ class Terminal:
         raw = running.output.bytes()
         if running.tail:  # shown by `set -v`
             raw = raw.replace(running.tail.replace(b"\n", b"\r\n"), b"").replace(running.tail, b"")
-        return header, masked(raw, self._plan.secrets), b""
+        return Answer(header, masked(raw, self._plan.secrets), b"")
 
     def _shells(self) -> list[int]:
         """Return the shell at its prompt, and those in which it was begun."""
@@ -676,7 +508,7 @@ class Terminal:
             each = foreground.process(each.parent)
         return found
 
-    def _finish(self, running: _Running, code: Optional[int], codes: list[int]) -> None:  # noqa: UP045
+    def _finish(self, running: Running, code: Optional[int], codes: list[int]) -> None:  # noqa: UP045
         if running is not self._running:
             return
         self._running = None
@@ -695,14 +527,14 @@ class Terminal:
         header["restarted"], self._restarted = self._restarted, False
         background = masked(running.background, self._plan.secrets)
         self._jobs = bool(left)
-        self._between = Transcript(_BACKGROUND)
-        self._sink = self._between
+        self._between = Transcript(BACKGROUND)
+        self._stream.sink = self._between
         self._record(running, header, raw)
-        self._last = (header, raw, background)
-        self._answer_all(self._last)
-        self._open_gate(f"{running.id}.gate")
+        self._last = Answer(header, raw, background)
+        self._waiters.answer(self._last)
+        self._files.open_gate(running.id)
 
-    def _record(self, running: _Running, header: Mapping[str, Any], raw: bytes) -> None:
+    def _record(self, running: Running, header: Mapping[str, Any], raw: bytes) -> None:
         command = masked(running.task.text, self._plan.secrets).decode(errors="replace")
         entry = {
             "id": running.id,
@@ -720,13 +552,6 @@ class Terminal:
             return os.readlink(f"/proc/{self._idle or self._shell}/cwd")
         except OSError:
             return self._plan.cwd
-
-    def _path(self, id: int) -> str:
-        return f"{self._folder}/{id}"
-
-    def _unlink(self, name: str) -> None:
-        with suppress(OSError):
-            os.unlink(f"{self._folder}/{name}")
 
 
 def _ending(ended: Ended) -> str:

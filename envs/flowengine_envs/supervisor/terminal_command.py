@@ -1,0 +1,82 @@
+"""A command of a terminal, while it runs; and what a terminal is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+from flowengine_envs.supervisor import foreground
+from flowengine_envs.supervisor.loop import Timer
+from flowengine_envs.supervisor.transcript import Transcript
+
+BACKGROUND = 1024 * 1024
+"""Bytes kept of what jobs write between commands."""
+FIRST_LOOK = 0.02
+"""Seconds to the first look at the processes, while a command runs."""
+
+
+class Plan(NamedTuple):
+    """How a terminal is made."""
+
+    env: Mapping[str, str]
+    cwd: str
+    limits: Mapping[str, int]
+    folder: str
+    """For pipes, the socket and the records."""
+    secrets: Sequence[bytes]
+    """What no answer and no record may hold."""
+
+
+class Task(NamedTuple):
+    """A command."""
+
+    text: bytes
+    timeout: Optional[float]  # noqa: UP045
+    grace: float
+    kept: int
+
+
+class Running:
+    """A command that was begun."""
+
+    def __init__(self, id: int, request: int, task: Task, cwd: str) -> None:
+        self.id = id
+        self.request = request
+        self.task = task
+        self.began = time.time()
+        self.clock = time.monotonic()
+        self.cwd = cwd
+        self.output = Transcript(task.kept)
+        self.begun = False
+        self.asked = False
+        self.ending = False
+        self.stopped: Optional[str] = None  # noqa: UP045
+        self.waiting: Optional[dict[str, Any]] = None  # noqa: UP045
+        self.seen = foreground.Seen()
+        self.count = 0
+        self.missing = 0
+        self.lines = 0
+        self.tail = b""
+        self.code: Optional[int] = None  # noqa: UP045
+        self.echo = Transcript(BACKGROUND)
+        self.background = b""
+        self.stopped_at = 0.0
+        self.pause = FIRST_LOOK
+        self.timers: list[Timer] = []
+        self.pipe: Optional[int] = None  # noqa: UP045
+
+
+class Busy(Exception):
+    """Another command runs.
+
+    Args:
+        id: Of that command.
+    """
+
+    def __init__(self, id: int) -> None:
+        super().__init__(f"command {id} runs")
+
+
+class Gone(Exception):
+    """The terminal has ended."""
