@@ -6,8 +6,7 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import (
     Command,
@@ -22,18 +21,15 @@ from flowengine.sdk.environments import Request, Sandbox, Spec, awaitable, block
 from flowengine_envs.call_limits import GRACE, TIMEOUT, UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.sandboxes.processes import has
+from flowengine_envs.shell_result import ShellResult, shell_result, step_code
 from flowengine_envs.steps import StepFiles, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider
-from flowengine_envs.supervisor.terminal_text import clean
 from flowengine_envs.supervisor.tmux import SESSION, SOCKET
 from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-Status = Literal[
-    "done", "running", "waiting_for_input", "timeout", "cancelled", "syntax_error", "lost", "disk"
-]
 OUTPUT = 8 * 1024 * 1024
 """Bytes of output that a result has, where the spec says nothing."""
 LARGEST_COMMAND = 4 * 1024 * 1024
@@ -52,67 +48,6 @@ _KEY = re.compile(
     r"(?:[CMS]-)*(?:[ -~]|Up|Down|Left|Right|Home|End|NPage|PPage|PageDown|PageUp|IC|DC|Tab|BTab"
     r"|Enter|Escape|Space|BSpace|F(?:[1-9]|1[0-2]))"
 )
-
-
-class Waiting(NamedTuple):
-    """What a command waits for."""
-
-    kind: Literal["line", "secret", "keys"]
-    """A line; a line that is not shown; single keys."""
-    prompt: str
-    """The last line of its output."""
-
-
-class Process(NamedTuple):
-    """A process of the terminal."""
-
-    pid: int
-    command: str
-    state: str
-    """As the system names it: `R` runs, `S` sleeps, `D` waits for a device, `T` is stopped."""
-
-
-class ShellResult(NamedTuple):
-    """How a command stands."""
-
-    id: int
-    """Number of the command; 0: it was not begun."""
-    status: Status
-    exit_code: int | None
-    """None: it has not ended, or nobody knows."""
-    output: str
-    """What it wrote, without control sequences; a secret of the spec is `***`."""
-    raw: bytes
-    """The same as it was written."""
-    duration: float
-    """Seconds since it began."""
-    cwd: str
-    """Directory of the shell."""
-    pipe_codes: Sequence[int] = ()
-    """Exit codes of the last pipeline."""
-    signal: int | None = None
-    """By which signal it ended, as its exit code says."""
-    waiting: Waiting | None = None
-    background: str = ""
-    """What earlier jobs wrote between the command before and this one."""
-    jobs: Sequence[Process] = ()
-    """What the shell has started and what still runs, when the command has ended."""
-    processes: Sequence[Process] = ()
-    """What runs now."""
-    shell_restarted: bool = False
-    """Whether the command ended the shell: directory, variables and functions are gone."""
-    left_out: int = 0
-    """Bytes of output that are in none of these."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether the next command can be run."""
-        return not self.busy
-
-    @property
-    def busy(self) -> bool:
-        """Whether the command goes on."""
-        return self.status in {"running", "waiting_for_input"}
 
 
 class Shell(Supervised):
@@ -374,7 +309,7 @@ class Shell(Supervised):
         except EnvironmentLost:
             self._gone = True
             raise
-        result = _result(answer, bytes(parts["raw"]), bytes(parts["background"]))
+        result = shell_result(answer, bytes(parts["raw"]), bytes(parts["background"]))
         self._gone = self._gone or (result.status == "lost" and not result.shell_restarted)
         if result.busy or self._left:  # it goes on, or activates
             self._shells = answer["shells"]
@@ -447,43 +382,13 @@ class ShellProvider(SupervisedProvider[Shell]):
         result = await resource.async_run_in_turn("\n".join(lines))
         failed = result.status != "done" or result.exit_code != 0
         told: dict[str, Plain] = {
-            "exit_code": _step_code(result),
+            "exit_code": step_code(result),
             "stdout": result.output,
             "stderr": "" if result.status == "done" else f"the command ended as {result.status}\n",
             "value": await step_value(resource, place, failed=failed),
         }
         told["files"] = await files.keep(command, ".", failed=failed)
         return told
-
-
-def _step_code(result: ShellResult) -> int:
-    if result.status == "timeout":
-        return 124
-    if result.exit_code is None or (result.status != "done" and result.exit_code == 0):
-        return 1
-    return result.exit_code
-
-
-def _result(answer: Mapping[str, Any], raw: bytes, background: bytes) -> ShellResult:
-    code = answer["exit_code"]
-    waiting = answer["waiting"]
-    return ShellResult(
-        id=answer["command"],
-        status=answer["status"],
-        exit_code=code,
-        output=clean(raw),
-        raw=raw,
-        duration=answer["duration"],
-        cwd=answer["cwd"],
-        pipe_codes=answer["pipe_codes"],
-        signal=code - 128 if code is not None and 128 < code <= 192 else None,
-        waiting=None if waiting is None else Waiting(**waiting),
-        background=clean(background),
-        jobs=[Process(**each) for each in answer["jobs"]],
-        processes=[Process(**each) for each in answer["processes"]],
-        shell_restarted=answer["restarted"],
-        left_out=answer["left_out"],
-    )
 
 
 def _checked(command: Any) -> bytes:

@@ -18,7 +18,8 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.environments import Sandbox
 from flowengine.sdk.models import Secret
-from flowengine_envs.shell import Shell, ShellProvider, ShellResult
+from flowengine_envs.shell import Shell, ShellProvider
+from flowengine_envs.shell_result import ShellResult
 from tests.envs.opening import opened
 
 

@@ -10,7 +10,8 @@ import pytest
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.bash import Bash, BashProvider
-from flowengine_envs.shell import Shell, ShellProvider, ShellResult
+from flowengine_envs.shell import Shell, ShellProvider
+from flowengine_envs.shell_result import ShellResult
 from tests.envs.opening import opened
 
 MIB = 1 << 20

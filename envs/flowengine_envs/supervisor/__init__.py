@@ -12,11 +12,12 @@ output; nothing listens anywhere.
 | `server` | requests and answers |
 | `loop` | waiting for many descriptors and times with one thread |
 | `programs` | starting a program so that all it starts can be ended |
-| `keepers` | the processes below which programs run |
+| `keepers` | the processes below which programs run; `children` what becomes of those that end |
 | `system` | the calls of Linux that Python does not have |
 | `output` | capturing output: the beginning, the end, the count, and all of it in a file |
 | `commands` | one program run to its end |
 | `files` | files of the workspace, in and out, that no link leads elsewhere |
+| `file_requests` | what the engine asks of them |
 | `forwarding` | connections, led out to the places that may be reached |
 | `worker` | the engine's side of the process in which Python code runs |
 | `python_worker` | that process |

@@ -71,7 +71,9 @@ def supervisor() -> bytes:
     return program(
         "server",
         "bootstrap",
+        "children",
         "commands",
+        "file_requests",
         "files",
         "foreground",
         "forwarding",

@@ -36,8 +36,10 @@ from functools import partial
 from typing import Any, Optional, Union
 
 from flowengine_envs.supervisor import frames, system
+from flowengine_envs.supervisor.children import Children
 from flowengine_envs.supervisor.commands import Command, Say, Task
-from flowengine_envs.supervisor.files import Draft, Refused, Workspace
+from flowengine_envs.supervisor.file_requests import FileRequests
+from flowengine_envs.supervisor.files import Refused, Workspace
 from flowengine_envs.supervisor.forwarding import Forwarding
 from flowengine_envs.supervisor.keepers import kill_below
 from flowengine_envs.supervisor.loop import Loop, Outbox
@@ -113,7 +115,6 @@ class Server:
         self._output = ""
         self._quota: Optional[int] = None  # noqa: UP045
         self._commands: dict[int, Command] = {}
-        self._drafts: dict[int, Draft] = {}
         self._worker: Optional[PythonWorker] = None  # noqa: UP045
         self._watching = False
         self._requests: dict[str, Callable[[int, dict[str, Any], bytes], None]] = {
@@ -126,17 +127,15 @@ class Server:
             "write": self._write,
             "signal": self._signal,
             "cancel": self._cancel,
-            "put": self._put,
-            "get": self._get,
-            "list": self._list,
-            "remove": self._remove,
         }
         self._terminals = TerminalRequests(self._programs, self._say, self._watch_quota)
         self._requests.update(self._terminals.requests)
+        self._files = FileRequests(self._outbox, self._say)
+        self._requests.update(self._files.requests)
 
     def serve(self) -> None:
         """Do what is asked until the engine is gone."""
-        self._reap_children()
+        Children(self._loop, self._programs.keepers)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._loop.stop())
         self._loop.reading(self._source, self._read)
@@ -232,6 +231,7 @@ class Server:
             with suppress(FileExistsError), open(path, "x", encoding="utf-8") as file:
                 file.write(text)
         self._workspace = Workspace(header["workspace"])
+        self._files.workspace = self._workspace
         self._output = header["output"]
         self._quota = header["quota"]
         Forwarding(self._loop, header["forwards"])
@@ -303,22 +303,7 @@ class Server:
         command = self._commands.get(to)
         if command is not None:
             command.write(payload, last=header["last"])
-        draft = self._drafts.get(to)
-        if draft is not None:
-            self._write_draft(to, draft, payload, last=header["last"])
-
-    def _write_draft(self, id: int, draft: Draft, payload: bytes, *, last: bool) -> None:
-        try:
-            draft.add(payload)
-            if not last:
-                return
-            draft.finish()
-        except Refused as error:
-            draft.drop()
-            self._fault(id, error.kind, error.reason)
-        else:
-            self._done(id)
-        del self._drafts[id]
+        self._files.write(to, payload, last=header["last"])
 
     def _signal(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         command = self._commands.get(header["to"])
@@ -333,45 +318,8 @@ class Server:
         if to in self._commands:
             self._commands[to].stop("cancelled")
             found = True
-        draft = self._drafts.pop(to, None)
-        if draft is not None:
-            draft.drop()
-            self._fault(to, "cancelled", "it was cancelled")
-        self._done(id, found=found or draft is not None)
-
-    def _put(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        assert self._workspace is not None
-        self._drafts[id] = self._workspace.write(header["path"], header["mode"])
-
-    def _get(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        assert self._workspace is not None
-        fd, found = self._workspace.read(header["path"])
-        self._say(id, {"size": found.st_size, "mode": found.st_mode & 0o7777})
-        self._send_file(id, fd)
-
-    def _send_file(self, id: int, fd: int) -> None:
-        while not self._outbox.full:
-            try:
-                data = os.read(fd, frames.PIECE)
-            except OSError as error:
-                os.close(fd)
-                self._fault(id, "failed", error.strerror or str(error))
-                return
-            if not data:
-                os.close(fd)
-                self._done(id)
-                return
-            self._say(id, {}, data)
-        self._outbox.when_empty(partial(self._send_file, id, fd))
-
-    def _list(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        assert self._workspace is not None
-        self._done(id, entries=self._workspace.entries(header["path"], deep=header["deep"]))
-
-    def _remove(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        assert self._workspace is not None
-        self._workspace.remove(header["path"])
-        self._done(id)
+        found = self._files.forget(to) or found
+        self._done(id, found=found)
 
     # The quota of the workspace
 
@@ -398,39 +346,3 @@ class Server:
         if self._watching:
             took = time.monotonic() - began
             self._loop.after(max(_QUOTA_EACH, took * _QUOTA_SHARE), self._look_at_size)
-
-    # Children
-
-    def _reap_children(self) -> None:
-        """Reap keepers, and end what a killed keeper has left to this process."""
-        source, sink = os.pipe()
-        os.set_blocking(source, False)
-        os.set_blocking(sink, False)
-        for fd in (source, sink):
-            os.set_inheritable(fd, False)
-        signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-
-        def reap() -> None:
-            with suppress(BlockingIOError):
-                os.read(source, 4096)
-            orphaned = False
-            with suppress(ChildProcessError):
-                while True:
-                    pid, status = os.waitpid(-1, os.WNOHANG)
-                    if not pid:
-                        break
-                    orphaned = orphaned or status != 0
-            if orphaned:
-                self._end_strangers()
-
-        self._loop.reading(source, reap)
-
-    def _end_strangers(self) -> None:
-        """Kill children that are no keepers: their keeper was killed."""
-        me = os.getpid()
-        for each in system.descendants(me):
-            if each.parent == me and each.pid not in self._programs.keepers:
-                kill_below(each.pid)
-                with suppress(ProcessLookupError):
-                    os.kill(each.pid, signal.SIGKILL)

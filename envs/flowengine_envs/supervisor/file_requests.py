@@ -1,0 +1,102 @@
+"""What the engine asks of the files of the workspace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Optional
+
+from flowengine_envs.supervisor.files import Draft, Refused, Workspace
+from flowengine_envs.supervisor.frames import PIECE
+from flowengine_envs.supervisor.loop import Outbox
+
+Say = Callable[..., None]
+
+
+class FileRequests:
+    """Takes the requests that are for files.
+
+    Args:
+        outbox: Where answers go: a file that is read goes as fast as it takes it.
+        say: Called with the number of a request, a header, and bytes.
+    """
+
+    def __init__(self, outbox: Outbox, say: Say) -> None:
+        self._outbox = outbox
+        self._say = say
+        self._drafts: dict[int, Draft] = {}
+        self.workspace: Optional[Workspace] = None  # noqa: UP045
+        """Known when the engine has said hello."""
+        self.requests = {
+            "put": self._put,
+            "get": self._get,
+            "list": self._list,
+            "remove": self._remove,
+        }
+
+    def write(self, request: int, data: bytes, *, last: bool) -> None:
+        """Take the next bytes of a file that is being written, if the request is for one."""
+        draft = self._drafts.get(request)
+        if draft is None:
+            return
+        try:
+            draft.add(data)
+            if not last:
+                return
+            draft.finish()
+        except Refused as error:
+            draft.drop()
+            self._fault(request, error.kind, error.reason)
+        else:
+            self._done(request)
+        del self._drafts[request]
+
+    def forget(self, request: int) -> bool:
+        """Give up a file that is being written; returns whether the request was for one."""
+        draft = self._drafts.pop(request, None)
+        if draft is None:
+            return False
+        draft.drop()
+        self._fault(request, "cancelled", "it was cancelled")
+        return True
+
+    def _put(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        self._drafts[id] = self._its().write(header["path"], header["mode"])
+
+    def _get(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        fd, found = self._its().read(header["path"])
+        self._say(id, {"size": found.st_size, "mode": found.st_mode & 0o7777})
+        self._send(id, fd)
+
+    def _send(self, id: int, fd: int) -> None:
+        while not self._outbox.full:
+            try:
+                data = os.read(fd, PIECE)
+            except OSError as error:
+                os.close(fd)
+                self._fault(id, "failed", error.strerror or str(error))
+                return
+            if not data:
+                os.close(fd)
+                self._done(id)
+                return
+            self._say(id, {}, data)
+        self._outbox.when_empty(partial(self._send, id, fd))
+
+    def _list(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        self._done(id, entries=self._its().entries(header["path"], deep=header["deep"]))
+
+    def _remove(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        self._its().remove(header["path"])
+        self._done(id)
+
+    def _its(self) -> Workspace:
+        assert self.workspace is not None
+        return self.workspace
+
+    def _done(self, id: int, **answer: Any) -> None:
+        self._say(id, {"done": True, **answer})
+
+    def _fault(self, id: int, kind: str, message: str) -> None:
+        self._say(id, {"done": True, "fault": {"kind": kind, "message": message}})
