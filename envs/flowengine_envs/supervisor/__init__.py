@@ -23,7 +23,8 @@ output; nothing listens anywhere.
 | `python_worker` | that process |
 | `terminal` | a shell on a terminal that lasts; `terminal_requests` what the engine asks of it |
 | `terminal_command` | a command of it that runs; `terminal_waiters` who waits for an answer |
-| `terminal_stream` | what is written to it; `terminal_files` the pipes by which it is led |
+| `terminal_shell` | its shell; `terminal_files` the pipes by which it is led |
+| `terminal_stream` | what is written to it |
 | `tmux` | that terminal |
 | `foreground` | what its processes do: whether one waits for input |
 | `terminal_text`, `transcript` | what was written to it: as text, kept, and in records |

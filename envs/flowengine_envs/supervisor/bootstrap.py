@@ -90,6 +90,7 @@ def supervisor() -> bytes:
         "terminal_command",
         "terminal_files",
         "terminal_requests",
+        "terminal_shell",
         "terminal_stream",
         "terminal_text",
         "terminal_waiters",

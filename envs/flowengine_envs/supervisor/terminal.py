@@ -17,7 +17,6 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Optional
 
@@ -36,6 +35,7 @@ from flowengine_envs.supervisor.terminal_command import (
     Task,
 )
 from flowengine_envs.supervisor.terminal_files import TerminalFiles
+from flowengine_envs.supervisor.terminal_shell import PANE, START, TerminalShell
 from flowengine_envs.supervisor.terminal_stream import TerminalStream
 from flowengine_envs.supervisor.terminal_text import clean, masked
 from flowengine_envs.supervisor.terminal_waiters import Answer, Waiters
@@ -54,18 +54,6 @@ _LOST_LOOKS = 5
 _SHOWN = 150
 """Characters of a command that are shown to those who watch."""
 _AGAIN = 0.3
-_START = """\
-unset HISTFILE; set +H; shopt -u checkwinsize; PS1= PS2= PROMPT_COMMAND=
-bind 'set enable-bracketed-paste off' 2>/dev/null; bind 'set bell-style none' 2>/dev/null
->"{folder}/ready.$$"
-"""
-_PANE = """\
-unset TMUX TMUX_PANE TERM_PROGRAM TERM_PROGRAM_VERSION
-exec 3>&2 2>/dev/null
-bash --noprofile --rcfile '{folder}/start' -i 2>&3 3>&-
->"{folder}/exit.$?"
->"{folder}/exit.gate"
-"""
 
 
 class Terminal:
@@ -85,14 +73,11 @@ class Terminal:
         self._files = TerminalFiles(f"{plan.folder}/live", f"{plan.folder}/pipe")
         folder = self._files.folder
         self._records = Records(f"{plan.folder}/records")
-        self._files.write("start", _START.format(folder=folder))
+        self._files.write("start", START.format(folder=folder))
         self._files.make_gate("exit")
         self._events = Folder(loop, folder, self._happened)
         self._stream = TerminalStream(loop)
-        self._shell = 0
-        self._idle = 0
-        self._pane = 0
-        self._plain = False
+        self._shell = TerminalShell()
         self._between = Transcript(BACKGROUND)
         self._running: Optional[Running] = None  # noqa: UP045
         self._last: Optional[Answer] = None  # noqa: UP045
@@ -105,7 +90,7 @@ class Terminal:
             programs,
             folder,
             {**plan.env, "TERM": "screen-256color"},
-            _PANE.format(folder=folder),
+            PANE.format(folder=folder),
             plan.cwd,
             plan.limits,
             self._stream.take,
@@ -137,12 +122,12 @@ class Terminal:
         if self._running is not None:
             raise Busy(self._running.id)
         self._commands += 1
-        running = Running(self._commands, request, task, self._cwd())
+        running = Running(self._commands, request, task, self._shell.cwd(self._plan.cwd))
         self._running = running
         self._waiters.add(request, wait, say)
         running.pipe = self._files.make_pipe(running.id)
         running.timers.append(self._loop.after(_BEGIN, partial(self._stuck, running)))
-        if self._shell:
+        if self._shell.pid:
             self._stream.barrier(partial(self._type, running))
 
     def wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
@@ -203,7 +188,7 @@ class Terminal:
         if self._running is None:
             return False
         self._heard()
-        self._signal(signal.SIGINT)
+        self._shell.signal(signal.SIGINT)
         return True
 
     def stop(self, why: str) -> None:
@@ -219,9 +204,9 @@ class Terminal:
         running.stopped_at = time.monotonic()
         self._heard()
         grace = running.task.grace
-        self._signal(signal.SIGINT)
+        self._shell.signal(signal.SIGINT)
         for share, call in (
-            (0.4, partial(self._signal, signal.SIGTERM)),
+            (0.4, partial(self._shell.signal, signal.SIGTERM)),
             (0.8, partial(self._kill, running)),
         ):
             running.timers.append(self._loop.after(grace * share, call))
@@ -284,7 +269,7 @@ class Terminal:
         """Return the line that tells how the command before it ended, and has the same status."""
         gate = self._files.make_gate(id)
         codes = ""
-        if not self._plain:
+        if not self._shell.plain:
             codes = "".join(f"${{PIPESTATUS[{at}]-}}." for at in range(_PIPES))
         mark = f"{self._files.path(id)}.$?.{codes}"
         return f' >"{mark}" >"{gate}" 2>"/dev/null$(exit $?)"\n'.encode()
@@ -300,7 +285,7 @@ class Terminal:
         """End a shell that should take a line and does not."""
         if running is self._running and not running.begun:
             running.stopped = "lost"
-            self._end_shell()
+            self._shell.kill()
 
     # What happens
 
@@ -338,13 +323,9 @@ class Terminal:
     def _ready(self, pid: int) -> None:
         """A shell has started."""
         self._files.remove(f"ready.{pid}")
-        self._files.close_gate(
-            "exit.gate", keep=True
-        )  # the one before may have been ended before it came to it
-        self._shell = self._idle = pid
-        self._plain = False
-        found = foreground.process(pid)
-        self._pane = found.parent if found is not None else pid
+        # The shell before may have been ended before it came to its gate.
+        self._files.close_gate("exit.gate", keep=True)
+        self._shell.started(pid)
         self._stream.open(os.readlink(f"/proc/{pid}/fd/0"))
         opened, self._opened = self._opened, None
         if opened is not None:
@@ -362,7 +343,7 @@ class Terminal:
 
     def _shell_ended(self, code: Optional[int]) -> None:  # noqa: UP045
         """Start a new shell; the command that ended the old one is told of when that is there."""
-        if not self._shell:
+        if not self._shell.pid:
             return
         self._restarted = True
         running = self._running
@@ -371,14 +352,9 @@ class Terminal:
             running.code = code
             self._close_pipe(running)
         self._stream.sink = None
-        self._shell = 0
+        self._shell.pid = 0
         self._files.open_gate("exit")
         self._tmux.again(self._plan.cwd)
-
-    def _end_shell(self) -> None:
-        if self._shell:
-            with suppress(OSError):
-                os.kill(self._shell, signal.SIGKILL)
 
     def _ended(self, ended: Ended, words: str) -> None:
         """The whole terminal is gone."""
@@ -405,16 +381,16 @@ class Terminal:
         tty = self._stream.tty
         if running is not self._running or running.ending or tty is None:
             return
-        if foreground.process(self._pane) is None:
+        if foreground.process(self._shell.pane) is None:
             running.missing += 1
             if running.missing == _LOST_LOOKS:
                 self._shell_ended(None)
                 return
-        seen = foreground.look(self._pane, tty)
+        seen = foreground.look(self._shell.pane, tty)
         running.count = running.count + 1 if running.seen == seen else 1
         running.seen = seen
         if running.count >= _SURE and seen.shell and running.pipe is None:
-            self._idle, self._plain = seen.shell, seen.plain
+            self._shell.at_prompt(seen)
             running.asked = True
             self._stream.barrier(partial(self._ask, running))
             return
@@ -438,31 +414,17 @@ class Terminal:
         if running is self._running and not running.ending:
             self._stream.sink = None
             self._tmux.type(self._tail(running.id).rstrip(b"\n") + b"\r")
-            running.timers.append(self._loop.after(_BEGIN, self._end_shell))
-
-    def _signal(self, number: int) -> None:
-        """Send a signal to the group that has the terminal, a shell at its prompt excepted."""
-        found = foreground.process(self._shell)
-        group = found.foreground if found is not None else 0
-        if group > 1:
-            with suppress(OSError):
-                os.killpg(group, number)
+            running.timers.append(self._loop.after(_BEGIN, self._shell.kill))
 
     def _kill(self, running: Running) -> None:
         """Kill what has the terminal, again and again: a loop of the shell may start the next."""
         if running is not self._running or running.ending or running.asked:
             return
-        shell = foreground.process(self._shell)
-        if shell is None:
-            return
-        if shell.foreground != shell.group:
-            self._signal(signal.SIGKILL)
-            with suppress(OSError):
-                os.kill(self._shell, signal.SIGINT)
-        elif time.monotonic() - running.stopped_at > 2 * running.task.grace:
-            self._end_shell()
-        else:
-            self._signal(signal.SIGINT)
+        if not self._shell.kill_foreground():
+            if time.monotonic() - running.stopped_at > 2 * running.task.grace:
+                self._shell.kill()
+            else:
+                self._shell.signal(signal.SIGINT)
         running.timers.append(self._loop.after(_AGAIN, partial(self._kill, running)))
 
     # Answers
@@ -477,36 +439,24 @@ class Terminal:
 
     def _state(self, running: Running, status: str) -> Answer:
         """Return how a command stands that has not ended."""
-        found = [foreground.described(each) for each in foreground.tree(self._pane)]
         header = {
             "status": status,
             "command": running.id,
             "exit_code": None,
             "pipe_codes": [],
-            "cwd": self._cwd(),
+            "cwd": self._shell.cwd(self._plan.cwd),
             "duration": time.monotonic() - running.clock,
             "waiting": running.waiting if status == "waiting_for_input" else None,
-            "processes": found[2:],
+            "processes": self._shell.running(),
             "jobs": [],
             "restarted": False,
-            "shells": self._shells(),
+            "shells": self._shell.chain(),
             "left_out": running.output.left_out,
         }
         raw = running.output.bytes()
         if running.tail:  # shown by `set -v`
             raw = raw.replace(running.tail.replace(b"\n", b"\r\n"), b"").replace(running.tail, b"")
         return Answer(header, masked(raw, self._plan.secrets), b"")
-
-    def _shells(self) -> list[int]:
-        """Return the shell at its prompt, and those in which it was begun."""
-        found = []
-        each = foreground.process(self._idle)
-        while each is not None and each.pid > 1:
-            found.append(each.pid)
-            if each.pid == self._shell:
-                break
-            each = foreground.process(each.parent)
-        return found
 
     def _finish(self, running: Running, code: Optional[int], codes: list[int]) -> None:  # noqa: UP045
         if running is not self._running:
@@ -515,14 +465,9 @@ class Terminal:
         for timer in running.timers:
             timer.cancel()
         self._close_pipe(running)
-        if self._idle and foreground.process(self._idle) is None:
-            self._idle = self._shell
+        self._shell.fall_back()
         header, raw, _none = self._state(running, running.stopped or "done")
-        left = [
-            foreground.described(each)
-            for each in foreground.tree(self._idle)
-            if each.pid != self._idle
-        ]
+        left = self._shell.jobs()
         header.update(exit_code=code, pipe_codes=codes, jobs=left, processes=left)
         header["restarted"], self._restarted = self._restarted, False
         background = masked(running.background, self._plan.secrets)
@@ -546,12 +491,6 @@ class Terminal:
             "exit": header["exit_code"],
         }
         self._records.add(entry, raw)
-
-    def _cwd(self) -> str:
-        try:
-            return os.readlink(f"/proc/{self._idle or self._shell}/cwd")
-        except OSError:
-            return self._plan.cwd
 
 
 def _ending(ended: Ended) -> str:

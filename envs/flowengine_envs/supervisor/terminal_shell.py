@@ -1,0 +1,106 @@
+"""The shell of a terminal: how it is started, what it has started, and signals to what runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from typing import Any
+
+from flowengine_envs.supervisor import foreground
+
+START = """\
+unset HISTFILE; set +H; shopt -u checkwinsize; PS1= PS2= PROMPT_COMMAND=
+bind 'set enable-bracketed-paste off' 2>/dev/null; bind 'set bell-style none' 2>/dev/null
+>"{folder}/ready.$$"
+"""
+"""What a shell reads when it starts."""
+PANE = """\
+unset TMUX TMUX_PANE TERM_PROGRAM TERM_PROGRAM_VERSION
+exec 3>&2 2>/dev/null
+bash --noprofile --rcfile '{folder}/start' -i 2>&3 3>&-
+>"{folder}/exit.$?"
+>"{folder}/exit.gate"
+"""
+"""What runs on the terminal, and tells how the shell ended."""
+
+
+class TerminalShell:
+    """The shell that is there now, and the one at its prompt, which may have been begun in it."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        """0: there is none."""
+        self.idle = 0
+        """The shell that takes the next command."""
+        self.plain = False
+        """Whether that one knows no lists of exit codes: it is not bash."""
+        self.pane = 0
+        """What all of it was started by."""
+
+    def started(self, pid: int) -> None:
+        """Take a shell that has just started."""
+        self.pid = self.idle = pid
+        self.plain = False
+        found = foreground.process(pid)
+        self.pane = found.parent if found is not None else pid
+
+    def at_prompt(self, seen: foreground.Seen) -> None:
+        """Take the shell that was seen at its prompt."""
+        self.idle, self.plain = seen.shell, seen.plain
+
+    def fall_back(self) -> None:
+        """Take the first shell if the one at its prompt has ended."""
+        if self.idle and foreground.process(self.idle) is None:
+            self.idle = self.pid
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.pid:
+            with suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the group that has the terminal, a shell at its prompt excepted."""
+        found = foreground.process(self.pid)
+        group = found.foreground if found is not None else 0
+        if group > 1:
+            with suppress(OSError):
+                os.killpg(group, number)
+
+    def kill_foreground(self) -> bool:
+        """Kill what has the terminal; returns whether something other than the shell has it."""
+        found = foreground.process(self.pid)
+        if found is None or found.foreground == found.group:
+            return False
+        self.signal(signal.SIGKILL)
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGINT)  # a loop of the shell may start the next
+        return True
+
+    def chain(self) -> list[int]:
+        """Return the shell at its prompt, and those in which it was begun."""
+        found = []
+        each = foreground.process(self.idle)
+        while each is not None and each.pid > 1:
+            found.append(each.pid)
+            if each.pid == self.pid:
+                break
+            each = foreground.process(each.parent)
+        return found
+
+    def running(self) -> list[dict[str, Any]]:
+        """Return what runs on the terminal beside the shell and its parent."""
+        return [foreground.described(each) for each in foreground.tree(self.pane)][2:]
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return what the shell at its prompt has started and what still runs."""
+        tree = foreground.tree(self.idle)
+        return [foreground.described(each) for each in tree if each.pid != self.idle]
+
+    def cwd(self, default: str) -> str:
+        """Return the directory of the shell at its prompt."""
+        try:
+            return os.readlink(f"/proc/{self.idle or self.pid}/cwd")
+        except OSError:
+            return default
