@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -137,6 +139,24 @@ def test_links_that_lead_out_are_refused_and_those_that_stay_work(
     assert bash.get("links/stays") == b"1\n"
     assert outside.read_text() == "secret"
     assert {entry.kind for entry in bash.list("links")} == {"file", "link"}
+
+
+def test_links_that_go_up_are_followed_while_files_are_renamed(tmp_path: Path) -> None:
+    """The kernel gives up on a '..' when anything on the machine was renamed meanwhile."""
+    root = tmp_path / "root"
+    (root / "deep").mkdir(parents=True)
+    (root / "file").write_text("here")
+    (root / "deep" / "up").symlink_to("../deep/../deep/../file")
+    rename = "import os\nopen('a', 'w')\nwhile True: os.rename('a', 'b'); os.rename('b', 'a')"
+    with subprocess.Popen([sys.executable, "-c", rename], cwd=tmp_path) as renaming:
+        try:
+            workspace = files.Workspace(str(root))
+            while renaming.poll() is None and not {"a", "b"} & {*os.listdir(tmp_path)}:
+                pass
+            for _ in range(10_000):
+                os.close(workspace.read("deep/up")[0])
+        finally:
+            renaming.kill()
 
 
 def test_what_is_no_file_is_refused_at_once(bash: Bash) -> None:

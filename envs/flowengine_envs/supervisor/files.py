@@ -22,6 +22,8 @@ from typing import Any, Optional
 _OPENAT2 = 437
 _NO_MAGIC_LINKS = 0x02
 _BENEATH = 0x08
+_TRIES = 1000
+"""How often a path is resolved anew because something on this machine was just renamed."""
 _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MOST = 10_000
 """Entries that a listing may have."""
@@ -214,10 +216,16 @@ class Workspace:
         flags |= os.O_CLOEXEC
         how = struct.pack("=QQQ", flags, 0, _BENEATH | _NO_MAGIC_LINKS)
         name = os.fsencode(below)
-        fd = _libc.syscall(ctypes.c_long(_OPENAT2), self._fd, name, how, ctypes.c_size_t(len(how)))
-        if fd >= 0:
-            return int(fd)
-        code = ctypes.get_errno()
+        code = errno.EAGAIN
+        for _ in range(_TRIES):
+            fd = _libc.syscall(
+                ctypes.c_long(_OPENAT2), self._fd, name, how, ctypes.c_size_t(len(how))
+            )
+            if fd >= 0:
+                return int(fd)
+            code = ctypes.get_errno()
+            if code != errno.EAGAIN:  # while files are renamed, it cannot follow a '..'
+                break
         if code in {errno.ENOSYS, errno.EPERM}:
             return self._open_by_parts(below.split("/"), flags)
         if code in {errno.EXDEV, errno.ELOOP}:
