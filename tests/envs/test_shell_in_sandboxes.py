@@ -191,9 +191,31 @@ def test_a_shell_that_ends_at_errors_is_told_of(shell: Shell) -> None:
     assert shell.run("echo b").output == "b\n"
 
 
-@pytest.mark.parametrize("wrapper", ["bash --norc -i", "./pixi shell", "sh -i"])
+WRAPPERS = {
+    "pixi": b"#!/bin/sh\nexport INNER=1\nbash --norc -i\nexit $?\n",
+    "uv": b'#!/bin/sh\nshift\nexec "$@"\n',
+    "conda": b"#!/bin/sh\nsh -c 'bash --norc -i; exit $?'\nexit $?\n",
+    "poetry": b"""#!/usr/bin/env python3
+import subprocess, sys
+sys.exit(subprocess.run(["bash", "--norc", "-i"]).returncode)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "bash --norc -i",
+        "sh -i",
+        "./pixi shell",
+        "./uv run bash --norc -i",
+        "./conda activate",
+        "./poetry shell",
+    ],
+)
 def test_a_nested_shell_at_its_prompt_is_idle(shell: Shell, wrapper: str) -> None:
-    shell.put("pixi", b"#!/bin/sh\nexport INNER=1\nbash --norc -i\nexit $?\n", 0o755)
+    for name, script in WRAPPERS.items():
+        shell.put(name, script, 0o755)
     before = shell.run("echo $$").output
 
     assert shell.run(wrapper, wait=20).status == "done"

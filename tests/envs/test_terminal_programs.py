@@ -57,6 +57,31 @@ def test_a_pager_is_led_by_keys(terminal: Shell) -> None:
     assert (result.status, result.output) == ("done", "before\nafter\n")
 
 
+def test_a_prompt_of_python_waits_for_keys_and_gets_no_enter(terminal: Shell) -> None:
+    result = terminal.run("python3 -q", wait=20)
+
+    assert result.status == "waiting_for_input"
+    assert result.waiting is not None
+    assert result.waiting.prompt == ">>> "
+    assert terminal.wait(1).output == result.output == ">>> "  # nothing is typed by itself
+    terminal.send("6 * 7\n")
+    assert "42" in terminal.wait(20).output
+    terminal.send("exit()\n")
+    assert terminal.wait(20).status == "done"
+
+
+def test_silent_work_is_shown_as_a_tree(terminal: Shell) -> None:
+    result = terminal.run("sh -c 'sleep 31; :'; python3 -c 'while True: pass'", wait=1)
+
+    assert (result.status, result.output) == ("running", "")
+    assert [(each.command, each.state) for each in result.processes] == [
+        ("sh -c sleep 31; :", "S"),
+        ("sleep 31", "S"),
+    ]
+    terminal.interrupt()
+    terminal.wait(20)
+
+
 def test_an_editor_writes_what_was_typed(terminal: Shell) -> None:
     waiting(terminal, terminal.run("vi -u NONE note", wait=20))
 
