@@ -277,3 +277,36 @@ def test_warnings_of_the_check_are_said_before_it_runs(flowengine: CommandLine) 
 
     for done in (first, again):  # the second comes from the store's cache
         assert done.err.startswith("spare.yaml:3:11: warning[W105]: ")
+
+
+def test_a_bare_nothing_is_a_time_to_stay_and_another_bare_number_is_none(
+    flowengine: CommandLine,
+) -> None:
+    flow = flowengine.write("wait.yaml", "flowengine: 1\nid: w\nsteps: [{id: a, wait: 1s}]\n")
+
+    assert "saved as" in flowengine("run", flow, "--stay", "0", code=4).err
+    refused = flowengine("run", flow, "--stay", "5", code=2).err
+    assert "'5' is no duration: say the unit, for example 5s" in refused
+
+
+def test_who_waits_for_a_lock_of_another_execution_is_named_beside_what_else_waits(
+    flowengine: CommandLine,
+) -> None:
+    flow = flowengine.write(
+        "both.yaml",
+        """
+flowengine: 1
+id: both
+steps:
+  - id: both
+    parallel:
+      - {id: sign, approval: "Sure?"}
+      - {id: pay, lock: {key: desk, scope: global, hold: true}, approval: "Pay?"}
+""",
+    )
+    flowengine("run", flow, "--id", "first", code=4)
+    told = flowengine("run", flow, "--id", "second", "--stay", "0", code=4).err
+
+    assert "waiting for 1 approval\n" in told
+    assert "both/pay: it waits for the lock 'desk', which execution first has\n" in told
+    assert "look  flowengine why first\n" in told
