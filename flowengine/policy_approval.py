@@ -113,6 +113,11 @@ def configure_policy_approval(handler: str = _DEFAULT, *, seconds: float = SECON
         _configured, _seconds = handler, seconds
 
 
+def configured() -> str | None:
+    """Return the name of the handler that was configured; None: it is the default one."""
+    return None if _configured == _DEFAULT else _configured
+
+
 def check_handler(name: str) -> None:
     """Refuse a name that no handler has.
 

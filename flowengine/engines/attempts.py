@@ -12,7 +12,7 @@ from flowengine.engines.left_running import Left, LeftRunning, Started, judge, t
 from flowengine.engines.plain import copy, to_plain
 from flowengine.engines.runner import AttemptFailed, QuickCall, Ran
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph import Plain, StepSpec
+from flowengine.kernel.graph import OPENING, Plain, StepSpec
 from flowengine.sdk import (
     Environment,
     EnvironmentLost,
@@ -91,10 +91,10 @@ class Task:
         """Run one attempt to its end; as in `Runner`."""
         context = _Attempt(self, execution, run)
         try:
-            kind = self._ready()
             if not self._environments:
-                return await self._execute(kind, context, run.input)
+                return await self._execute(self._ready(), context, run.input)
             assert environments is not None
+            kind = None if self._kind_name == OPENING else self._ready()
             return await self._execute_in(environments, kind, context)
         except AttemptFailed:
             raise
@@ -107,7 +107,7 @@ class Task:
             raise self._failed(error) from error
 
     async def _execute_in(
-        self, environments: Environments, kind: StepKind, context: _Attempt
+        self, environments: Environments, kind: StepKind | None, context: _Attempt
     ) -> Plain:
         """Run an attempt with its environments, and tell it apart if one of these is gone."""
         from flowengine.engines.environments import NotAgain
@@ -119,6 +119,8 @@ class Task:
             raise self._failed(error.why, "no") from error.why
         context.environments = had.environments
         try:
+            if kind is None:  # nothing is to be done but to have them
+                return None
             return await self._execute(kind, context, run.input)
         except EnvironmentLost as error:
             raise self._failed(error, "maybe") from error

@@ -20,7 +20,15 @@ from flowengine.engines.views import entry_view, result_of, wait_view
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.format import unpack
 from flowengine.journal.store import Append, Wait
-from flowengine.kernel.commands import Command, Notify, ReleaseRegion, Run, Send, Stop
+from flowengine.kernel.commands import (
+    Command,
+    Consult,
+    Notify,
+    ReleaseRegion,
+    Run,
+    Send,
+    Stop,
+)
 from flowengine.kernel.events import Event
 
 if TYPE_CHECKING:
@@ -43,14 +51,14 @@ class Driver:
     Attributes:
         executions: Those that are driven here, by id.
         ready: Those that have events to be applied.
-        left: Attempts that have to be awaited.
+        left: Attempts, and questions to policies, that have to be awaited.
     """
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.executions: dict[str, Execution] = {}
         self.ready: list[Execution] = []
-        self.left: list[tuple[Execution, Run]] = []
+        self.left: list[tuple[Execution, Run | Consult]] = []
         host.environments.on_not_released = self.not_released
 
     def add(self, execution: Execution) -> None:
@@ -134,6 +142,10 @@ class Driver:
             if other is not execution or run.unit != stop.unit
         ]
 
+    def consult(self, execution: Execution, command: Consult) -> None:
+        """Ask whoever may answer a question at once; that has to be awaited."""
+        self.left.append((execution, command))
+
     def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
         """Give back what belongs to a region that has ended; steps with such run on a loop."""
 
@@ -186,11 +198,16 @@ class Driver:
     def _may_rest(self, execution: Execution) -> bool:
         """Return whether nothing will happen here until a time, a message or a person."""
         status = execution.state["status"]
-        if execution.work or status == "running":
+        if execution.work or status == "running" or self._consults(execution):
             return False
         if "claims" in execution.state and self._stays_for_lock(execution):
             return False
         return execution.ended or not execution.stays(self.host.clock.now() + self.host.stay)
+
+    def _consults(self, execution: Execution) -> bool:
+        """Return whether somebody in this process may answer what has just been asked."""
+        asked = any(isinstance(command, Consult) for command in execution.commands)
+        return asked and self.host.environments.may_answer()
 
     def _stays_for_lock(self, execution: Execution) -> bool:
         """Return whether to stay for a lock that others have, as for a time that is near."""
@@ -295,6 +312,9 @@ class Driver:
         """Carry out a command that begins no attempt; the end needs nothing, it was committed."""
         if isinstance(command, Stop):
             self.stop(execution, command)
+        elif isinstance(command, Consult):
+            if self.host.environments.may_answer():
+                self.consult(execution, command)
         elif isinstance(command, Send):
             self._deliver()
         elif isinstance(command, ReleaseRegion):

@@ -122,8 +122,11 @@ class Engine:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        import asyncio
+
         if self._local is not None:
             await self._local.close()
+        await asyncio.to_thread(self._host.environments.close)  # it waits for what is closed
         self.close()
 
     @property
@@ -291,6 +294,25 @@ class Engine:
     async def reject_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
         """Do as `reject`, on the running event loop."""
         return await self.decide_async(wait, self._choice(wait, "reject"), **answer)
+
+    def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
+        """Go on with an approval by an answer, as a handler of approvals gives it.
+
+        Args:
+            wait: Id of the wait, or any unambiguous beginning of it; for a handler the id of its
+                question.
+            answer: `{"approved": True}` or `{"approved": False}`, perhaps with a `reason`.
+
+        Returns:
+            The decision that stands; as `approve` and `reject`.
+        """
+        choice, said = self._read_answer(wait, answer)
+        return self.decide(wait, choice, **said)
+
+    async def continue_with_async(self, wait: str, answer: Mapping[str, Any]) -> Decision:
+        """Do as `continue_with`, on the running event loop."""
+        choice, said = self._read_answer(wait, answer)
+        return await self.decide_async(wait, choice, **said)
 
     def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
         """Claim an approval that says `claim: true`: from then on nobody else decides on it.
@@ -854,7 +876,7 @@ class Engine:
         from flowengine.engines.local import drive_alone
 
         execution.queued = False
-        drive_alone(self._host, execution, [run for _, run in driver.left])
+        drive_alone(self._host, execution, [command for _, command in driver.left])
 
     async def _drive_async(self, execution: Execution) -> Result:
         """Drive an execution on the running event loop, and those to which it sends something."""
@@ -967,6 +989,20 @@ class Engine:
 
         ids = list(dict.fromkeys(map(self.find, executions)))
         return Upgrading(self._host, self._flow(flow), ids, mapping or {}, self._who(by))
+
+    def _read_answer(self, wait: str, answer: Mapping[str, Any]) -> tuple[str, Answering]:
+        """Return the choice that an answer is, and what comes with it.
+
+        Raises:
+            InputError: It is none.
+        """
+        approved, reason = answer.get("approved"), answer.get("reason")
+        if not isinstance(approved, bool):
+            raise InputError("an answer says 'approved' with true or false", field="approved")
+        if not isinstance(reason, str | None) or answer.keys() - {"approved", "reason"}:
+            raise InputError("an answer has 'approved', and perhaps a 'reason' in words")
+        said: Answering = {"comment": reason} if reason else {}
+        return self._choice(wait, "approve" if approved else "reject"), said
 
     def _choice(self, wait: str, counts_as: str) -> str:
         """Return the one choice of a wait that counts so.

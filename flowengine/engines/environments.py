@@ -8,9 +8,11 @@ Nothing here is loaded before a flow uses an environment.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.errors import UsageError
+from flowengine.errors import Conflict, UsageError
+from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import CompiledFlow, Plain, SecretText
 from flowengine.sdk import (
     Command,
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
     from flowengine.engines.execution import Execution
     from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, Report
-    from flowengine.kernel.commands import Run
+    from flowengine.kernel.commands import Consult
+    from flowengine.policy_approval import Answer
     from flowengine.sdk import Execution as Context
     from flowengine.sdk import StepContext
     from flowengine.sdk.environments import Scope
@@ -188,6 +191,30 @@ class Environments:
         }
         return Had(opened, holds)
 
+    def may_answer(self) -> bool:
+        """Return whether anybody in this process has to hear of a question, or may answer it."""
+        from flowengine.policy_approval import configured
+
+        return self._found is not None or configured() is not None
+
+    async def consult(
+        self, context: Context, asked: Consult, wait: str, secrets: Mapping[str, Plain]
+    ) -> tuple[str, Answer] | None:
+        """Ask whoever may answer at once whether an environment may be opened.
+
+        Args:
+            context: The execution.
+            asked: What is asked about.
+            wait: Full id of the question.
+            secrets: Where the secrets of the flow come from.
+
+        Returns:
+            Who answered, and the answer; None: it is left to people.
+        """
+        run = Run(asked.unit, 1, asked.step, "", None, None, None, (asked.region,))
+        spec = self._wish(context, run, asked.environment, secrets)
+        return await self.manager.async_consult(spec, wait, asked.reason, asked.required)
+
     async def give_back(self, execution: str, had: Had) -> None:
         """Give back what ends with an attempt of an execution."""
         for handle in reversed(had.holds):
@@ -261,6 +288,17 @@ class Environments:
         wishes = [self._wish(context, run, given, secrets) for given in uses]
         return await self.manager.async_ensure_all(wishes, holder=context.id)
 
+    def _note_answer(self, spec: Mapping[str, Any], approved: Mapping[str, Plain]) -> None:
+        """Let the manager know an answer: it may narrow the policy, or be about a session.
+
+        That of a session counts for the other executions that share it here, too.
+        """
+        if spec["scope"] != SESSION and "policy" not in approved:
+            return
+        answer = {"approved": True, "reason": approved["by"], "policy": approved.get("policy")}
+        with suppress(Conflict):  # the first one stands
+            self.manager.answer(self.manager.declare(spec)["id"], answer)
+
     async def _end(self, execution: str, owners: Sequence[tuple[Scope, str]]) -> None:
         for scope, owner in owners:
             self._kept.pop((scope, owner), None)
@@ -287,6 +325,8 @@ class Environments:
                 inside: self._mounted(context, run, each, secrets)
                 for inside, each in spec["mounts"].items()
             }
+        if "approved" in given:
+            self._note_answer(spec, given["approved"])
         if spec["scope"] == STEP or "mounts" in spec:
             return spec
         id: str = self.manager.declare(spec)["id"]

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 from flowengine.engines.driver import Driver, failed, succeeded
 from flowengine.engines.recovery import take_message
 from flowengine.engines.runner import AttemptFailed
+from flowengine.kernel.commands import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flowengine.engines.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.kernel.commands import ReleaseRegion, Run, Stop
+    from flowengine.kernel.commands import Consult, ReleaseRegion, Stop
     from flowengine.kernel.events import Event
 
 POLL_SECONDS = 0.1
@@ -58,7 +61,9 @@ class Local(Driver):
 
     # What callers do
 
-    async def drive(self, execution: Execution, left: list[Run] | None = None) -> None:
+    async def drive(
+        self, execution: Execution, left: Sequence[Run | Consult] | None = None
+    ) -> None:
         """Drive an execution until it ends or only waits.
 
         Cancel the awaiting task to stop: running attempts are ended and the lease is given back;
@@ -66,7 +71,7 @@ class Local(Driver):
 
         Args:
             execution: With its lease; one that is driven here already is awaited.
-            left: Attempts that a synchronous driver has left to be awaited.
+            left: What a synchronous driver has left to be awaited.
 
         Raises:
             CancelledError: The awaiting task was cancelled.
@@ -75,8 +80,8 @@ class Local(Driver):
         if id not in self._rests:
             self._rests[id] = self._loop.create_future()
             self.add(execution)
-            for run in left or ():
-                self.start(execution, run)
+            for command in left or ():
+                self._carry_left(execution, command)
             if left is None or execution.queue:
                 self.look(execution)
             self._set_alarm(execution)
@@ -128,6 +133,12 @@ class Local(Driver):
         task = self._loop.create_task(self._attempt_in_task(execution, run, before))
         execution.work[run.unit] = task
         task.add_done_callback(partial(self._attempt_over, execution, run.unit))
+
+    def consult(self, execution: Execution, command: Consult) -> None:
+        """Ask whoever may answer a question at once, in a task."""
+        task = self._loop.create_task(self._consult(execution, command))
+        execution.work[-command.wait] = task
+        task.add_done_callback(partial(self._attempt_over, execution, -command.wait))
 
     def stop(self, execution: Execution, stop: Stop) -> None:
         """Withdraw an attempt: its task is cancelled, and with it its processes."""
@@ -243,6 +254,23 @@ class Local(Driver):
         else:
             self.post(execution, event)
 
+    def _carry_left(self, execution: Execution, command: Run | Consult) -> None:
+        if isinstance(command, Run):
+            self.start(execution, command)
+        else:
+            self.consult(execution, command)
+
+    async def _consult(self, execution: Execution, command: Consult) -> None:
+        """Ask whoever may answer a question at once, and decide on it as they say."""
+        from flowengine.engines.consulting import consult
+
+        try:
+            answered = await consult(self.host, execution, command)
+        except asyncio.CancelledError:
+            return
+        if answered and self.executions.get(execution.id) is execution:
+            self.read_inbox(execution)
+
     async def _leave(self, execution: Execution) -> None:
         """End the work of an execution here and give back its lease."""
         if self.executions.get(execution.id) is not execution:
@@ -307,7 +335,7 @@ class Local(Driver):
             self.look(execution)
 
 
-def drive_alone(host: Host, execution: Execution, left: list[Run]) -> None:
+def drive_alone(host: Host, execution: Execution, left: Sequence[Run | Consult]) -> None:
     """Drive an execution on an event loop of its own until it ends or only waits.
 
     SIGINT and SIGTERM stop it gracefully: what runs is ended, the execution is saved.
@@ -315,7 +343,7 @@ def drive_alone(host: Host, execution: Execution, left: list[Run]) -> None:
     Args:
         host: The engine's.
         execution: With its lease.
-        left: Attempts that a synchronous driver has left to be awaited.
+        left: What a synchronous driver has left to be awaited.
 
     Raises:
         KeyboardInterrupt: It was stopped.

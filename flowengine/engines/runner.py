@@ -6,7 +6,7 @@ for a step is found out once, and not before its first run (`flowengine.engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from flowengine.kernel.commands import Run
@@ -88,6 +88,10 @@ class Runner:
             The value of the `succeeded` event: plain data, no secret in it.
         """
         return await self._task(run.step).attempt(execution, run, environments)
+
+    def secrets(self, step: int) -> Mapping[str, Plain]:
+        """Return where the secrets of a step's flow come from."""
+        return self._task(step).secrets.references
 
     def _task(self, step: int) -> Task:
         task = self._tasks.get(step)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flowengine.journal.store import Execution as Record
     from flowengine.kernel.events import Event
     from flowengine.kernel.linked import Graph
-    from flowengine.kernel.state import State
+    from flowengine.kernel.state import State, Wait
 
 _TIMES = ("since", "due")
 
@@ -79,13 +79,18 @@ def unit_of(state: State, event: Any) -> int | None:
     """Return the unit that an event is about, as things stand before the event."""
     number: Any = event.get("unit")
     if "wait" in event and event["wait"] in state["waits"]:
-        number = state["waits"][event["wait"]]["unit"]
+        number = _waiting(state["waits"][event["wait"]])
     elif "timer" in event and event["timer"] in state["timers"]:
         timer = state["timers"][event["timer"]]
         number = timer["ref"]
         if number in state["waits"]:
-            number = state["waits"][number]["unit"]
+            number = _waiting(state["waits"][number])
     return number if number in state["units"] else None
+
+
+def _waiting(wait: Wait) -> int:
+    """Return the unit that waits, of several that wait for one answer the oldest; 0: none."""
+    return next(iter(wait.get("units", ())), wait["unit"])
 
 
 def address_of(graph: Graph, state: State, event: Any) -> str | None:

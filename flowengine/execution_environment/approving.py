@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict
 from flowengine.execution_environment.errors import ApprovalPending
-from flowengine.policy_approval import Answer, Question, ask, read_answer
+from flowengine.policy_approval import Answer, Question, ask, configured, read_answer
 from flowengine.sdk.errors import Refused, Rejected
 
 if TYPE_CHECKING:
@@ -59,6 +60,38 @@ async def approve(instance: Instance, books: Books) -> None:
             if record.answer is None:  # nobody answered by `manager.answer` meanwhile
                 record.answer = answer
     _check(record.answer, declared)
+
+
+async def consult(
+    record: Record, books: Books, question: str, reason: str | None, required: bool
+) -> tuple[str, Answer] | None:
+    """Ask whoever may answer at once whether a spec may be opened; nothing is opened.
+
+    Args:
+        record: The spec.
+        books: They tell that somebody is asked.
+        question: Id of the question, by which it can be answered later.
+        reason: Why it is wanted.
+        required: A handler's yes is not enough, only its no counts.
+
+    Returns:
+        Who answered, and the answer; None: nobody did.
+    """
+    books.tell("approval_required", record)
+    if record.answer is not None and record.answer.approved:
+        return record.answer.reason, record.answer._replace(reason="")
+    handler = configured()
+    if handler is None:
+        return None
+    asked = question_of(record.declared)._replace(id=question, reason=reason)
+    answer = await ask(asked, handler)
+    if not answer.lasts and not answer.pending:
+        logging.getLogger("flowengine.environments").warning(
+            "%s: %s; people are still asked", record.declared, answer.reason
+        )
+    if not answer.lasts or (required and answer.approved):
+        return None
+    return f"handler:{handler}", answer
 
 
 def take_answer(record: Record, given: Mapping[str, Any], books: Books) -> None:

@@ -38,6 +38,7 @@ from flowengine.execution_environment.turns import Turns
 from flowengine.execution_environment.use import Use
 from flowengine.execution_environment.workspaces import Wanted, Workspaces
 from flowengine.execution_environment.written import describe_entry, one_entry
+from flowengine.policy_approval import Answer
 from flowengine.sdk.background import background, refuse_in_loop
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import StepError
@@ -121,6 +122,27 @@ class EnvironmentManager:
         """
         record = self._books.record(question.removeprefix("ask_"))
         approving.take_answer(record, answer, self._books)
+
+    async def async_consult(
+        self, spec: Given, question: str, reason: str | None = None, required: bool = False
+    ) -> tuple[str, Answer] | None:
+        """Ask whoever may answer at once whether a spec may be opened; nothing is opened.
+
+        That is the answer that stands for the spec already, or the handler that was configured;
+        the default one, which asks on the terminal, is not asked.
+
+        Args:
+            spec: A spec or its id.
+            question: Id by which the question can be answered later.
+            reason: Why it is wanted.
+            required: A handler's yes is not enough, only its no counts.
+
+        Returns:
+            Who answered, and the answer; None: nobody did, or the answer comes later.
+        """
+        record = self._books.record(spec)
+        asking = approving.consult(record, self._books, question, reason, required)
+        return await background().wait(asking)
 
     # Having
 

@@ -147,6 +147,8 @@ class _Names:
         """Addresses that are no steps."""
         if any(budget.get("then") == "ask" for budget in budgets):
             self.hidden.append("budget")
+        asked = [name for s in flow["steps"] if s.get("asks") for name in _asked_about(s)]
+        self.environments = list(dict.fromkeys(asked))
 
     def check(self, model: CaseFile) -> None:
         """Check all cases."""
@@ -189,8 +191,8 @@ class _Names:
 
     def _decisions(self, decisions: Mapping[str, Decisions], loc: Loc) -> None:
         for name in decisions:
-            if self._unknown_step(name):
-                self._one("step", name, self.asking, (*loc, name))
+            if name not in self.environments and self._unknown_step(name):
+                self._one("step", name, [*self.asking, *self.environments], (*loc, name))
 
     def _address(self, address: str, loc: Loc) -> None:
         if self._unknown_step(address):
@@ -213,6 +215,21 @@ class _Names:
             hint = did_you_mean(name, names) or _listed(names)
             message = f"the flow has no {what} {name!r}"
             self.faults.add("E401", message, loc, hint, key=key)
+
+
+def _asked_about(step: Any) -> Iterator[str]:
+    """Yield the names of the environments that people are asked about for a step."""
+    pending = list(step["input"][1]["environments"][1].values())
+    while pending:
+        tag, use = pending.pop()
+        if tag == "with":
+            pending.append(use[1])
+            continue
+        tag, spec = use["spec"]
+        if "approval" in use:
+            yield spec["resource_key"] if tag == "const" else spec["resource_key"][1]
+        if tag == "map" and "mounts" in spec:
+            pending.extend(spec["mounts"][1].values())
 
 
 def _listed(names: Iterable[str]) -> str | None:

@@ -183,6 +183,8 @@ def _part(cls: type[Part]) -> Schema:
         schema["allOf"] = rules
     schema = {key: value for key, value in schema.items() if value != []}
     described = {"description": (cls.__doc__ or "").strip().splitlines()[0]}
+    if cls.SHORT:
+        return {**described, "anyOf": [*copy.deepcopy(cls.SHORT), schema]}
     if cls.MAIN is None:
         return {**described, **schema}
     short = {key: value for key, value in properties[cls.MAIN].items() if key != "default"}

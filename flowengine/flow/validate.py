@@ -175,6 +175,10 @@ def _plain_error(
     if kind == "too_short":
         return f"expected at least {context['min_length']} entry, there is none", None
     if kind in {"model_type", "model_attributes_type"}:
+        if part is not None and part.SHORT:
+            words = [word for one in part.SHORT for word in one.get("enum", ())]
+            hint = did_you_mean(value, words) if isinstance(value, str) else None
+            return f"expected {', '.join(words)}, a condition or a mapping, {got}", hint
         keys = list(part.fields_by_key()) if part else []
         hint = f"its keys are {', '.join(keys)}" if 0 < len(keys) <= 10 else None
         return f"expected a mapping, {got}", "write {} for an empty one" if value is None else hint

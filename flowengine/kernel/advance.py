@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel import (
     activations,
     approvals,
+    asking,
     attempts,
     budgets,
     cancelling,
@@ -461,6 +462,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "activate": activations.activate,
     "attempt": _of_unit(attempts.attempt),
     "again": _of_unit(interrupted.run_again),
+    "answered": asking.answered,
     "round": _of_unit(attempts.begin_round),
     "ended": _of_unit(outcomes.attempt_ended),
     "group_over": _group_over,
@@ -482,6 +484,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "end_all": _end_all,
     "scope_failed": _scope_failed,
     "handled": _of_act(handlers.compensated),
+    "opened": _of_act(scopes.opened),
     "undo": undoing.go_on,
     "undo_failed": _undo_failed,
     "clean": cleaning.first_of_scope,

@@ -41,10 +41,24 @@ def open_approval(m: Machine, unit: Unit) -> None:
     node = m.node(act)
     assert node.input is not None
     asked = evaluate(Names(m, act, unit), node.input)
-    wait = new_wait(m, unit, node.kind)
+    fill_in(m, new_wait(m, unit, node.kind), asked, node.id)
+
+
+def fill_in(m: Machine, wait: Wait, asked: dict[str, Plain], batch: str) -> None:
+    """Write into a new approval what is asked, set its timers, and make it known.
+
+    Args:
+        m: The advance at work.
+        wait: The approval.
+        asked: The evaluated keys of the language reference, §8.6.
+        batch: Its batch, if it names none.
+
+    Raises:
+        StepFailure: A duration is none.
+    """
     record = wait["record"]
     record.update({key: asked[key] for key in SHOWN if asked.get(key) is not None})
-    record.setdefault("batch", node.id)
+    record.setdefault("batch", batch)
     record["votes"] = []
     if asked.get("expires") is not None:
         record["due"] = m.now + duration_of(asked["expires"], "expires")
@@ -128,7 +142,11 @@ def _close(m: Machine, wait: Wait, decision: dict[str, Plain], how: str, outcome
         end_wait(m, wait, how, form if field is None else form[field], "ok")
         return
     output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
-    end_wait(m, wait, how, output, outcome)
+    if "asks" in wait:
+        more = decision["value"] if isinstance(decision.get("value"), dict) else {}
+        m.agenda.append(("answered", wait["id"], how, output, more))
+    else:
+        end_wait(m, wait, how, output, outcome)
 
 
 def answer(

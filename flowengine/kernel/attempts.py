@@ -15,13 +15,21 @@ from zlib import crc32
 from flowengine.kernel import budgets, cleaning, locks, raising
 from flowengine.kernel.activations import park, unpark
 from flowengine.kernel.approvals import open_approval
+from flowengine.kernel.asking import ask_anew, granted, may_begin
 from flowengine.kernel.closing import close_scope, no_longer_wait, stop_attempt
 from flowengine.kernel.commands import Run
 from flowengine.kernel.errors import StepFailure, may_retry
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine, require
-from flowengine.kernel.names import Names, evaluate, holds, join_secrets, split_secrets
+from flowengine.kernel.names import (
+    Names,
+    evaluate,
+    holds,
+    join_secrets,
+    regions,
+    split_secrets,
+)
 from flowengine.kernel.scopes import open_scope
 from flowengine.kernel.subflows import enter
 from flowengine.kernel.times import parse_duration
@@ -91,6 +99,8 @@ def attempt(m: Machine, unit: Unit) -> None:
     """
     act = m.act_of(unit)
     node = m.node(act)
+    if (node.asks or "asks" in unit) and not may_begin(m, unit):
+        return
     refused: StepFailure | None = None
     if node.action == "task":  # before the lock: nobody has one while people think
         try:
@@ -162,6 +172,8 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
         names.extra = {"args": unit["args"]}
     if node.input is not None:
         given = evaluate(names, node.input)
+        if node.asks:
+            given = {**given, "environments": granted(m, unit, given["environments"])}
         if node.secret:
             unit["secrets"] = []
             given = split_secrets(given, [], unit["secrets"])
@@ -200,17 +212,6 @@ def run(m: Machine, unit: Unit) -> None:
     )
 
 
-def regions(m: Machine, unit: Unit) -> tuple[int, ...]:
-    """Return the units of the map items, groups and subflows around a unit, innermost first."""
-    found = [] if m.node(m.act_of(unit)).map is None else [unit["id"]]
-    while True:
-        scope = m.scope_of(m.act_of(unit))
-        if not scope["unit"]:
-            return tuple(found)
-        unit = m.state["units"][scope["unit"]]
-        found.append(unit["id"])
-
-
 def _fail(m: Machine, node: Node, unit: Unit) -> None:
     assert node.input is not None
     given = evaluate(Names(m, m.act_of(unit), unit), node.input)
@@ -239,6 +240,8 @@ def begin_anew(m: Machine, unit: Unit) -> None:
         unit["phase"] = "ready"
     elif unit["phase"] == "scope":
         close_scope(m, m.state["scopes"][unit["scope"]])
+    elif unit["phase"] == "asked":
+        ask_anew(m, unit)
     stop_attempt(m, unit)
     unpark(m, unit)
     no_longer_wait(m, unit)

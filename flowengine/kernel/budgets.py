@@ -117,8 +117,8 @@ def reserve(m: Machine, number: int, frame: int, act: Activation | None) -> None
 
 def count_in(m: Machine, number: int, frame: int, act: Activation | None) -> None:
     """Count a call that runs in those budgets around it that do not count it yet; see `reserve`."""
-    if not bounding(m.state, frame):
-        return
+    if not bounding(m.state, frame) or (act is not None and "opens" in act):
+        return  # to open environments is no call
     free = None if act is None else unbound(m, act)
     for owner, budget in around(m, frame):
         if number not in budget["calls"]:

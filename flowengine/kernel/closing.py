@@ -15,6 +15,7 @@ from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.locks import leave
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, local_names
+from flowengine.kernel.questions import forget_answers, leave_questions
 from flowengine.kernel.variables import make_fitting
 from flowengine.kernel.waits import close_wait
 from flowengine.kernel.watching import unlisten, unwatch
@@ -73,7 +74,7 @@ def close_unit(m: Machine, unit: Unit) -> None:
     if unit["phase"] == "scope":
         close_scope(m, m.state["scopes"][unit["scope"]])
     act = m.act_of(unit)
-    begun = unit["tries"] or "lock" in unit or "budget" in unit
+    begun = unit["tries"] or unit.keys() & {"lock", "budget", "asks"}
     stop_attempt(m, unit)
     if begun and (unit["item"] >= 0 or unit["round"]):
         m.note(act, "cancelled", unit=unit)
@@ -90,7 +91,11 @@ def close_unit(m: Machine, unit: Unit) -> None:
 
 
 def release_region(m: Machine, unit: Unit) -> None:
-    """Have the environments of a unit given back, if it is a region and they may have it."""
+    """Have the environments of a unit given back, if it is a region and they may have it.
+
+    What was answered about them is forgotten.
+    """
+    forget_answers(m, unit["id"])
     if m.graph.regions:
         node = m.node(m.act_of(unit))
         if node.map is not None or node.action in {"group", "flow"}:
@@ -107,6 +112,8 @@ def stop_attempt(m: Machine, unit: Unit) -> None:
         budgets.leave(m, unit)
     if "wait" in unit:
         close_wait(m, m.state["waits"][unit["wait"]], "withdrawn")
+    if "asks" in unit:
+        leave_questions(m, unit)
     stop_timeout(m, unit)
     unit["phase"] = "ready"
 

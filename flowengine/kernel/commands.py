@@ -45,10 +45,30 @@ class OpenWait(NamedTuple):
     `question`), `address`, `step`, `since` (ms), and where they apply `title`, `body`, `subject`,
     `edit`, `form`, `choices` (list of `{id, label, counts_as, comment}`), `assignees`, `exclude`,
     `need`, `votes`, `batch`, `attachments`, `due` (ms), `on_expire`, `signals` (list of
-    `{signal, key}`).
+    `{signal, key}`), `environment` (name of what is opened if it is approved).
     """
 
     record: dict[str, Plain]
+
+
+class Consult(NamedTuple):
+    """People are asked by `wait` whether an environment may be opened: a policy may answer first.
+
+    It is asked once, when the wait opens; its answer is a `decided` event like any other.
+    """
+
+    wait: int
+    unit: int
+    """Who asks."""
+    step: int
+    region: int
+    """The map item, group or subflow that it belongs to, if it belongs to one; else 0."""
+    environment: Plain
+    """What is to be had: `{scope, spec}`; may hold `SecretText`."""
+    reason: str | None
+    """Why it is wanted."""
+    required: bool
+    """Only people may say yes."""
 
 
 class CloseWait(NamedTuple):
@@ -134,8 +154,8 @@ class End(NamedTuple):
 
 
 Command = (
-    Run | Stop | OpenWait | CloseWait | SetTimer | ClearTimer | Notify | Send | Claim | GiveBack
-    | ReleaseRegion | End
+    Run | Stop | OpenWait | Consult | CloseWait | SetTimer | ClearTimer | Notify | Send | Claim
+    | GiveBack | ReleaseRegion | End
 )  # fmt: skip
 
 

@@ -110,6 +110,8 @@ class Decided(TypedDict, total=False):
     by: str
     via: str
     value: Plain
+    """Of a policy that answers whether an environment may be opened: `{policy}`, narrower rules
+    that it says yes to; `{refused: True}`, so the error is `Refused`."""
     sent: int
     """When it was made (ms), if it was recorded before it was journaled."""
 

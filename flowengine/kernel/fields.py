@@ -62,15 +62,15 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "done": ("list", "Done"),
         **_plain("id", "scope", "number", "past", "line", "message", "at", "deadline", "units",
                  "over", "keys", "next", "places", "busy", "results", "failed", "bears",
-                 "succeeded", "need", "gone", "rounds", "attempts", "undo", "final", "cleanup",
-                 "frame", "address", "local", "cut"),
+                 "succeeded", "need", "gone", "rounds", "attempts", "undo", "final", "opens",
+                 "cleanup", "frame", "address", "local", "cut"),
     },
     "Unit": {
         "finals": ("list", "Final"),
         "then": "then",
         **_plain("id", "act", "item", "phase", "round", "last", "outputs", "seen", "max", "attempt",
-                 "tries", "args", "input", "secrets", "key", "timer", "wait", "scope", "cleanup",
-                 "lock", "across", "held", "budget"),
+                 "tries", "args", "input", "secrets", "key", "timer", "wait", "asks", "scope",
+                 "cleanup", "lock", "across", "held", "budget"),
     },
     "Lock": _plain("holders", "queue"),
     "Done": {
@@ -95,7 +95,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
     "Wait": {
         "record": "record_of_wait",
         **_plain("id", "unit", "kind", "since", "event", "shown", "timers", "alternatives",
-                 "escalate", "remind", "field", "cut", "budget"),
+                 "escalate", "remind", "field", "cut", "budget", "asks", "units"),
     },
     "Undo": {
         "todo": ("list", "Done"),
@@ -132,7 +132,7 @@ FIELDS: dict[str, dict[str, Kind]] = {
         "budget": ("one", "Budget"),
         **_plain("format", "status", "now", "last", "events", "inputs", "execution", "triggered",
                  "steps", "skipped", "running", "cancelling", "claims", "bound", "outputs",
-                 "error"),
+                 "error", "answers"),
     },
 }  # fmt: skip
 

@@ -34,7 +34,7 @@ from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import EvaluationError, HandlerSpec, Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, of_scope
-from flowengine.kernel.scopes import first_line, keep_for_finally, open_scope
+from flowengine.kernel.scopes import first_line, keep_for_finally, open_scope, start
 from flowengine.kernel.times import parse_duration
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def granted(m: Machine, event: Granted) -> None:
     locks.answered(m, 0)
     scope = m.root()
     if scope.pop("queued", False) and not scope.get("over"):
-        tokens.start(m, scope, m.graph.body(scope["body"]).start, first_line(m))
-        triggers.take_kept(m)
-        m.touch(scope["id"])
+        start(m, scope, first_line(m))
+        if "queued" not in scope:
+            triggers.take_kept(m)
 
 
 def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
@@ -305,6 +305,7 @@ def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None)
     state["layers"].clear()
     state.pop("frames", None)
     state.pop("claims", None)
+    state.pop("answers", None)
     state["kept"].clear()
     m.agenda.clear()
     state["status"] = status

@@ -35,6 +35,9 @@ START = -1
 TRIGGER = -2
 """Source of an edge: the step's own trigger."""
 
+OPENING = "environments"
+"""Kind and name of the hidden step that opens what is to be open from the start of a flow."""
+
 Value = list[Any]
 Condition = int
 Plain = Any
@@ -231,6 +234,8 @@ class StepSpec(TypedDict, total=False):
     """What a task, an approval or a fail gets; evaluated once per attempt."""
     environments: bool
     """`input` is a map of two: `input`, and under `environments` what is to be had, by name."""
+    asks: bool
+    """People may be asked before some of these are opened; see `asking`."""
     key: Value
     """`idempotency_key` of the tool."""
     wait: WaitSpec
@@ -283,6 +288,9 @@ class BodySpec(TypedDict, total=False):
     `parallel`. Sees the steps inside."""
     final: int
     """Number of a step with `body` -1: a group whose child is the body of `finally`."""
+    opens: int
+    """Of a flow: number of a step with `body` -1 that runs before its first ones. It gets the
+    environments that are to be open from the start."""
 
 
 class FlowSpec(TypedDict, total=False):

@@ -46,8 +46,8 @@ class Node:
     """A step, with every key of its plain form as an attribute."""
 
     __slots__ = (
-        "action", "args", "body", "cancel", "carries", "child", "compensate", "deadline", "each",
-        "effect", "emit",
+        "action", "args", "asks", "body", "cancel", "carries", "child", "compensate", "deadline",
+        "each", "effect", "emit",
         "environments", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map",
         "named", "on_crash", "on_error", "output", "plain", "raises", "retry", "secret", "set",
         "sources", "split", "timeout", "trigger", "wait", "when",
@@ -61,6 +61,7 @@ class Node:
         self.kind: str = spec.get("kind", self.action)
         self.args: Value | None = spec.get("args")
         self.environments: bool = spec.get("environments", False)
+        self.asks: bool = spec.get("asks", False)
         self.input: Value | None = spec.get("input")
         self.secret = self.input is not None and holds_secret(self.input)
         self.key: Value | None = spec.get("key")
@@ -140,8 +141,8 @@ class Body:
         bits: Watched join → its bit.
     """
 
-    __slots__ = ("ahead", "bits", "final", "flow", "index", "kind", "output", "owner", "repeats",
-                 "start", "steps", "watched")  # fmt: skip
+    __slots__ = ("ahead", "bits", "final", "flow", "index", "kind", "opens", "output", "owner",
+                 "repeats", "start", "steps", "watched")  # fmt: skip
 
     def __init__(self, index: int, spec: BodySpec, steps: list[StepSpec]) -> None:
         self.index = index
@@ -152,6 +153,7 @@ class Body:
         self.steps = spec["steps"]
         self.output = spec.get("output")
         self.final = spec.get("final", -1)
+        self.opens = spec.get("opens", -1)
         self.repeats = may_repeat(self.steps, steps)
         self.watched = [
             i for i in self.steps if steps[i].get("join", {}).get("kind") in ("active", "count")

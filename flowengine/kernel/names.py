@@ -125,6 +125,17 @@ def around(m: Machine, act: Activation) -> Unit | None:
     return m.state["units"][scope["unit"]]
 
 
+def regions(m: Machine, unit: Unit) -> tuple[int, ...]:
+    """Return the units of the map items, groups and subflows around a unit, innermost first."""
+    found = [] if m.node(m.act_of(unit)).map is None else [unit["id"]]
+    while True:
+        scope = m.scope_of(m.act_of(unit))
+        if not scope["unit"]:
+            return tuple(found)
+        unit = m.state["units"][scope["unit"]]
+        found.append(unit["id"])
+
+
 def of_scope(m: Machine, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
     """Return what an expression of a scope sees: of a flow, or of a group at its unit."""
     if m.graph.body(scope["body"]).kind == "flow":

@@ -401,6 +401,9 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
     if "final" in act:
         cleaning.ended(m, act, None)
         return
+    if "opens" in act:
+        m.agenda.append(("opened", act["id"], None))
+        return
     try:
         targets = _choose(m, act, outcome, output)
     except (StepFailure, EvaluationError) as failure:
@@ -439,5 +442,7 @@ def activation_failed(m: Machine, act: Activation, error: ErrorData) -> None:
         undoing.compensated(m, act, error)
     elif "final" in act:
         cleaning.ended(m, act, error)
+    elif "opens" in act:
+        m.agenda.append(("opened", act["id"], error))
     else:
         handlers.handle(m, act, error)

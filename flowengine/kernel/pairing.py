@@ -112,6 +112,8 @@ class Pairing:
                 self._pair(step, there[name])
         if before.final >= 0 and after.final >= 0:
             self._pair(before.final, after.final)
+        if before.opens >= 0 and after.opens >= 0:
+            self._pair(before.opens, after.opens)
 
     def _pair(self, old: int, new: int) -> None:
         self.steps[old] = new

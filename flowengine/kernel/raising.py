@@ -53,7 +53,7 @@ def waits(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
         StepFailure: `BudgetExceeded`: a budget is used up, and nobody is asked to raise it.
     """
     act = m.act_of(unit)
-    if not bounding(m.state, m.frame_of(act)):
+    if "opens" in act or not bounding(m.state, m.frame_of(act)):
         return False
     free = unbound(m, act)
     full = [

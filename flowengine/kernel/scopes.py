@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel import cleaning, pasts, tokens, triggers
+from flowengine.kernel.activations import begin_unit, new_activation
 from flowengine.kernel.closing import empty_scope, remove_scope, stop_timeout
 from flowengine.kernel.errors import as_error
 from flowengine.kernel.graph import EvaluationError
@@ -16,6 +17,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
 
 if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state import Activation, Scope, Unit
 
 
@@ -61,13 +63,58 @@ def open_scope(
     if unit is not None:
         unit["phase"] = "scope"
         unit["scope"] = scope["id"]
-    line = act["line"] if act is not None else first_line(m)
     if queued:
         scope["queued"] = True
-        return scope
-    tokens.start(m, scope, m.graph.body(body).start, line)
-    m.touch(scope["id"])
+    else:
+        start(m, scope, act["line"] if act is not None else first_line(m))
     return scope
+
+
+def start(m: Machine, scope: Scope, line: list[int]) -> None:
+    """Put the first tokens into a scope; what is to be open from its start is opened before.
+
+    Args:
+        m: The advance at work.
+        scope: The scope.
+        line: Line of descent of the tokens.
+    """
+    body = m.graph.body(scope["body"])
+    if body.opens < 0:
+        _put_tokens(m, scope, line)
+        return
+    scope["queued"] = True
+    past = pasts.share(m.state, scope["past"])
+    arrival = tokens.unsent(scope["id"], body.opens, past, line)
+    act = new_activation(m, m.graph.node(body.opens), [arrival])
+    act["opens"] = True
+    act["address"] = scope["path"] + m.graph.node(body.opens).id
+    begin_unit(m, act, -1)
+
+
+def _put_tokens(m: Machine, scope: Scope, line: list[int]) -> None:
+    tokens.start(m, scope, m.graph.body(scope["body"]).start, line)
+    m.touch(scope["id"])
+
+
+def opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
+    """Go on when what is to be open from the start of a flow is open, or cannot be had.
+
+    Args:
+        m: The advance at work.
+        act: The activation that has opened it.
+        error: Why it cannot be had; then the flow has failed.
+    """
+    scope = m.scope_of(act)
+    m.note(act, "succeeded" if error is None else "failed", error=error)
+    tokens.forget(m, act)
+    pasts.drop(m.state, act["past"])
+    del scope["queued"]
+    if error is not None:
+        m.agenda.append(("scope_failed", scope["id"], error))
+        return
+    _put_tokens(m, scope, act["line"])
+    if not scope["unit"]:
+        triggers.take_kept(m)
 
 
 def first_line(m: Machine) -> list[int]:

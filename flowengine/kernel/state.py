@@ -102,7 +102,7 @@ class Scope(TypedDict, total=False):
     timer: int
     """Of a subflow: that of its `limits.duration`."""
     queued: bool
-    """Of the flow: its first tokens wait until it is its turn."""
+    """Of a flow: its first tokens wait until it is its turn, and what is to be open is."""
     idle: int
     """Of the flow, while it has no token: the timer that ends it."""
 
@@ -155,6 +155,8 @@ class Activation(TypedDict, total=False):
     """Set on the activation of a compensation: which undo it is part of."""
     final: int
     """Set on the activation of a `finally`: which cleanup it is part of."""
+    opens: bool
+    """Set on the activation that opens what is to be open from the start of its flow."""
     finals: list[Final]
     cleanup: int
     """The cleanup that it waits for before its error is handled."""
@@ -177,8 +179,9 @@ class Unit(TypedDict, total=False):
     item: int
     """Index of the item; -1 without a map."""
     phase: str
-    """`ready`, `lock` (queued for one), `budget` (one is used up), `run`, `wait`, `scope`, `pause`,
-    `ask` (a crash left it uncertain, or it has no environment)."""
+    """`ready`, `asked` (people are, before it begins), `lock` (queued for one), `budget` (one is
+    used up), `run`, `wait`, `scope`, `pause`, `ask` (a crash left it uncertain, or it has no
+    environment)."""
     round: int
     last: Plain
     """Output of the round before."""
@@ -199,6 +202,8 @@ class Unit(TypedDict, total=False):
     timer: int
     """Of `timeout`, or of the pause."""
     wait: int
+    asks: list[int]
+    """The questions it waits for before its attempt begins; see `asking`."""
     scope: int
     finals: list[Final]
     cleanup: int
@@ -330,6 +335,10 @@ class Wait(TypedDict, total=False):
     """Of a question asked before a scope compensates: the attempt it is about."""
     budget: int
     """Of a question whether a budget is raised: its frame, or 0."""
+    asks: list[Any]
+    """Of a question asked before attempts: `[owner, digest]` of what it is about."""
+    units: dict[int, bool]
+    """Of such a question: the units that wait for it, by age."""
 
 
 class Undo(TypedDict, total=False):
@@ -419,6 +428,9 @@ class State(TypedDict, total=False):
     undos: dict[int, Undo]
     cuts: dict[int, Cut]
     """By the unit that was cut off."""
+    answers: dict[int, dict[str, Any]]
+    """Unit of the step or region, or 0 for the execution → digest of what was asked about → the
+    number of the question while it is open, then the answer. Absent while there is none."""
     locks: dict[str, Lock]
     """`unit:key` → lock; the unit is who holds the same key around it, else 0. Absent while there
     is none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import budgets, moving_budgets, waits, watching
+from flowengine.kernel import asking, budgets, moving_budgets, waits, watching
 from flowengine.kernel.advance import settle
 from flowengine.kernel.commands import Command, Observation, OpenWait
 from flowengine.kernel.machine import Machine
@@ -65,6 +65,8 @@ def upgrade(
         spec = m.node(act).map
         if spec is not None and "need" in act:
             watching.watch(m, number, m.watched(act, spec.get("watches", ())))
+    for unit in [unit for unit in state["units"].values() if unit["phase"] == "asked"]:
+        asking.look_again(m, unit)
     watching.wake_all(m)
     for number in state["scopes"]:
         m.touch(number)

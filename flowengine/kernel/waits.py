@@ -337,15 +337,16 @@ def end_wait(m: Machine, wait: Wait, how: str, output: Plain, outcome: str) -> N
         output: What the step gives.
         outcome: How it ended.
     """
-    if wait["event"] < m.state["events"]:
-        _start_hits_anew(m, wait)
+    start_hits_anew(m, wait, m.state["units"][wait["unit"]])
     close_wait(m, wait, how, output)
     m.agenda.append(("ended", wait["unit"], output, outcome))
 
 
-def _start_hits_anew(m: Machine, wait: Wait) -> None:
-    """Count activations anew in the scopes around a wait that was really waited for."""
-    number = m.act_of(m.state["units"][wait["unit"]])["scope"]
+def start_hits_anew(m: Machine, wait: Wait, unit: Unit) -> None:
+    """Count activations anew in the scopes around who waited, if it was really waited for."""
+    if wait["event"] == m.state["events"]:
+        return
+    number = m.act_of(unit)["scope"]
     while number:
         scope = m.state["scopes"][number]
         scope["hits"] = {}

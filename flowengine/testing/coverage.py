@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.kernel.graph import END, END_ALL
+from flowengine.kernel.graph import END, END_ALL, OPENING
 
 if TYPE_CHECKING:
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.graph import CompiledFlow, HandlerSpec, StepSpec
 
 ENTERED = frozenset({"running", "waiting", "succeeded", "failed", "uncertain", "retrying"})
+
+
+HIDDEN = frozenset({"finally", OPENING})
+"""Hidden steps that belong to a flow, not to one of its steps."""
 
 
 class Branch(NamedTuple):
@@ -66,7 +70,7 @@ class Coverage:
     def name(self, branch: Branch) -> str:
         """Return a branch in words."""
         step = self.flow["steps"][branch.step]
-        undoes = " compensate" if step["body"] < 0 and step["id"] != "finally" else ""
+        undoes = " compensate" if step["body"] < 0 and step["id"] not in HIDDEN else ""
         name = f"{step['id']}{undoes}"
         match branch.what:
             case "entered":
@@ -86,7 +90,7 @@ class Coverage:
 
 def _branches(flow: CompiledFlow) -> Iterator[Branch]:
     for number, step in enumerate(flow["steps"]):
-        if step["body"] < 0 and step["id"] == "finally":
+        if step["body"] < 0 and step["id"] in HIDDEN:
             continue
         yield Branch(number, "entered")
         if "when" in step:

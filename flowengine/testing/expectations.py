@@ -104,7 +104,7 @@ def _status(case: Case, player: Player) -> Iterator[Problem]:
         message += f"\nwaits for: {what}"
         if record["kind"] in ("approval", "ask", "question"):
             choices = "|".join(choice["id"] for choice in record.get("choices") or ()) or "..."
-            message += f"; write: approvals: {{{record['step']}: {{choice: {choices}}}}}"
+            message += f"; write: approvals: {{{_short(record)}: {{choice: {choices}}}}}"
     for address in player.at_work():
         message += f"\nstill at work: '{address}'"
     yield Problem(message, (*case.expect.loc, "status") if case.has("expect") else case.loc)
@@ -147,3 +147,9 @@ def _error(wanted: ExpectedError, found: dict[str, Any]) -> Iterator[Problem]:
     if wanted.message is not None and wanted.message not in found["message"]:
         message = f"error\nmessage: expected {shown(wanted.message)} in {shown(found['message'])}"
         yield Problem(message, (*wanted.loc, "message"))
+
+
+def _short(record: dict[str, Any]) -> str:
+    """Return the name under which a case decides on a wait."""
+    name: str = record.get("environment") or record["step"]
+    return name

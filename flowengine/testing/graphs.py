@@ -11,7 +11,16 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from flowengine.kernel import Graph
-from flowengine.kernel.graph import END, END_ALL, START, TRIGGER, CompiledFlow, Names, Plain
+from flowengine.kernel.graph import (
+    END,
+    END_ALL,
+    OPENING,
+    START,
+    TRIGGER,
+    CompiledFlow,
+    Names,
+    Plain,
+)
 
 Expression = Callable[[Names], Plain]
 
@@ -71,6 +80,29 @@ def step(id: str, **keys: Any) -> Described:
     return {"id": id, **keys}
 
 
+def needs(uses: dict[str, Described], given: Any = None) -> Described:
+    """Return the keys of a task that needs environments.
+
+    Args:
+        uses: Name → `scope`, perhaps `approval` and further keys of the spec.
+        given: The input of the task.
+    """
+    environments = {}
+    for name, use in uses.items():
+        spec = {"kind": "toy", "resource_key": name}
+        spec |= {key: one for key, one in use.items() if key not in ("scope", "approval")}
+        environments[name] = {"scope": use.get("scope", "execution"), "spec": spec}
+        if "approval" in use:
+            environments[name]["approval"] = use["approval"]
+    parts: Described = {"input": v(given), "environments": ["map", _values(environments)]}
+    asks = any("approval" in use for use in uses.values())
+    return {"environments": True, "asks": asks, "input": ["map", parts]}
+
+
+def _values(data: Described) -> Described:
+    return {name: v(one) for name, one in data.items()}
+
+
 class _Builder:
     def __init__(self) -> None:
         self.steps: list[Described] = []
@@ -109,6 +141,7 @@ class _Builder:
         body = self.body(described["steps"], "flow", -1, False)
         if described.get("finally_"):
             self._final(body, described["finally_"], -1)
+        self._opens(body, described.get("opens"))
         for one in self.bodies[first[1] :]:
             one["flow"] = number
         indexes = {s["id"]: i for i, s in enumerate(self.steps)}
@@ -118,7 +151,7 @@ class _Builder:
         for key, value in described.items():
             if key == "outputs":
                 spec[key] = {n: {"value": self._resolved(o)} for n, o in value.items()}
-            elif key not in ("steps", "on_error", "finally_"):
+            elif key not in ("steps", "on_error", "finally_", "opens"):
                 spec[key] = self._resolved(value)
         return spec
 
@@ -144,6 +177,22 @@ class _Builder:
         self.steps.append(
             {"id": name, "body": -1, "action": "group", "child": child, "timeout": ["const", "5m"]}
         )
+
+    def _opens(self, body: int, uses: dict[str, Described] | None) -> None:
+        """Add what is to be open from the start of a flow: a hidden step."""
+        if uses:
+            self.bodies[body]["opens"] = len(self.steps)
+            keys = self._resolved(needs(uses))
+            self.steps.append(
+                {
+                    "id": OPENING,
+                    "body": -1,
+                    "action": "task",
+                    "kind": OPENING,
+                    "effect": "idempotent",
+                    **keys,
+                }
+            )
 
     def _fill(self, one: Described, indexes: dict[str, int], default: str) -> None:
         spec = self.steps[indexes[one["id"]]]
@@ -249,6 +298,7 @@ def graph(
     on_error: list[Described] | None = None,
     finally_: list[Described] | None = None,
     flows: dict[str, Described] | None = None,
+    opens: dict[str, Described] | None = None,
     **flow: Any,
 ) -> Graph:
     """Build a graph.
@@ -258,7 +308,8 @@ def graph(
         on_error: Handlers of the flow.
         finally_: Steps that clean up after the flow.
         flows: Flows that steps run (`action="flow"`, `flow=` its name): `steps`, and perhaps
-            `on_error`, `finally_` and keys of `FlowSpec`; ids of steps are unique over all.
+            `on_error`, `finally_`, `opens`, keys of `FlowSpec`; ids of steps are unique over all.
+        opens: Environments that are to be open from the start, as `needs` takes them.
         flow: Further keys of `CompiledFlow`: `outputs` (name → `v(...)`), `state`, `limits`, ...
 
     Returns:
@@ -268,6 +319,7 @@ def graph(
     builder.body(list(steps), "flow", -1, False)
     if finally_:
         builder._final(0, finally_, -1)
+    builder._opens(0, opens)
     subflows = [builder.subflow(name, one) for name, one in (flows or {}).items()]
     for spec in builder.steps:
         if "flow" in spec:

@@ -41,6 +41,7 @@ def nothing_is_open_after_the_end(simulator: Simulator) -> None:
     assert "cleanups" not in state, "nothing is being cleaned up after the end"
     assert "locks" not in state, "no lock is held after the end"
     assert "frames" not in state, "nothing of a subflow is left after the end"
+    assert "answers" not in state, "no answer is kept after the end"
     assert not state["running"]
 
 
@@ -84,6 +85,25 @@ def every_wait_can_end(simulator: Simulator) -> None:
     for wait in state["waits"].values():
         assert not wait["unit"] or state["units"][wait["unit"]]["wait"] == wait["id"]
         assert all(timer in state["timers"] for timer in wait["timers"])
+
+
+def questions_are_waited_for(simulator: Simulator) -> None:
+    """A question asked before attempts has units that wait for it, and is the only one about it."""
+    state = simulator.state
+    answers = state.get("answers", {})
+    for unit in state["units"].values():
+        assert ("asks" in unit) == (unit["phase"] == "asked")
+        assert all(unit["id"] in state["waits"][number]["units"] for number in unit.get("asks", ()))
+    open_ = {number: wait for number, wait in state["waits"].items() if "asks" in wait}
+    for number, wait in open_.items():
+        owner, digest = wait["asks"]
+        assert answers[owner][digest] == number
+        assert wait["units"], "nobody waits for it"
+        assert all(number in state["units"][one]["asks"] for one in wait["units"])
+    for owner, about in answers.items():
+        assert about, "nothing is kept for an owner of nothing"
+        assert not owner or owner in state["units"], "an answer stands as long as its owner"
+        assert all(isinstance(one, dict) or one in open_ for one in about.values())
 
 
 def what_is_cleaned_up_is_waited_for(simulator: Simulator) -> None:
@@ -164,11 +184,11 @@ def budgets_are_kept(simulator: Simulator) -> None:
 
 
 def _calls(state: State) -> dict[int, int]:
-    """Return the units whose attempts run, with the frame of each."""
+    """Return the units whose attempts run and are calls, with the frame of each."""
     calls = {}
     for number, unit in state["units"].items():
-        if unit["phase"] == "run":
-            act = state["acts"][unit["act"]]
+        act = state["acts"][unit["act"]]
+        if unit["phase"] == "run" and "opens" not in act:
             calls[number] = act.get("frame", state["scopes"][act["scope"]].get("frame", 0))
     settling = {n: c.get("frame", 0) for n, c in state["cuts"].items() if c.get("running")}
     return {**calls, **settling}
@@ -221,6 +241,7 @@ ALWAYS: list[Callable[[Simulator], None]] = [
     what_runs_is_what_the_state_says,
     no_path_is_lost_or_doubled,
     every_wait_can_end,
+    questions_are_waited_for,
     what_is_cleaned_up_is_waited_for,
     locks_are_held_by_those_who_say_so,
     shared_locks_are_those_claimed,

@@ -10,9 +10,18 @@ import random
 from typing import Any
 
 from flowengine.kernel import Graph
-from flowengine.testing.graphs import Described, graph, step, v, x
+from flowengine.testing.graphs import Described, graph, needs, step, v, x
 
 NAMES = ["item", "index", "key"]
+ASKED: Described = {
+    "approval": {
+        "choices": [
+            {"id": "yes", "counts_as": "approve"},
+            {"id": "no", "counts_as": "reject"},
+        ],
+        "expires": "1h",
+    }
+}
 
 
 def random_graph(draw: random.Random) -> Graph:
@@ -33,6 +42,7 @@ class _Draws:
         self.count = 0
         self.flows: list[str] = []
         """Flows that steps may run."""
+        self.steps: list[Described] = []
 
     def flow(self) -> Graph:
         self.flows = ["f", "g"][: self.random.choice([0, 0, 1, 2])]
@@ -41,6 +51,10 @@ class _Draws:
         if self.random.random() < 0.1:
             main["concurrency"] = {"key": v("k"), "max": 1, "then": "queue"}
         flows = {name: {**self.whole(depth=1), **self.taken()} for name in self.flows}
+        self.ask()
+        for number, whole in enumerate([main, *flows.values()]):
+            if random.Random(f"{self.count} {number}").random() < 0.2:
+                whole["opens"] = {"box": {"scope": "execution", **ASKED}}
         limits = {"activations": 8, "steps": 150, "depth": 3, **self.idle()}
         for one in (main, *flows.values()):
             one.update(self.budget())
@@ -58,6 +72,16 @@ class _Draws:
         if what != "tool_calls":
             budget["wall_time"] = self.random.choice(["500ms", "2s"])
         return {"budget": budget}
+
+    def ask(self) -> None:
+        """Let some of the tasks so far need environments that people are asked about."""
+        draw = random.Random(self.count)
+        tasks = [one for one in self.steps if one.get("action", "task") == "task"]
+        for one in tasks:
+            if draw.random() < 0.2 and not one.keys() & {"group", "parallel"}:
+                scope = draw.choice(["step", "region", "execution"])
+                names = draw.sample(["box", "db"], draw.randint(1, 2))
+                one.update(needs({name: {"scope": scope, **ASKED} for name in names}))
 
     def idle(self) -> Described:
         return self.random.choice([{}, {}, {"idle": "1m"}])
@@ -135,7 +159,8 @@ class _Draws:
             keys["on_error"] = [self.handler(names)]
         if draw() < 0.25 and keys.get("action") in (None, "task"):
             keys["undo"] = f"undo_{name}"
-        return step(name, **keys)
+        self.steps.append(step(name, **keys))
+        return self.steps[-1]
 
     def message(self) -> Described:
         """Return a signal to send: to itself, mostly."""

@@ -18,6 +18,7 @@ from flowengine.flow.cases import parse_cases
 from flowengine.flow.expanded import to_yaml
 from flowengine.kernel import ENDED, Graph, advance, new_state
 from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
+from flowengine.kernel.graph import OPENING
 from flowengine.kernel.times import format_duration, format_time
 from flowengine.secrets import Secrets
 from flowengine.testing.differences import differences
@@ -273,7 +274,8 @@ class _Tape:
         for key, call in self._calls.items():
             answer = {"with": in_file(given_to(call.run)), **self._answer(key, call, timed)}
             step = self.graph.flow["steps"][call.run.step]
-            short = f"{step['id']}/compensate" if step["body"] < 0 else step["id"]
+            hidden = step["body"] < 0 and step["kind"] != OPENING
+            short = f"{step['id']}/compensate" if hidden else step["id"]
             calls.setdefault(short, []).append((call.run.address, answer))
         tools: dict[str, Any] = {}
         for short, made in calls.items():
@@ -295,10 +297,12 @@ class _Tape:
     def _approvals(self, timed: bool) -> dict[str, Any]:
         places: dict[str, set[str]] = {}
         for record, _ in self._decisions:
-            places.setdefault(record["step"], set()).add(_place(record["address"]))
+            short = record.get("environment", record["step"])
+            places.setdefault(short, set()).add(_place(record["address"]))
         approvals: dict[str, Any] = {}
         for record, made in self._decisions:
-            name = record["step"] if len(places[record["step"]]) == 1 else record["address"]
+            short = record.get("environment", record["step"])
+            name = short if len(places[short]) == 1 else record["address"]
             approvals.setdefault(name, []).append(_timely(made, "after", timed))
         return approvals
 

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.cases import as_data
-from flowengine.kernel.graph import Plain, SecretText
+from flowengine.flow.models.cases import Answer
+from flowengine.kernel.graph import OPENING, Plain, SecretText
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.flow.models import Loc
-    from flowengine.flow.models.cases import Answer, Case, Decided
+    from flowengine.flow.models.cases import Case, Decided
     from flowengine.kernel.commands import Run
     from flowengine.kernel.graph import CompiledFlow
 
@@ -63,6 +64,8 @@ class Scripts:
         """
         scripts = self._case.tools
         found = next((name for name in self.names_of(run) if name in scripts), None)
+        if found is None and self._flow["steps"][run.step]["kind"] == OPENING:
+            return Answer.model_validate({"return": None})
         if found is None:
             raise CaseFailed(self._no_script(run))
         script = scripts[found]
@@ -86,7 +89,7 @@ class Scripts:
     def names_of(self, run: Run) -> list[str]:
         """Return the names under which a script may stand, the most exact one first."""
         step = self._flow["steps"][run.step]
-        undoes = step["body"] < 0
+        undoes = step["body"] < 0 and step["kind"] != OPENING
         names = [run.address, f"{step['id']}/compensate" if undoes else step["id"]]
         return [*names, step["tool"]] if "tool" in step else names
 
@@ -129,7 +132,7 @@ class Scripts:
                 yield f"approvals.{name}: this decision was not made", decided.loc
 
     def _name_of(self, wait: Mapping[str, Any]) -> str | None:
-        names = (wait["address"], wait["step"])
+        names = (wait["address"], wait.get("environment"), wait["step"])
         return next((name for name in names if name in self._case.approvals), None)
 
     def _no_script(self, run: Run) -> str:

@@ -23,7 +23,7 @@ from flowengine.journal.format import pack, unpack
 from flowengine.kernel import ENDED, Graph, advance, new_state, running
 from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observation, Run, Stop
 from flowengine.kernel.events import ErrorData, Event, Upgraded
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph import OPENING, Plain
 from flowengine.kernel.state import State
 from flowengine.testing.invariants import check_now
 
@@ -185,7 +185,8 @@ class Simulator:
         self.journal.append(event)
         if event["type"] == "lost":
             run = self.running.pop((event["unit"], event["attempt"]), None)
-            if run is not None and event["ran"] == "no":
+            opens = run is not None and self.graph.node(run.step).kind == OPENING
+            if run is not None and event["ran"] == "no" and not opens:
                 self.calls -= 1
                 self.forward -= self._is_forward(run)
         return self._follow(advance(self.graph, self.state, event, self.observations))
@@ -229,7 +230,8 @@ class Simulator:
             if isinstance(command, Run):
                 self.running[command.unit, command.attempt] = command
                 self.started.append(command.address)
-                began[command.unit] = self._is_forward(command)
+                if self.graph.node(command.step).kind != OPENING:
+                    began[command.unit] = self._is_forward(command)
             elif isinstance(command, Stop):
                 self.running.pop((command.unit, command.attempt), None)
                 began.pop(command.unit, None)  # it does not begin any more

@@ -550,3 +550,29 @@ outputs: {seen: "${{ state.seen }}"}
     assert run(flow).outputs == {"seen": ["a", "x"]}
     with pytest.raises(UsageError, match="'when' starts one step"):
         flow.when(page).to("end")
+
+
+def test_environments_that_are_asked_about_or_open_from_the_start() -> None:
+    flow = Flow("words")
+    asked = {"title": "May they be written?", "assignees": ["group:data"], "expires": "7d"}
+    config = {"path": "words.db", "mode": "rwc"}
+    flow.declare("environments", "db", {"kind": "sqlite", "config": config, "approval": asked})
+    memory = {"kind": "sqlite", "config": {"path": ":memory:"}, "eager": True}
+    flow.declare("environments", "memory", {**memory, "approval": "required"})
+    flow.step("make", run="create table words (word text)", in_="db")
+    flow.step("count", run="select 1", in_="memory")
+
+    same(
+        flow,
+        """
+environments:
+  db:
+    kind: sqlite
+    config: {path: words.db, mode: rwc}
+    approval: {title: May they be written?, assignees: ["group:data"], expires: 7d}
+  memory: {kind: sqlite, config: {path: ":memory:"}, eager: true, approval: required}
+steps:
+  - {id: make, run: create table words (word text), in: db}
+  - {id: count, run: select 1, in: memory}
+""",
+    )

@@ -63,6 +63,18 @@ def test_flows_that_need_no_sandbox(folder: Path, flowengine: Shell, name: str) 
     assert done.out == stored(name)
 
 
+def test_an_approval_and_what_another_process_makes_of_the_answer(
+    folder: Path, flowengine: Shell
+) -> None:
+    asked = flowengine("-q", "run", "approval.yaml", code=4)
+    before = (folder / "approved.db").exists()
+    done = flowengine("-q", "approve", "--all", "--batch", "db")
+
+    assert (asked.out, before) == ("", False)
+    assert "May 2 words be written to approved.db?" in asked.err
+    assert done.out == stored("approval")
+
+
 def test_a_server_over_http(folder: Path, flowengine: Shell, address: str) -> None:
     done = flowengine("-q", "run", "mcp_http.yaml", "-i", f"url={address}")
 

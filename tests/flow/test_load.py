@@ -216,6 +216,7 @@ def test_every_word_that_is_not_built_yet_is_refused(part: str, key: str) -> Non
         "Alternative": f"steps:\n  - {{id: a, wait: {{all: [{{id: b, {key}: {value}}}]}}}}\n",
         "Environment": f"environments: {{e: {{kind: files, {key}: {value}}}}}\n{GREET}",
         "Start": f"start: [{{signal: b, {key}: {value}}}]\n{GREET}",
+        "AskFirst": f"environments: {{e: {{kind: files, approval: {{{key}: x}}}}}}\n{GREET}",
         "Approval": f"steps:\n  - {{id: a, approval: {{title: b, {key}: {value}}}}}\n",
     }
 
@@ -348,3 +349,19 @@ def test_the_source_is_left_as_it_was_read() -> None:
     load_source(source, Diagnostics())
 
     assert repr(source.data) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("5", "expected none, ask, required, a condition or a mapping, got the number 5"),
+        ("requierd", "expected none, ask, required, a condition or a mapping, got 'requierd'"),
+        ("{when: 5}", "expected a condition, got the number 5"),
+        ("{edit: true}", "unknown key 'edit' in an 'approval'"),
+        ("{on_expire: approve}", "'on_expire' without 'expires' never happens"),
+    ],
+)
+def test_what_people_are_asked_before_is_checked(given: str, message: str) -> None:
+    _, errors = load(f"{HEAD}environments: {{e: {{kind: files, approval: {given}}}}}\n{GREET}")
+
+    assert any(message in error for error in errors), errors

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+from flowengine.flow.compile.asking import asked, with_type
 from flowengine.flow.compile.calls import Calls, of_step
-from flowengine.flow.compile.expressions import Expressions, Typed, constant
-from flowengine.flow.compile.outcomes import counts_as, of_approval
+from flowengine.flow.compile.expressions import Expressions, constant, together
+from flowengine.flow.compile.outcomes import of_approval
 from flowengine.flow.compile.plan import Info
-from flowengine.flow.compile.tools import together
 from flowengine.flow.compile.types import (
     CANCELLED,
     INTEGER,
@@ -285,49 +284,14 @@ class Actions:
     def _approval(self, info: Info, given: Approval, view: View) -> Schema:
         _, raising = of_approval(given)
         info.spec["raises"] = raising
-        parts = dict(self._approval_values(given, view))
-        parts["choices"] = together_list([self._choice(one, view) for one in given.choices])
+        parts = asked(self.expressions, given, view)
         form = with_type(given.form) if given.form is not None else None
-        if form is not None:
-            parts["form"] = constant(form)
         info.spec["input"] = together(parts).value
         subject = parts["subject"].schema if "subject" in parts else NOTHING
         self._check_edit(given, subject)
         choices = [one.id for one in given.choices]
         expires = given.expires is not None and given.on_expire is None
         return decision_schema(subject, form or UNKNOWN, choices, expires)
-
-    def _approval_values(self, given: Approval, view: View) -> Iterator[tuple[str, Typed]]:
-        """Yield the fields of an approval that hold values."""
-        for key in ("title", "body", "subject", "edit", "assignees", "exclude", "need", "expires",
-                    "batch", "attachments"):  # fmt: skip
-            if given.has(key):
-                yield key, self.expressions.value(getattr(given, key), (*given.loc, key), view)
-        for key in ("claim", "delegate", "on_expire"):
-            if given.has(key):
-                yield key, constant(getattr(given, key))
-        if given.remind is not None:
-            loc = (*given.remind.loc, "every")
-            every = self.expressions.value(given.remind.every, loc, view)
-            yield "remind", together({"every": every})
-        if given.escalate:
-            yield (
-                "escalate",
-                together_list(
-                    [
-                        together(
-                            {
-                                "after": self.expressions.value(
-                                    one.after, (*one.loc, "after"), view
-                                ),
-                                "to": self.expressions.value(one.to, (*one.loc, "to"), view),
-                                "replace": constant(one.replace),
-                            }
-                        )
-                        for one in given.escalate
-                    ]
-                ),
-            )
 
     def _check_edit(self, given: Approval, subject: Schema) -> None:
         """Refuse to let fields be edited that the subject does not have."""
@@ -340,17 +304,6 @@ class Actions:
                 self.report.at(
                     "E103", message, (*given.loc, "edit", index), did_you_mean(name, fields)
                 )
-
-    def _choice(self, given: Any, view: View) -> Typed:
-        label = given.label if given.label is not None else given.id.replace("_", " ").capitalize()
-        return together(
-            {
-                "id": constant(given.id),
-                "label": self.expressions.value(label, (*given.loc, "label"), view),
-                "counts_as": constant(counts_as(given)),
-                "comment": constant(given.comment),
-            }
-        )
 
     # std.ask
 
@@ -391,18 +344,6 @@ class Actions:
 def _result(data: Schema) -> Schema:
     """Return the schema of what ended a wait."""
     return closed({"id": TEXT, "signal": TEXT, "data": data, "at": TEXT})
-
-
-def with_type(form: Any) -> Schema:
-    """Return a form as a schema of an object, which may be left unsaid."""
-    return {"type": "object", **form} if isinstance(form, dict) else UNKNOWN
-
-
-def together_list(parts: list[Typed]) -> Typed:
-    """Return values as one list."""
-    if all(part.constant for part in parts):
-        return constant([part.value[1] for part in parts])
-    return Typed(["list", [part.value for part in parts]], {"type": "array"})
 
 
 def _noun(info: Info) -> str:

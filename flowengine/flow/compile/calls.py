@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flowengine.flow.compile.environments import HOST
-from flowengine.flow.compile.expressions import Expressions, Typed
-from flowengine.flow.compile.tools import COMMANDS, Callee, Home, Tools, hide, together
+from flowengine.flow.compile.environments import HOST, give
+from flowengine.flow.compile.expressions import Expressions, Typed, together
+from flowengine.flow.compile.tools import COMMANDS, Callee, Home, Tools, hide
 from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.files import Definition
@@ -206,9 +206,7 @@ class Calls:
         if callee.key is not None or callee.input is not None:
             spec["args"] = together({**given, **plain}).value
         if callee.environments:
-            spec["environments"] = True
-            uses = ["map", {name: used.value for name, used in callee.environments.items()}]
-            spec["input"] = ["map", {"input": spec["input"], "environments": uses}]
+            give(spec, spec["input"], callee.environments)
 
     def _with_environments(self, request: Request, callee: Callee, view: View) -> Callee:
         """Return a callee with the environments that the step gives it."""

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
-from flowengine.flow.compile.expressions import Typed, constant
-from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, closed, differs, words
+from flowengine.flow.compile.asking import asked
+from flowengine.flow.compile.expressions import Typed, constant, together
+from flowengine.flow.compile.types import BOOLEAN, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.files import known_names
 from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.types import has_expression
+from flowengine.kernel.graph import StepSpec, Value
 from flowengine.kernel.times import parse_duration
 from flowengine.validation import SchemaError, Validator
 
@@ -39,6 +41,8 @@ class Declared(NamedTuple):
     spec: Typed
     """What the manager is asked for; sees `args`."""
     args: Schema | None
+    approval: Typed | None
+    """What people are asked before it is opened; sees `args` too."""
 
 
 class Environments:
@@ -54,6 +58,8 @@ class Environments:
         self.expressions = tools.expressions
         self.report = tools.report
         self.used: set[str] = set()
+        self.eager: dict[str, Typed] = {}
+        """What users of this file's environments want open from the start, by name."""
         self._declared: dict[str, Declared | None] = {}
         self._sessions: dict[str, Declared | None] = {}
         """With the servers that are tools, by the tool's name."""
@@ -85,12 +91,15 @@ class Environments:
         if found is None:
             return None
         self._check_arguments(name, found.args, arguments, loc)
-        scope = there.model.environments[inner].scope or ("step" if by_tool else "execution")
-        used = _of_scope(scope, found)
+        model = there.model.environments[inner]
+        own = "step" if by_tool and not model.eager else "execution"
+        used = _of_scope(model.scope or own, found)
+        if model.eager:
+            there.eager[there._key_of(inner)] = used
         if found.args is None:
             return used
-        together = {key: typed.value for key, typed in arguments.items()}
-        return Typed(["with", [["map", together], used.value]], UNKNOWN)
+        given_args = {key: typed.value for key, typed in arguments.items()}
+        return Typed(["with", [["map", given_args], used.value]], UNKNOWN)
 
     def declared(self, name: str) -> Declared | None:
         """Return what this file declares; None if it was reported what is wrong with it."""
@@ -180,8 +189,6 @@ class Environments:
             },
             "keep_for": constant(parse_duration(model.keep_for) / 1000),
         }
-        if model.approval != "none":
-            parts["approval"] = constant(model.approval)
         if model.key is not None:
             parts["owner_id"] = self._key(model)
         if mounts:
@@ -190,7 +197,19 @@ class Environments:
             parts["args"] = Typed(
                 ["expr", self.expressions.add("args", view, model.loc)], model.args
             )
-        return Declared(model.kind, _map(parts), model.args)
+        return Declared(model.kind, _map(parts), model.args, self._approval(model, view))
+
+    def _approval(self, model: Environment, view: View) -> Typed | None:
+        """Return what people are asked before it is opened, as it is evaluated."""
+        given = model.approval
+        if given is None or given.when is False:
+            return None
+        parts = asked(self.expressions, given, view)
+        parts["required"] = constant(given.required)
+        if isinstance(given.when, str):
+            number = self.expressions.condition(given.when, (*given.loc, "when"), view)
+            parts["when"] = Typed(["expr", number], BOOLEAN)
+        return together(parts)
 
     def _key_of(self, name: str) -> str:
         """Return the name by which people know it: of another file with the name of that."""
@@ -314,6 +333,37 @@ class Environments:
             self.report.at("E402", error.message, loc, error.hint)
 
 
+def give(spec: StepSpec, given: Value, environments: Mapping[str, Typed]) -> None:
+    """Write what environments a task gets.
+
+    Args:
+        spec: The task.
+        given: What it gets besides.
+        environments: By name, what `Environments.use` gave.
+    """
+    spec["environments"] = True
+    uses = ["map", {name: used.value for name, used in environments.items()}]
+    if any(map(asks, environments.values())):
+        spec["asks"] = True
+    spec["input"] = ["map", {"input": given, "environments": uses}]
+
+
+def asks(use: Typed) -> bool:
+    """Return whether people may be asked before what a use names is opened, mounts included."""
+    pending: list[Any] = [use.value]
+    while pending:
+        tag, content = pending.pop()
+        if tag == "with":
+            pending.append(content[1])
+        elif "approval" in content:
+            return True
+        else:
+            tag, spec = content["spec"]
+            if tag == "map" and "mounts" in spec:
+                pending.extend(spec["mounts"][1].values())
+    return False
+
+
 def _config_model(provider: Provider[Any], model: Environment) -> type[BaseModel]:
     """Return what the kind and the sandboxes that are named define."""
     from flowengine.sdk.models import with_sandboxes
@@ -327,7 +377,10 @@ def _config_model(provider: Provider[Any], model: Environment) -> type[BaseModel
 
 
 def _of_scope(scope: str, found: Declared) -> Typed:
-    return Typed(["map", {"scope": ["const", scope], "spec": found.spec.value}], UNKNOWN)
+    parts = {"scope": ["const", scope], "spec": found.spec.value}
+    if found.approval is not None:
+        parts["approval"] = found.approval.value
+    return Typed(["map", parts], UNKNOWN)
 
 
 def _map(parts: Mapping[str, Typed]) -> Typed:

@@ -196,3 +196,10 @@ class Expressions:
 def constant(data: Any) -> Typed:
     """Return a constant as a compiled value."""
     return Typed(["const", data], of_constant(data))
+
+
+def together(parts: dict[str, Typed]) -> Typed:
+    """Return values by name as one value."""
+    if all(part.constant for part in parts.values()):
+        return constant({key: part.value[1] for key, part in parts.items()})
+    return Typed(["map", {key: part.value for key, part in parts.items()}], {"type": "object"})

@@ -74,6 +74,7 @@ class Compiler:
         if not self.model.steps:
             return  # a library, or its steps were left out as wrong
         self.steps.write()
+        self.steps.open_first(self.tools.eager())
         self._outputs()
         self._keep_what_is_named()
         self._check()

@@ -59,6 +59,8 @@ class Block:
         moved["start"] = [self._to(one) for one in spec["start"]]
         if "final" in spec:
             moved["final"] = self._to(spec["final"])
+        if "opens" in spec:
+            moved["opens"] = self._to(spec["opens"])
         if "output" in spec:
             moved["output"] = self._part(spec["output"])
         return moved

@@ -6,6 +6,7 @@ from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.calls import Calls, of_compensation
 from flowengine.flow.compile.edges import Edges
+from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import NULL, Expressions, Typed
 from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.compile.scopes import Scopes
@@ -27,7 +28,15 @@ from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.report import Report
-from flowengine.kernel.graph import HandlerSpec, LockSpec, LoopSpec, MapSpec, StepSpec, Value
+from flowengine.kernel.graph import (
+    OPENING,
+    HandlerSpec,
+    LockSpec,
+    LoopSpec,
+    MapSpec,
+    StepSpec,
+    Value,
+)
 
 KEY: Schema = {"type": ["string", "integer"]}
 """What a lock is named by."""
@@ -145,6 +154,28 @@ class Steps:
             at=[place.line, place.column],
         )
         self.plan.body(body)["final"] = len(self.plan.flow["steps"])
+        self.plan.flow["steps"].append(hidden)
+
+    def open_first(self, environments: dict[str, Typed]) -> None:
+        """Write the hidden step that opens environments before the first steps.
+
+        Args:
+            environments: Those that are to be open from the start, by name.
+        """
+        if not environments:
+            return
+        place = self.report.position(("environments",))
+        hidden = StepSpec(
+            id=OPENING,
+            body=-1,
+            action="task",
+            kind=OPENING,
+            task={},
+            effect="idempotent",
+            at=[place.line, place.column],
+        )
+        give(hidden, ["const", None], environments)
+        self.plan.body(0)["opens"] = len(self.plan.flow["steps"])
         self.plan.flow["steps"].append(hidden)
 
     # Coming in

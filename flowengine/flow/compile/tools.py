@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.environments import HOST, Environments
-from flowengine.flow.compile.expressions import Expressions, Typed, constant
+from flowengine.flow.compile.expressions import Expressions, Typed, together
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.servers import check_offered, is_server
 from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
@@ -179,6 +179,13 @@ class Tools:
             expressions = Expressions(file.report, secrets, self.expressions, True)
             self._beside[file] = Tools(file, self.user, expressions, self.program)
         return self._beside[file]
+
+    def eager(self) -> dict[str, Typed]:
+        """Return the environments that the flow wants open from its start, by name."""
+        found = dict(self.environments.eager)
+        for beside in self._beside.values():
+            found |= beside.eager()
+        return found
 
     def declared(self, name: str, tool: str = "") -> Callee | None:
         """Return a tool that this file declares; None if it was reported what is wrong with it.
@@ -485,13 +492,6 @@ def hide(found: Callee, names: Iterable[str]) -> None:
 
 def _as_use(given: Any) -> Mapping[str, Any] | None:
     return {given: {}} if isinstance(given, str) else given
-
-
-def together(parts: dict[str, Typed]) -> Typed:
-    """Return values by name as one value."""
-    if all(part.constant for part in parts.values()):
-        return constant({key: part.value[1] for key, part in parts.items()})
-    return Typed(["map", {key: part.value for key, part in parts.items()}], {"type": "object"})
 
 
 def _brought_by(kind: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Field names are the keys of the file; those that are words of Python end in an u
 from flowengine.flow.models.actions import (
     Alternative,
     Approval,
+    AskFirst,
     Cancel,
     Choice,
     Escalation,
@@ -49,6 +50,7 @@ from flowengine.flow.models.step import Compensation, ParallelStep, Pluggable, S
 __all__ = [
     "Alternative",
     "Approval",
+    "AskFirst",
     "Budget",
     "Cancel",
     "Choice",

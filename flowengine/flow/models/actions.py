@@ -13,6 +13,7 @@ from flowengine.flow.models.types import (
     AlternativeId,
     AsSchema,
     Condition,
+    ConditionOrBoolean,
     DurationOrExpression,
     Outcome,
     PositiveOrExpression,
@@ -191,40 +192,13 @@ def _editable(value: Any) -> bool | list[str] | str:
     return value  # type: ignore[no-any-return]
 
 
-class Approval(Part):
-    """Waits for people to decide."""
+class Asking(Part):
+    """What people are asked, whoever asks: a step, or what is needed before it."""
 
-    NOUN = "an approval"
-    MAIN = "title"
     RULES_AS_SCHEMA = ({"dependentRequired": {"on_expire": ["expires"]}},)
 
-    title: Template = Field(
-        description="The question.", examples=["Expense of ${{ inputs.amount }}"]
-    )
     body: Template | None = Field(
         default=None, description="Markdown for people.", examples=["${{ inputs.reason }}"]
-    )
-    subject: Value = Field(
-        default=None,
-        description="The data being decided on; shown, and stored with its digest.",
-        examples=[{"amount": "${{ inputs.amount }}"}],
-    )
-    edit: Annotated[
-        bool | list[str] | str,
-        PlainValidator(_editable),
-        AsSchema(
-            {
-                "anyOf": [
-                    {"type": "boolean"},
-                    {"type": "array", "items": {"type": "string"}},
-                    {"$ref": "#/$defs/Expression"},
-                ]
-            }
-        ),
-    ] = Field(
-        default=False,
-        description="Fields of `subject` the decider may change, or `true` for all.",
-        examples=[["amount"], True],
     )
     form: Schema | None = Field(
         default=None,
@@ -291,6 +265,64 @@ class Approval(Part):
         if "on_expire" in given and "expires" not in given:
             yield Problem("on_expire", "E103", "'on_expire' without 'expires' never happens")
         yield from _choice_problems(given)
+
+
+class Approval(Asking):
+    """Waits for people to decide."""
+
+    NOUN = "an approval"
+    MAIN = "title"
+
+    title: Template = Field(
+        description="The question.", examples=["Expense of ${{ inputs.amount }}"]
+    )
+    subject: Value = Field(
+        default=None,
+        description="The data being decided on; shown, and stored with its digest.",
+        examples=[{"amount": "${{ inputs.amount }}"}],
+    )
+    edit: Annotated[
+        bool | list[str] | str,
+        PlainValidator(_editable),
+        AsSchema(
+            {
+                "anyOf": [
+                    {"type": "boolean"},
+                    {"type": "array", "items": {"type": "string"}},
+                    {"$ref": "#/$defs/Expression"},
+                ]
+            }
+        ),
+    ] = Field(
+        default=False,
+        description="Fields of `subject` the decider may change, or `true` for all.",
+        examples=[["amount"], True],
+    )
+
+
+class AskFirst(Asking):
+    """Asks people before something is done, each time or on a condition."""
+
+    NOUN = "an 'approval'"
+    SHORT = ({"enum": ["none", "ask", "required"]}, {"$ref": "#/$defs/Expression"})
+
+    when: ConditionOrBoolean = Field(
+        default=True, description="Whether they are asked.", examples=["${{ args.open }}"]
+    )
+    required: bool = Field(
+        default=False, description="Whether only people may answer, no policy.", examples=[True]
+    )
+    title: Template | None = Field(
+        default=None, description="The question; by what is done.", examples=["May it go online?"]
+    )
+
+    @classmethod
+    def short_form(cls, value: Any) -> Any:
+        """Return what a bare word or a condition stands for."""
+        if is_expression(value):
+            return {"when": value}
+        words = {"none": {"when": False}, "ask": {}, "required": {"required": True}}
+        return words.get(value, value) if isinstance(value, str) else value
 
 
 def _choice_problems(given: Mapping[str, Any]) -> Iterator[Problem]:

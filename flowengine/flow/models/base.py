@@ -50,6 +50,8 @@ class Part(BaseModel):
     """What the mapping is called in messages, with its article: `a step`."""
     MAIN: ClassVar[str | None] = None
     """The key that a bare value stands for."""
+    SHORT: ClassVar[tuple[dict[str, Any], ...]] = ()
+    """What else a bare value may be, as JSON Schema, if `short_form` reads one."""
     NAMED: ClassVar[str | None] = None
     """The key with the name of an entry, where a broken one is kept as a name only."""
     SINGLE: ClassVar[bool] = False

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from flowengine.flow.models.actions import AskFirst
 from flowengine.flow.models.base import Part, Problem
 from flowengine.flow.models.schemas import Schema
 from flowengine.flow.models.types import Duration, Template, Text, Value
@@ -53,10 +54,10 @@ class Environment(Part):
         description="What must be provable on the machine, else it is refused.",
         examples=[{"isolation": "container"}],
     )
-    approval: Literal["none", "ask", "required"] = Field(
-        default="none",
-        description="Whether somebody is asked before it is opened.",
-        examples=["none"],
+    approval: AskFirst | None = Field(
+        default=None,
+        description="Whether people are asked before it is opened; `none`.",
+        examples=["required", {"assignees": ["group:ops"], "expires": "1d"}],
     )
     on_wait: Literal["keep", "release"] | None = Field(
         default=None,
@@ -85,3 +86,16 @@ class Environment(Part):
         if "key" in given and given.get("scope") != "session":
             message = "only an environment of scope 'session' has a 'key'"
             yield Problem("key", "E103", message, "leave it out, or say 'scope: session'")
+        if given.get("eager") is True:
+            yield from _eager_problems(given)
+
+
+def _eager_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
+    """Find what cannot be known, or is not shared so far, at the start of a flow."""
+    scope = given.get("scope")
+    if scope in ("step", "region"):
+        message = f"an environment of scope {scope!r} cannot be opened at the start: there is none"
+        yield Problem("eager", "E103", message, "leave it out, or share it further")
+    if "args" in given:
+        message = "an environment with 'args' cannot be opened at the start: its users give them"
+        yield Problem("eager", "E103", message, "leave it out")

@@ -20,10 +20,6 @@ class NotYet(NamedTuple):
     """The other values, as JSON Schema."""
 
 
-def _is_asked(value: Any) -> bool:
-    return bool(value != "none")
-
-
 def _is_fallback(value: Any) -> bool:
     return bool(value == "fallback")
 
@@ -46,12 +42,9 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Step", "agent"): AGENTS,
     ("Compensation", "agent"): AGENTS,
     ("Approval", "notify"): NotYet("calling tools when an approval opens"),
+    ("AskFirst", "notify"): NotYet("calling tools when an approval opens"),
     ("Secret", "keyring"): NotYet("secrets from a keyring"),
     ("Secret", "vault"): NotYet("secrets from a vault"),
-    ("Environment", "approval"): NotYet(
-        "asking before an environment is opened", _is_asked, {"const": "none"}
-    ),
-    ("Environment", "eager"): NotYet("opening an environment at the start"),
     ("Tool", "agent"): AGENTS,
     ("Tool", "approval"): NotYet("approvals of tool calls"),
     ("Tool", "parallel"): AGENTS,

@@ -436,6 +436,11 @@ Template = Annotated[str, PlainValidator(_template), AsSchema({"type": "string"}
 Value = Annotated[Any, AsSchema({})]
 """Any data, with expressions anywhere in it."""
 Condition = Annotated[str, PlainValidator(_condition), defined("Expression")]
+ConditionOrBoolean = Annotated[
+    str | bool,
+    PlainValidator(lambda value: value if isinstance(value, bool) else _condition(value)),
+    AsSchema({"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/Expression"}]}),
+]
 Duration = Annotated[str, PlainValidator(_duration), AsSchema(_DURATION)]
 PositiveDuration = Annotated[
     str,

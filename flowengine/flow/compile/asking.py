@@ -1,0 +1,76 @@
+"""What people are asked, compiled: by a step of its own, or before something is done (§8.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.flow.compile.expressions import Expressions, Typed, constant, together
+from flowengine.flow.compile.outcomes import counts_as
+from flowengine.flow.compile.types import UNKNOWN, Schema
+from flowengine.flow.compile.views import View
+from flowengine.flow.models import Approval, AskFirst, Choice, Escalation
+
+_VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "expires", "batch",
+           "attachments")  # fmt: skip
+_CONSTANTS = ("claim", "delegate", "on_expire")
+
+
+def asked(expressions: Expressions, given: Approval | AskFirst, view: View) -> dict[str, Typed]:
+    """Return the fields of what people are asked, as the kernel evaluates them.
+
+    Args:
+        expressions: Compiles values.
+        given: What the file says.
+        view: What its expressions see.
+    """
+    parts = {
+        key: expressions.value(getattr(given, key), (*given.loc, key), view)
+        for key in _VALUES
+        if given.has(key)
+    }
+    parts |= {key: constant(getattr(given, key)) for key in _CONSTANTS if given.has(key)}
+    if given.remind is not None:
+        loc = (*given.remind.loc, "every")
+        parts["remind"] = together({"every": expressions.value(given.remind.every, loc, view)})
+    if given.escalate:
+        parts["escalate"] = _together_list(
+            [_escalation(expressions, one, view) for one in given.escalate]
+        )
+    parts["choices"] = _together_list([_choice(expressions, one, view) for one in given.choices])
+    if given.form is not None:
+        parts["form"] = constant(with_type(given.form))
+    return parts
+
+
+def with_type(form: Any) -> Schema:
+    """Return a form as a schema of an object, which may be left unsaid."""
+    return {"type": "object", **form} if isinstance(form, dict) else UNKNOWN
+
+
+def _escalation(expressions: Expressions, given: Escalation, view: View) -> Typed:
+    return together(
+        {
+            "after": expressions.value(given.after, (*given.loc, "after"), view),
+            "to": expressions.value(given.to, (*given.loc, "to"), view),
+            "replace": constant(given.replace),
+        }
+    )
+
+
+def _choice(expressions: Expressions, given: Choice, view: View) -> Typed:
+    label = given.label if given.label is not None else given.id.replace("_", " ").capitalize()
+    return together(
+        {
+            "id": constant(given.id),
+            "label": expressions.value(label, (*given.loc, "label"), view),
+            "counts_as": constant(counts_as(given)),
+            "comment": constant(given.comment),
+        }
+    )
+
+
+def _together_list(parts: list[Typed]) -> Typed:
+    """Return values as one list."""
+    if all(part.constant for part in parts):
+        return constant([part.value[1] for part in parts])
+    return Typed(["list", [part.value for part in parts]], {"type": "array"})

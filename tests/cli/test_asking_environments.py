@@ -1,0 +1,175 @@
+"""Environments that people are asked about, on the command line: hints, terminals, hostile text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import CommandLine, steady
+from tests.cli.test_terminal import Terminal
+
+FLOW = """\
+flowengine: 1
+id: words
+environments:
+  db: {kind: sqlite, config: {path: words.db, mode: rwc}, approval: required}
+steps:
+  - id: it
+    run: create table words (word text)
+    in: db
+  - {id: told, output: done}
+outputs: {told: "${{ steps.told.output }}"}
+"""
+
+
+@pytest.fixture
+def words(flowengine: CommandLine) -> CommandLine:
+    flowengine.write("words.yaml", FLOW)
+    return flowengine
+
+
+def test_run_tells_what_it_waits_for_with_commands_that_work(words: CommandLine) -> None:
+    asked = words("run", "words.yaml", code=4)
+
+    [short] = asked.ids
+    assert steady(asked.err).startswith("execution EXECUTION words\n  it             waiting")
+    assert f"  {short}  Open the environment 'db'?\n" in asked.err
+    shown = words("approvals", "show", short).out
+    assert "  kind        sqlite\n" in shown
+    assert "  config      {path: words.db, mode: rwc}\n" in shown
+    assert not (words.folder / "words.db").exists()
+    for hint in re.findall(r"^        \w+ +flowengine (approvals show .*)$", asked.err, re.M):
+        words(*hint.split())
+
+    done = words("approve", short)
+
+    assert "  it             succeeded   approved by user:ana\n" in done.err
+    assert done.out == "told: done\n"
+    assert (words.folder / "words.db").exists()
+
+
+def test_a_rejection_is_told_with_who_and_why(words: CommandLine) -> None:
+    [short] = words("run", "words.yaml", code=4).ids
+
+    done = words("reject", short, "--comment", "Not this database.", code=1)
+
+    assert (
+        "the environment 'db' was not opened: rejected by user:ana: Not this database." in done.err
+    )
+    assert not (words.folder / "words.db").exists()
+
+
+def test_without_a_terminal_nothing_is_read_and_the_execution_waits(words: CommandLine) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"y\n" * 1000)
+    process = words.spawn("run", "words.yaml", stdin=reading)
+    _, err = process.communicate(timeout=60)
+    os.close(writing)
+    left = b"".join(iter(lambda: os.read(reading, 65536), b""))
+    os.close(reading)
+
+    assert process.returncode == 4
+    assert "flowengine approve " in err
+    assert left == b"y\n" * 1000
+    assert not (words.folder / "words.db").exists()
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, words: CommandLine) -> Iterator[Terminal]:
+    opened = Terminal(tmp_path, "run", "words.yaml")
+    yield opened
+    opened.close()
+
+
+def test_on_a_terminal_it_is_asked_at_once(terminal: Terminal, words: CommandLine) -> None:
+    terminal.expect("Open the environment 'db'?")
+    terminal.answer("leaves it open) ", "a\n")
+    terminal.answer("none): ", "\n")
+
+    assert terminal.end(0).endswith("told: done\n")
+    assert (words.folder / "words.db").exists()
+
+
+def test_hostile_text_is_shown_as_text(flowengine: CommandLine) -> None:
+    hostile = r"a\e[2J\e]0;gone\a\r\nexecution: succeeded"
+    flow = FLOW.replace("words.db", f'"{hostile}"').replace(
+        "approval: required", f'approval: {{title: "May {hostile}?", body: "{hostile}"}}'
+    )
+    flowengine.write("words.yaml", flow)
+    asked = flowengine("run", "words.yaml", code=4)
+    shown = flowengine("approvals", "show", *asked.ids)
+    listed = flowengine("approvals", "list")
+
+    for text in (asked.err, shown.out, listed.out):
+        assert "\x1b" not in text
+        assert "\a" not in text
+    assert not re.search(r"^execution: succeeded", shown.out, re.M)
+
+
+def test_secrets_are_not_shown_nor_kept(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "SEKRET")
+    flowengine.write(
+        "words.yaml",
+        """\
+flowengine: 1
+id: words
+secrets: {TOKEN: {env: TOKEN}}
+environments:
+  server:
+    kind: mcp
+    config: {url: "http://127.0.0.1:9", headers: {Authorization: "Bearer ${{ secrets.TOKEN }}"}}
+    approval: required
+steps:
+  - {id: a, python: "calls:count", environments: [server]}
+""",
+    )
+    flowengine.write("calls.py", "def count(server): return 1\n")
+    asked = flowengine("run", "words.yaml", code=4)
+    shown = flowengine("approvals", "show", *asked.ids)
+
+    assert "Bearer ***" in shown.out
+    for text in (asked.err, shown.out, flowengine("--json", "approvals", "list").out):
+        assert "SEKRET" not in text
+    for file in (flowengine.folder / ".flowengine").rglob("*"):
+        assert not file.is_file() or b"SEKRET" not in file.read_bytes(), file
+
+
+def test_what_is_wrong_is_told_with_its_place(flowengine: CommandLine) -> None:
+    broken = FLOW.replace("approval: required", "approval: {subject: x}").replace(
+        "mode: rwc}", "mode: rwc}, eager: true, scope: region"
+    )
+    flowengine.write("words.yaml", broken)
+
+    done = flowengine("check", "words.yaml", code=3)
+
+    told = done.out + done.err
+    assert "words.yaml:4:" in told
+    assert "unknown key 'subject' in an 'approval'" in told
+    assert "an environment of scope 'region' cannot be opened at the start" in told
+
+
+def test_a_case_decides_by_the_name_of_the_environment(words: CommandLine) -> None:
+    words.write(
+        "words.test.yaml",
+        """\
+flow: ./words.yaml
+cases:
+  - name: written
+    tools: {it: [{return: {exit_code: 0, stdout: "", stderr: "", value: null, files: {}}}]}
+    approvals: {db: {choice: approve}}
+    expect: {status: succeeded}
+  - name: refused
+    approvals: {db: {choice: reject, comment: no}}
+    expect: {status: failed, error: Rejected}
+""",
+    )
+
+    done = words("test", "words.test.yaml")
+
+    assert "2 passed" in done.out + done.err
