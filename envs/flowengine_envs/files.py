@@ -182,6 +182,8 @@ class Files(Provider[Folder]):
 
     async def probe(self, spec: Spec) -> None:
         """Find out whether the folder is there."""
+        from flowengine.sdk.models import has_reference
+
         writable = spec.policy.writable
         if writable not in (None, [], ["."]):
             raise EnvironmentUnavailable(
@@ -189,9 +191,8 @@ class Files(Provider[Folder]):
                 f"([]), not in parts"
             )
         path = spec.config.path
-        folder = None if path is None else Path(spec.folder, path)
-        if folder is not None and not await asyncio.to_thread(os.path.isdir, folder):
-            raise EnvironmentUnavailable(f"{spec}: there is no folder {path}")
+        if path is not None and not has_reference(path):  # else it is known when it is opened
+            await asyncio.to_thread(_check, spec, path)
 
     async def ensure(self, request: Request) -> Folder:
         """Open the folder; a copy is made once and is there again after a wait."""
@@ -199,6 +200,7 @@ class Files(Provider[Folder]):
         writable = config.mode != "ro" and request.policy.writable != []
         if config.path is None:
             return Folder(request, request.workspace, None, writable=writable)
+        await asyncio.to_thread(_check, request.spec, config.path)
         original = Path(
             await asyncio.to_thread(os.path.realpath, Path(request.spec.folder, config.path))
         )
@@ -213,6 +215,11 @@ class Files(Provider[Folder]):
 
     async def release(self, resource: Folder) -> None:
         """Do nothing: a copy is part of the workspace, which goes with its scope."""
+
+
+def _check(spec: Spec, path: str) -> None:
+    if not Path(spec.folder, path).is_dir():
+        raise EnvironmentUnavailable(f"{spec}: there is no folder {path}")
 
 
 def _copy(original: Path, request: Request) -> None:

@@ -361,11 +361,14 @@ class Sqlite(Provider[Database]):
 
     async def probe(self, spec: Spec) -> None:
         """Find out whether the file is where it may be, and is there."""
-        await asyncio.to_thread(_file, spec)
+        from flowengine.sdk.models import has_reference
+
+        if not has_reference(spec.config.path):  # else it is known when it is opened
+            await asyncio.to_thread(_file, spec, spec.config)
 
     async def ensure(self, request: Request) -> Database:
         """Open the database."""
-        file = _file(request.spec)
+        file = await asyncio.to_thread(_file, request.spec, request.config)
         thread = ThreadPoolExecutor(1, thread_name_prefix=f"sqlite-{request.spec.resource_key}")
         loop = asyncio.get_running_loop()
         try:
@@ -406,9 +409,8 @@ async def _statement(database: Database, command: Command) -> Rows:
     return await database._query(command.script or "", command.env)
 
 
-def _file(spec: Spec) -> str:
+def _file(spec: Spec, config: Any) -> str:
     """Return the resolved path of the database, which lies where it may."""
-    config = spec.config
     if config.path == MEMORY:
         return MEMORY
     path = Path(spec.folder, config.path).resolve()

@@ -335,6 +335,7 @@ def _request(
         MaskedLog("flowengine.environments", str(declared), extra, instance.mask),
         changed,
         frozenset(inside for inside, each in mounts.items() if not each.writable),
+        instance.mask,
     )
 
 

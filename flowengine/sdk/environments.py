@@ -182,6 +182,8 @@ class Request(NamedTuple):
     """Tells subscribers that what it offers has changed, while it is open."""
     read_only: Set[str] = frozenset()
     """Those of `mounts` whose own environment does not let them be written."""
+    mask: Callable[[Any], Any] = lambda value: value
+    """Replaces the values of its secrets in plain data, for what is told outside of it."""
 
     def may_write(self, inside: str) -> bool:
         """Return whether programs may write a folder of `mounts`, by its path inside."""

@@ -125,6 +125,15 @@ class Reference(str):
     __slots__ = ()
 
 
+def has_reference(text: str) -> bool:
+    """Return whether a text of a spec names a secret, so that it is not known before it is opened.
+
+    Args:
+        text: Of the configuration.
+    """
+    return "secret:" in text
+
+
 class Secret:
     """A field that holds a secret: in a spec only its reference may stand, never the value.
 

@@ -1,9 +1,10 @@
-"""Kills the engine at random moments while everything is open, and counts what is left.
+"""Ends the engine at random moments while everything is open, and counts what is left.
 
-    python -m tests.attacks.killed FOLDER SEED KILLS [FIRST]
+    python -m tests.attacks.killed FOLDER SEED SIGNAL ENDS [FIRST]
 
-A line of JSON a kill. This process takes in orphans (PR_SET_CHILD_SUBREAPER): whatever descends
-from an engine, and however often it changed session and parent, is found below it.
+SIGNAL is KILL, TERM or INT. A line of JSON an end. This process takes in orphans
+(PR_SET_CHILD_SUBREAPER): whatever descends from an engine, and however often it changed session and
+parent, is found below it.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ LATEST = 10.0
 _SUBREAPER = 36
 
 
-def main(folder: Path, seed: str, kills: int, first: int = 0) -> None:
-    """Kill, and tell of each kill."""
+def main(folder: Path, seed: str, name: str, ends: int, first: int = 0) -> None:
+    """End it so many times, and tell of each."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     length = _calm(folder / "calm")
-    for number in range(first, first + kills):
+    for number in range(first, first + ends):
         draw = random.Random(f"{seed}{number}")
-        place = folder / f"kill{number}"
-        told = {"number": number, **_kill(place, draw.uniform(0, 1.05) * length)}
+        place = folder / f"{name.lower()}{number}"
+        after = draw.uniform(0, 1.05) * length
+        told = {"number": number, **_end(place, after, signal.Signals[f"SIG{name}"])}
         # One in six goes on with the execution instead: it has to end, and leave nothing either.
-        told |= _after(place, resume=number % 6 == 5)
+        told |= _after(place, resume=number % 6 == 2)
         sys.stdout.write(f"{json.dumps(told)}\n")
         sys.stdout.flush()
 
@@ -53,15 +55,22 @@ def _calm(place: Path) -> float:
     return length
 
 
-def _kill(place: Path, after: float) -> dict[str, object]:
+def _end(place: Path, after: float, sign: signal.Signals) -> dict[str, object]:
     engine = _start(place)
     _until_opening(place, engine)
+    open_ = 0
     try:
         engine.wait(after)
     except subprocess.TimeoutExpired:
-        engine.send_signal(signal.SIGKILL)
+        open_ = len(_entries(place))
+        engine.send_signal(sign)
         engine.wait()
-    return {"after": round(after, 2), "code": engine.returncode, "open": len(_entries(place))}
+    told = {"after": round(after, 2), "code": engine.returncode, "open": open_}
+    if sign != signal.SIGKILL:
+        left = _left(place)
+        told["left at once"] = {name: found for name, found in left.items() if found}
+        told["told"] = (place / "said").read_text()[-2000:]
+    return told
 
 
 def _start(place: Path) -> subprocess.Popen[bytes]:
@@ -106,7 +115,7 @@ def _after(place: Path, *, resume: bool) -> dict[str, object]:
     }
     if done.returncode:
         told["said"] = done.stderr[-2000:]
-    _end(place)
+    _clear(place)
     return told
 
 
@@ -144,7 +153,8 @@ def _below() -> list[str]:
     return [
         " ".join(row[2:])[:200]
         for row in rows
-        if int(row[0]) in found - {os.getpid()} and not row[3].startswith("ps -eo")
+        if int(row[0]) in found - {os.getpid()}
+        if not row[2].startswith("Z") and not row[3].startswith("ps -eo")
     ]
 
 
@@ -168,7 +178,7 @@ def _is_one(path: Path, ids: set[str]) -> bool:
     return any(id in path.name for id in ids)
 
 
-def _end(place: Path) -> None:
+def _clear(place: Path) -> None:
     """Take away what should not be there, so that the next kill is counted by itself."""
     for name in everything.containers(_id(place)):
         subprocess.run(["docker", "rm", "-f", name], capture_output=True, check=False)
@@ -203,4 +213,4 @@ def _id(place: Path) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), sys.argv[2], *map(int, sys.argv[3:]))
+    main(Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3], *map(int, sys.argv[4:]))

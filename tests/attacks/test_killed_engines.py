@@ -1,4 +1,4 @@
-"""An engine that is killed at any moment leaves nothing that the next one does not end (E86)."""
+"""An engine that is ended at any moment leaves nothing, or the next one ends it (E22, E86)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,40 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 KILLS = 6
+SIGNALS = 3
+
+
+def ended(folder: Path, seed: str, sign: str, times: int) -> list[dict[str, Any]]:
+    """End an engine so many times while everything is open, and return what was seen."""
+    argv = [sys.executable, "-m", "tests.attacks.killed", str(folder), seed, sign, str(times)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(told) == times
+    for each in told:
+        assert each["left"] == {}, each
+        assert "said" not in each, each  # neither `envs reap` nor the execution failed
+    assert any(each["open"] for each in told)  # some were ended with environments open
+    return told
 
 
 @pytest.mark.parametrize("seed", ["one", "two"])
 @pytest.mark.timeout(240)
 def test_killed_with_everything_open_nothing_is_left(tmp_path: Path, seed: str) -> None:
-    argv = [sys.executable, "-m", "tests.attacks.killed", str(tmp_path), seed, str(KILLS)]
+    ended(tmp_path, seed, "KILL", KILLS)
 
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(told) == KILLS
-    for kill in told:
-        assert kill["left"] == {}, kill
-        assert "said" not in kill, kill  # neither `envs reap` nor the execution failed
-    assert any(kill["open"] for kill in told)  # some were killed with environments open
+@pytest.mark.parametrize("sign", ["INT", "TERM"])
+@pytest.mark.timeout(240)
+def test_told_to_end_it_leaves_nothing_at_all_and_can_be_resumed(tmp_path: Path, sign: str) -> None:
+    for each in ended(tmp_path, sign, sign, SIGNALS):
+        assert each["left at once"] == {}, each
+        assert each["code"] in {0, 130}, each
+        if each["code"]:
+            assert "to go on: flowengine resume" in each["told"]

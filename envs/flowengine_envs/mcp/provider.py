@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LARGEST = 10 * 1024 * 1024
 """Bytes of a message where the spec sets no `output`."""
+_LIBRARIES = ("mcp.", "httpx2", "httpcore2")
+"""Beginnings of the names of their loggers."""
 _CONNECT = 30.0
 _REFUSED = 400
 _LAST_SECONDS = 5.0
@@ -107,6 +109,8 @@ class Mcp(Provider[Session | Sessions]):
             raise EnvironmentUnavailable(
                 f'{spec}: needs the package mcp: pip install "flowengine[mcp]"'
             ) from error
+        for config in [spec.config, *spec.config.servers.values()]:
+            _check_words(spec, config)
 
     async def ensure(self, request: Request) -> Session | Sessions:
         """Connect to the server, or to all; they have until the deadline to answer."""
@@ -181,6 +185,19 @@ def _argv(spec: Spec, config: Any) -> list[str]:
     return [os.path.abspath(found), *args, *config.args]
 
 
+def _check_words(spec: Spec, config: Any) -> None:
+    """Refuse secrets where everybody could read them."""
+    from flowengine.sdk.models import has_reference
+
+    command = config.command or ()
+    for word in (*([command] if isinstance(command, str) else command), *config.args):
+        if has_reference(word):
+            raise EnvironmentUnavailable(
+                f"{spec}: all users of this machine can read a command line, and it has {word}; "
+                "hand secrets over in 'env'"
+            )
+
+
 def _connection(request: Request, config: Any) -> Connection:
     return _http(request, config) if config.command is None else _process(request, config)
 
@@ -224,6 +241,7 @@ def _http(request: Request, config: Any) -> Connection:
 
         timeout = httpx2.Timeout(_CONNECT, read=_READ)
         async with (
+            _masked_logs(request),
             httpx2.AsyncClient(
                 headers=headers, timeout=timeout, event_hooks={"response": [note]}
             ) as client,
@@ -239,6 +257,26 @@ def _http(request: Request, config: Any) -> Connection:
         return f"; it answered with HTTP status {refused[0]}" if refused else ""
 
     return Connection(transport, told, again=True)
+
+
+@asynccontextmanager
+async def _masked_logs(request: Request) -> AsyncIterator[None]:
+    """Keep secrets out of what the libraries log of their requests: their URL, for example."""
+    import logging
+
+    def mask(record: logging.LogRecord) -> bool:
+        record.msg, record.args = request.mask(record.getMessage()), None
+        return True
+
+    names = [name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES)]
+    loggers = [logging.getLogger(name) for name in names]
+    for logger in loggers:
+        logger.addFilter(mask)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(mask)
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,249 @@
+"""No secret of an environment of any kind is found outside of it (E74, E103)."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from flowengine import Engine
+
+NAMES = ("PY", "SH", "JS", "TERM_", "OWN", "BOX", "DB", "NOTES", "UNITS", "FAILED")
+
+FLOW = """
+flowengine: 1
+id: secretive
+secrets: {%s}
+environments:
+  py: {kind: python, config: {env: {TOKEN: "${{ secrets.PY }}"}}}
+  sh: {kind: bash, config: {env: {TOKEN: "${{ secrets.SH }}"}}}
+  js: {kind: node, config: {env: {TOKEN: "${{ secrets.JS }}"}}}
+  term:
+    kind: shell
+    config: {env: {TOKEN: "${{ secrets.TERM_ }}"}, activate: "true ${{ secrets.TERM_ }}"}
+  own: {kind: bash, provider: host, config: {env: {TOKEN: "${{ secrets.OWN }}"}}}
+  box: {kind: bash, provider: docker, config: {env: {TOKEN: "${{ secrets.BOX }}"}}}
+  db: {kind: sqlite, config: {path: "${{ secrets.DB }}.db", mode: rwc}}
+  notes: {kind: files, config: {path: "${{ secrets.NOTES }}", mode: rw}}
+  units: {kind: mcp, config: {command: [PYTHON, server.py], env: {TOKEN: "${{ secrets.UNITS }}"}}}
+steps:
+  - id: all
+    parallel:
+      - {id: py, in: py, run: "import os; print(os.environ['TOKEN'])"}
+      - {id: sh, in: sh, run: "echo $TOKEN; echo $TOKEN | base64; sleep 0.1 & wait"}
+      - {id: js, in: js, run: "console.log(process.env.TOKEN)"}
+      - {id: term, in: term, run: "echo $TOKEN"}
+      - {id: own, in: own, run: "echo $TOKEN | od -An -tx1 | tr -d ' \\\\n'"}
+      - {id: box, in: box, run: "echo $TOKEN; echo x$TOKEN | base64"}
+      - {id: db, in: db, run: "create table if not exists words (word text)"}
+      - {id: notes, python: "secretive:note", environments: [notes]}
+      - {id: units, python: "secretive:ask", environments: [units]}
+  - id: look
+    python: "secretive:look"
+    environments: [py, sh, js, term, own, box, db, notes, units]
+"""
+
+STEPS = '''
+import json, os, subprocess, sys
+from pathlib import Path
+
+def note(notes):
+    notes.write("a.txt", b"x")
+    return str(notes.path)
+
+def nothing(it):
+    pass
+
+def ask(units):
+    return units.call_tool("token", {}).text
+
+def look(context: "StepContext"):
+    """Write down what others can see of this machine while all is open."""
+    seen = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            seen[str(path)] = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SECRET_")}
+    command = [sys.executable, "-m", "flowengine"]
+    id = context.execution.id
+    for line in ("envs list", "envs show box", f"show {id}", f"events {id}", f"why {id}"):
+        words = [*command, *line.split(), "--json"]
+        done = subprocess.run(words, env=env, capture_output=True, text=True)
+        seen[line] = done.stdout + done.stderr
+    label = f"label=flowengine.owner_id={id}"
+    words = ["docker", "ps", "-aq", "--filter", label]
+    found = subprocess.run(words, capture_output=True, text=True)
+    for name in found.stdout.split():
+        told = subprocess.run(["docker", "inspect", name], capture_output=True, text=True)
+        seen[f"container {name}"] = told.stdout
+    Path("seen.json").write_text(json.dumps(seen))
+'''
+
+SERVER = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("tokens")
+
+@server.tool()
+def token() -> str:
+    return os.environ["TOKEN"]
+
+server.run()
+"""
+
+FAILING = {
+    "sqlite": 'kind: sqlite, config: {path: "${{ secrets.FAILED }}/none.db"}',
+    "files": 'kind: files, config: {path: "${{ secrets.FAILED }}"}',
+    "command": 'kind: mcp, config: {command: ["${{ secrets.FAILED }}"]}',
+    "url": 'kind: mcp, config: {url: "http://127.0.0.1:1/${{ secrets.FAILED }}"}',
+    "headers": 'kind: mcp, config: {url: "http://[::1]:1/", headers: {a: "${{ secrets.FAILED }}"}}',
+    "activate": 'kind: shell, config: {activate: "echo ${{ secrets.FAILED }}; false"}',
+    "image": 'kind: docker, config: {image: "${{ secrets.FAILED }}", pull_policy: never}',
+    "python": 'kind: python, config: {python: "${{ secrets.FAILED }}"}',
+    "node": 'kind: node, config: {node: "${{ secrets.FAILED }}"}',
+}
+
+
+def secret(name: str) -> str:
+    """Return the value of a secret: every encoding changes it."""
+    return f"sekret+{name.lower()}=~7f3a/Zq"
+
+
+def forms(value: str) -> dict[str, bytes]:
+    """Return how a text may be written elsewhere."""
+    data = value.encode()
+    told = {
+        "plain": value,
+        "json": json.dumps(value)[1:-1],
+        "percent": quote(value, safe=""),
+        "form": quote_plus(value),
+        "hex": data.hex(),
+        "HEX": data.hex().upper(),
+        "reversed": value[::-1],
+    }
+    for offset in range(3):
+        # What stands before and behind changes the ends; the middle is the same.
+        text = base64.b64encode(b"x" * offset + data).decode()
+        whole = text[-(-offset * 8 // 6) : len(text) - len(text) % 4 - 4]
+        told[f"base64 at {offset}"] = whole
+    return {name: text.encode() for name, text in told.items()}
+
+
+def found_in(sinks: dict[str, bytes]) -> list[str]:
+    """Return which secret is in which sink, and how it is written."""
+    return [
+        f"{name} ({form}) in {sink}"
+        for name in NAMES
+        for form, needle in forms(secret(name)).items()
+        for sink, data in sinks.items()
+        if needle in data
+    ]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    for name in NAMES:
+        monkeypatch.setenv(f"SECRET_{name}", secret(name))
+    (tmp_path / secret("NOTES")).mkdir(parents=True)
+    (tmp_path / secret("DB")).parent.mkdir(parents=True)
+    Path("secretive.py").write_text(STEPS)
+    Path("server.py").write_text(SERVER)
+    return tmp_path
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """All that is logged, by anybody."""
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield text
+    root.setLevel(before)
+    root.removeHandler(handler)
+
+
+def declared() -> str:
+    return ", ".join(f"{name}: {{env: SECRET_{name}}}" for name in NAMES)
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+def test_what_is_searched_for_would_be_found() -> None:
+    for name, needle in forms(secret("PY")).items():
+        assert found_in({"sink": b"a" + needle + b"b"}), name
+    for ends in (b"", b"a", b"ab"):
+        text = base64.b64encode(ends + secret("PY").encode() + b"and more")
+        assert [each for each in found_in({"sink": text}) if "base64" in each]
+
+
+@pytest.mark.timeout(180)
+def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixture[str]) -> None:
+    text = FLOW.replace("PYTHON", sys.executable) % declared()
+    Path("secretive.yaml").write_text(text)
+    told: list[Any] = []
+    results: dict[str, Any] = {}
+
+    with Engine(durability="process") as engine:
+        engine.subscribe(told.append)
+        heard: list[Any] = []
+        engine.environments.subscribe(lambda event: heard.append(event.data()))
+        results["all"] = engine.run("secretive.yaml")
+        assert results["all"].status == "succeeded", results["all"]
+        for name, environment in FAILING.items():
+            flow = f"flowengine: 1\nid: {name}\nsecrets: {{{declared()}}}\n"
+            flow += f"environments: {{it: {{{environment}}}}}\n"
+            runs = "in: it, run: '1'"
+            given = 'python: "secretive:nothing", environments: [it]'
+            flow += f"steps: [{{id: a, {runs if name in {'python', 'node'} else given}}}]\n"
+            Path(f"{name}.yaml").write_text(flow)
+            results[name] = engine.run(f"{name}.yaml")
+            assert results[name].status == "failed", name
+        engine.environments.flush_events()
+        inspected = json.dumps(engine.environments.list())
+        # While the database is open, what was written last is in its journal.
+        sinks = {
+            f"open store: {name}": data for name, data in files_below(place / ".flowengine").items()
+        }
+    captured = capfd.readouterr()
+    sinks |= {
+        "updates": repr(told).encode(),
+        "events": json.dumps(heard).encode(),
+        "results": repr(results).encode(),
+        "inspected": inspected.encode(),
+        "log": log.getvalue().encode(),
+        "stdout": captured.out.encode(),
+        "stderr": captured.err.encode(),
+        **{f"store: {name}": data for name, data in files_below(place / ".flowengine").items()},
+        **{f"temporary: {name}": data for name, data in files_below(place / "temporary").items()},
+    }
+    seen = json.loads(Path("seen.json").read_text())
+    assert "box" in seen["envs list"]
+    assert any(name.startswith("container ") for name in seen)
+    sinks |= {f"seen: {name}": data.encode() for name, data in seen.items()}
+
+    assert found_in(sinks) == []
+    assert "all users of this machine" in results["command"].error["message"]
