@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -194,10 +195,10 @@ class Records:
         entries, damaged = [], []
         for path in paths:
             try:
-                entries.append(Entry(self, _checked(json.loads(path.read_bytes()))))
+                entries.append(Entry(self, _checked(json.loads(_content(path)))))
             except FileNotFoundError:
                 continue  # its owner has just closed it
-            except (ValueError, TypeError, LookupError):
+            except (ValueError, TypeError, LookupError, RecursionError, OSError):
                 damaged.append(self._put_aside(path))
         entries.sort(key=lambda entry: entry.data["at"])
         return entries, damaged
@@ -211,11 +212,21 @@ class Records:
 
         Yields:
             Whether that was had.
+
+        Raises:
+            EnvironmentUnavailable: Nothing can be written here, and somebody waits for it.
         """
-        if not self.folder.is_dir():
+        if not os.path.isdir(self.folder):
             yield False
             return
-        with open(self.folder / "lock", "ab") as lock:
+        try:
+            lock = open(self.folder / "lock", "ab")  # noqa: SIM115 - closed below
+        except OSError as error:
+            if wait:
+                raise self.unusable(error) from None
+            yield False
+            return
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except OSError:
@@ -225,14 +236,27 @@ class Records:
 
     def _put_aside(self, path: Path) -> Path:
         aside = self.folder / "damaged"
-        aside.mkdir(exist_ok=True, mode=0o700)
         target = aside / f"{path.name}.{os.urandom(4).hex()}"
-        with contextlib.suppress(FileNotFoundError):
+        try:
+            aside.mkdir(exist_ok=True, mode=0o700)
             os.replace(path, target)
+        except FileNotFoundError:
+            return target
+        except OSError:  # no room, for example: it stays where it is
+            return path
         return target
 
     def _path(self, id: str) -> Path:
         return self.entries / f"{id}.json"
+
+
+def _content(path: Path) -> bytes:
+    """Read an entry; what is no file, such as a pipe, is not waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("not a file")
+        return file.read()
 
 
 def _checked(data: Any) -> dict[str, Any]:
