@@ -11,42 +11,124 @@ from typing import Any
 
 Step = dict[str, Any]
 SIGN = {"title": "Sure?", "expires": "2s"}
+DOES = ["python", "with", "flow", "detach", "group", "parallel", "output", "on_error", "compensate",
+        "loop", "map"]  # fmt: skip
+"""What a step does, and what is said of that."""
+WAITS: list[Step] = [
+    {"wait": "1s"},
+    {"approval": SIGN},
+    {"wait": {"signal": "go"}, "timeout": "2s"},
+    {"wait": {"when": "${{ state.n > 0 }}"}, "timeout": "2s"},
+    {"wait": {"first": [{"id": "more", "signal": "more"}, {"id": "late", "for": "1s"}]}},
+]
+LOCKS: list[Any] = [
+    "l1",
+    "l2",
+    {"key": "l1", "hold": True},
+    {"key": "l3", "scope": "flow"},
+    {"key": "l3", "scope": "global"},
+]
+
+
+FLAGS = {name: {"type": "boolean"} for name in "pqr"}
+COUNTED = {"type": "integer", "default": 0, "reducer": "add"}
+LIBRARY: dict[str, Any] = {
+    "flowengine": 1,
+    "id": "library",
+    "inputs": {"n": {}},
+    "steps": [{"id": "twice", "map": 2, "output": "${{ [inputs.n, item] }}"}],
+    "outputs": {"all": "${{ steps.twice.output }}"},
+}
+"""A flow for others to import."""
 
 
 class Author:
     """Writes random flows whose outcome must not depend on the order of things.
 
     Nothing in them races: no counting joins, no shared state, no time, no cancelling; what fails is
-    handled where it fails.
+    handled where it fails. What waits is bounded by time, so that all of them end.
 
     Args:
         draw: Decides the flow: a source of chance, or a seed.
-        wild: Races too: counting joins, time-outs, cancelling, errors that nobody handles.
+        wild: Races too: counting joins, time-outs, cancelling, messages, triggers, locks that
+            executions share, errors that nobody handles.
+        library: Path of a file with the flow `LIBRARY`, which some of them import then.
     """
 
-    def __init__(self, draw: random.Random | int, *, wild: bool = False) -> None:
+    def __init__(
+        self, draw: random.Random | int, *, wild: bool = False, library: str | None = None
+    ) -> None:
         self.draw = random.Random(draw) if isinstance(draw, int) else draw
         self.wild = wild
         self.count = 0
         self.before: list[str] = []
+        self.flows = ["part"] if self.draw.random() > 0.7 else []
+        """Flows that steps may run."""
+        self.library = library if self.draw.random() > 0.7 else None
 
     def flow(self) -> dict[str, Any]:
         """Return a flow whose outputs are those of all its steps."""
+        flows = {name: self.part() for name in self.flows}
         steps = self.scope(self.draw.randint(3, 8), 0)
         outputs = {step["id"]: f"${{{{ steps.{step['id']}.output }}}}" for step in steps}
         flow: dict[str, Any] = {
-            "inputs": {name: {"type": "boolean"} for name in "pqr"},
+            "inputs": FLAGS,
             "defaults": {"effect": "idempotent"},
             "limits": {"activations": 20, "steps": 400},
             "tools": {"undo": {"python": "tools:act"}},
             "steps": steps,
             "outputs": outputs,
         }
-        if self.wild and self.draw.random() < 0.3:
-            flow["on_error"] = "compensate"
-        if self.wild and self.draw.random() < 0.3:
-            flow["budget"] = self.draw.choice([{"tool_calls": 4}, {"wall_time": "1s"}])
+        if flows:
+            flow["flows"] = flows
+        if self.library is not None:
+            flow["imports"] = {"lib": self.library}
+        if self.wild:
+            self.open(flow)
         return flow
+
+    def open(self, flow: dict[str, Any]) -> None:
+        """Let a flow take messages, begin tokens by them, and share a bound with others."""
+        flow["signals"] = {"go": {}, "more": {"data": {"type": "integer"}}}
+        flow["state"] = {"n": COUNTED}
+        if self.draw.random() < 0.3:
+            flow["on_error"] = "compensate"
+        if self.draw.random() < 0.3:
+            flow["budget"] = self.draw.choice([{"tool_calls": 4}, {"wall_time": "1s"}])
+        if self.draw.random() > 0.8:
+            flow["finally"] = [self.task()]
+        if self.draw.random() > 0.8:
+            flow["concurrency"] = {"max": self.draw.randint(1, 2)}
+        if self.draw.random() > 0.8:
+            trigger = self.draw.choice(["go", "more", {"state": "n"}, {"all": ["go", "more"]}])
+            flow["steps"].append({**self.task(), "trigger": trigger, "next": "end"})
+            flow["limits"]["idle"] = "1s"
+
+    def part(self) -> dict[str, Any]:
+        """Return a flow that others run: its input is what it begins with, its output a step's."""
+        flows, self.flows = self.flows, []  # it runs none
+        before, self.before = self.before, []
+        steps = self.scope(self.draw.randint(1, 3), 1)
+        self.flows, self.before = flows, before
+        last = f"${{{{ default(steps.{steps[-1]['id']}.output, inputs.n) }}}}"
+        more = {"state": {"n": COUNTED}} if self.wild else {}
+        return {"inputs": {"n": {}, **FLAGS}, **more, "steps": steps, "outputs": {"last": last}}
+
+    def run(self, step: Step) -> None:
+        """Let a step run a flow, of this file or of the library."""
+        names = [*self.flows, *(["lib.library"] if self.library else [])]
+        step["flow"] = self.draw.choice(names)
+        step["with"] = {"n": self.value()}
+        if step["flow"] in self.flows:
+            step["with"].update({name: f"${{{{ inputs.{name} }}}}" for name in FLAGS})
+        if self.wild and self.draw.random() < 0.2:
+            step["detach"] = True
+
+    def task(self) -> Step:
+        """Return a step that calls out and does nothing else."""
+        self.count += 1
+        task = {"id": f"s{self.count}", "python": "tools:act", "with": {"value": 0}}
+        return {**task, "on_error": "continue"}
 
     def scope(self, length: int, depth: int) -> list[Step]:
         """Return the steps of a scope, each reached from one before, some from later ones too."""
@@ -77,6 +159,8 @@ class Author:
         elif kind < 0.25 and depth < 2:
             arms = [self.scope(1, 2)[0] for _ in range(self.draw.randint(1, 3))]
             step["parallel"] = [self.arm(arm) for arm in arms]
+        elif kind < 0.4 and (self.flows or self.library):
+            self.run(step)
         elif kind < 0.9:
             step["python"] = "tools:act"
             step["with"] = {"value": self.value()}
@@ -107,6 +191,8 @@ class Author:
                 step["map"]["on_item_error"] = "continue"
         elif kind < 0.2:
             step["loop"] = {"until": "${{ round.number == 2 }}", "max": 3}
+            if self.draw.random() < 0.5:
+                step["loop"]["keep"] = "all"
         elif kind < 0.3:
             step["when"] = f"${{{{ inputs.{self.draw.choice('pqr')} }}}}"
 
@@ -159,20 +245,30 @@ class Author:
         elif kind < 0.4 and "map" not in step:
             step["on_error"] = [{"compensate": True, "next": self.draw.choice([*names, "end"])}]
         elif kind < 0.5:
-            for key in ("python", "with", "group", "parallel", "output", "on_error", "compensate",
-                        "loop", "map"):  # fmt: skip
+            for key in DOES:
                 step.pop(key, None)
             how = self.draw.choice(["cancelled", "succeeded", "failed"])
             step["cancel"] = {"targets": [self.draw.choice(names)], "as": how}
         elif kind < 0.58 and not isinstance(step["next"], dict):
             step["next"] = "end_all"
-        elif kind < 0.68 and "with" in step:
-            for key in ("python", "with", "compensate"):
-                step.pop(key, None)
-            step.update(self.draw.choice([{"wait": "1s"}, {"approval": SIGN}]))
-        elif kind < 0.75 and "cancel" not in step:
-            step["lock"] = self.draw.choice(["l1", "l2"])
+        elif kind < 0.8:
+            self.wait(step, kind)
         elif kind < 0.85 and "group" in step:
             self.count += 1
             cleanup = {"id": f"s{self.count}", "python": "tools:act", "with": {"value": 0}}
             step["finally"] = [cleanup]
+
+    def wait(self, step: Step, kind: float) -> None:
+        """Let a step wait for others or for what they write, or let others wait for it."""
+        if kind < 0.68 and "python" in step:
+            for key in ("python", "with", "compensate"):
+                step.pop(key, None)
+            step.update(self.draw.choice(WAITS))
+        elif kind < 0.75 and "cancel" not in step:
+            step["lock"] = self.draw.choice(LOCKS)
+        elif kind < 0.775 and "python" in step:
+            step["emit"] = self.draw.choice(["go", {"signal": "more", "data": 1}])
+            if "map" in step:
+                step["map"].update(self.draw.choice([{"more": "more"}, {"join": "none"}, {}]))
+        elif kind < 0.8 and "python" in step and "map" not in step:
+            step["set"] = {"n": 1}

@@ -17,7 +17,7 @@ from flowengine.flow.diagnostics import Diagnostics
 from flowengine.flow.expanded import expanded, to_yaml
 from flowengine.flow.load import load_source
 from flowengine.flow.source import read_text
-from flowengine.testing.random_flows import Author
+from flowengine.testing.random_flows import LIBRARY, Author
 from tests.language.stage import TOOLS
 
 ROOT = Path(__file__).parents[2]
@@ -114,13 +114,16 @@ def test_flows_of_the_docs_and_of_the_tests(tmp_path: Path) -> None:
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tools")
     (folder / "tools.py").write_text(TOOLS)
+    (folder / "lib.yaml").write_text(to_yaml(LIBRARY))
     return folder
 
 
 @settings(deadline=None, max_examples=60)
 @given(seed=st.integers(0, 10**6), wild=st.booleans())
 def test_random_flows(tools: Path, seed: int, wild: bool) -> None:
-    text = to_yaml({"flowengine": 1, "id": "flow", **Author(seed, wild=wild).flow()})
+    text = to_yaml(
+        {"flowengine": 1, "id": "flow", **Author(seed, wild=wild, library="lib.yaml").flow()}
+    )
     try:
         compile_text(text, folder=tools)
     except FlowFileError:
