@@ -61,6 +61,8 @@ class Environments:
         self.eager: dict[str, Typed] = {}
         """What users of this file's environments want open from the start, by name."""
         self._declared: dict[str, Declared | None] = {}
+        self._names_inputs: set[str] = set()
+        self._inputs_of_sessions: dict[str, set[str]] = {}
         self._sessions: dict[str, Declared | None] = {}
         """With the servers that are tools, by the tool's name."""
         self._mounting: list[str] = []
@@ -90,6 +92,9 @@ class Environments:
         found = there.declared(inner)
         if found is None:
             return None
+        file = there.tools.file
+        if inner in there._names_inputs and self.tools.user is not file.flow:
+            self.tools.refuse_inputs(file, file.model.environments[inner], name, loc)
         self._check_arguments(name, found.args, arguments, loc)
         model = there.model.environments[inner]
         own = "step" if by_tool and not model.eager else "execution"
@@ -105,7 +110,12 @@ class Environments:
         """Return what this file declares; None if it was reported what is wrong with it."""
         if name not in self._declared:
             self._declared[name] = None
+            used = self.expressions.used
+            before, used["inputs"] = used["inputs"], set()
             self._declared[name] = self._declaration(name, self.model.environments[name])
+            if used["inputs"]:
+                self._names_inputs.add(name)
+            used["inputs"] |= before
         return self._declared[name]
 
     def _owner(self, name: str, loc: Loc) -> tuple[Environments, str] | None:
@@ -141,7 +151,11 @@ class Environments:
             return self._session_in(server.in_, (*loc, "in"))
         if name not in self._sessions:
             own = Environment(kind="mcp", config=server.config)
+            used = self.expressions.used
+            before, used["inputs"] = used["inputs"], set()
             self._sessions[name] = self._declaration(f"tools.{name}", own, loc)
+            self._inputs_of_sessions[name], used["inputs"] = used["inputs"], before
+        self.expressions.used["inputs"] |= self._inputs_of_sessions[name]
         found = self._sessions[name]
         return None if found is None else _of_scope("execution", found)
 

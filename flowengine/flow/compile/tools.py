@@ -20,7 +20,7 @@ from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.files import Definition, File, known_names
-from flowengine.flow.models import Defaults, Loc, Retry, Tool
+from flowengine.flow.models import Defaults, Loc, Part, Retry, Tool
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.python_signature import Signature, SignatureError, derive
 from flowengine.kernel.graph import Plain, Value
@@ -134,7 +134,7 @@ class Tools:
         if inner in file.model.tools:
             callee = self.of_file(file).declared(inner, tool)
             if callee is not None and callee.names_inputs and self.user is not file.flow:
-                self._refuse_inputs(file, name, inner, loc)
+                self.refuse_inputs(file, file.model.tools[inner], name, loc)
             return callee
         if ("tools", inner) in file.model.unread:
             return None
@@ -160,10 +160,17 @@ class Tools:
         found = Callee("flow", {}, self.program.outputs(flow), arguments_of(flow), flow=flow)
         return found
 
-    def _refuse_inputs(self, file: File, name: str, inner: str, loc: Loc) -> None:
-        model = file.model.tools[inner]
+    def refuse_inputs(self, file: File, model: Part, name: str, loc: Loc) -> None:
+        """Report that a declaration names inputs of a flow that is not the one that uses it.
+
+        Args:
+            file: The file of the declaration.
+            model: The declaration.
+            name: As it is used.
+            loc: Where.
+        """
         message = f"{name!r} names inputs of the flow of its own file, which is not this one"
-        hint = "give it arguments instead: 'args' in the declaration, 'with' here"
+        hint = "give it arguments instead: declare 'args', and hand them over here"
         place = file.report.source.position(model.loc)
         here = self.report.source.position(loc)
         self.report.diagnostics.error(
