@@ -91,10 +91,13 @@ class Task:
         """Run one attempt to its end; as in `Runner`."""
         context = _Attempt(self, execution, run)
         try:
-            if not self._environments:
-                return await self._execute(self._ready(), context, run.input)
-            assert environments is not None
             kind = None if self._kind_name == OPENING else self._ready()
+            if kind is not None and await self._takes_given(kind, context):
+                declared = run.environments if self._environments else {}
+                context.run = run._replace(environments={**declared, **execution.environments})
+            elif kind is not None and not self._environments:
+                return await self._execute(kind, context, run.input)
+            assert environments is not None
             return await self._execute_in(environments, kind, context)
         except AttemptFailed:
             raise
@@ -105,6 +108,14 @@ class Task:
             if _is_withdrawal(error):
                 raise
             raise self._failed(error) from error
+
+    async def _takes_given(self, kind: StepKind, context: _Attempt) -> bool:
+        """Return whether the step has environments that its execution was given."""
+        if not context.execution.environments:
+            return False
+        if type(kind).takes_resources is StepKind.takes_resources:
+            return False
+        return await context.on_thread(lambda: kind.takes_resources(self._constants))
 
     async def _execute_in(
         self, environments: Environments, kind: StepKind | None, context: _Attempt

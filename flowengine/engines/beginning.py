@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.claims import claim_of
-from flowengine.engines.environments import check_names
+from flowengine.engines.given import check_environments, check_names
 from flowengine.engines.inputs import check_inputs
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.format import pack
@@ -16,7 +16,7 @@ from flowengine.kernel.commands import Claim as Kernel
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from flowengine.engines.execution import Execution
     from flowengine.engines.flows import LoadedFlow
@@ -34,6 +34,7 @@ def begin(
     id: str | None,
     labels: Mapping[str, str],
     user: str,
+    environments: Sequence[Mapping[str, Any]] = (),
 ) -> Execution:
     """Return a new execution, held by this engine, whose first commit creates it.
 
@@ -44,6 +45,7 @@ def begin(
         id: Its id; None makes one.
         labels: For lists.
         user: Who starts it.
+        environments: Specs of environments for this execution.
 
     Returns:
         The execution, with `started` in its queue.
@@ -51,7 +53,7 @@ def begin(
     check_names(flow.compiled, host.resources)
     host.keeper.renew()
     program = host.programs.of(flow.compiled, flow.hash)
-    started = _started(host, program, inputs, id, labels, user)
+    started = _started(host, program, inputs, id, labels, user, environments)
     data = started["execution"]
     execution = host.execution(data["id"], program, 1)
     execution.begin(new_record(program, data, started["at"], host.keeper.owner.id))
@@ -66,6 +68,7 @@ def record(
     id: str | None,
     labels: Mapping[str, str],
     user: str,
+    environments: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Create an execution that nobody drives yet; its first event waits in its inbox.
 
@@ -76,12 +79,14 @@ def record(
         id: Its id; None makes one. If it is there, nothing changes.
         labels: For lists.
         user: Who starts it.
+        environments: Specs of environments for this execution.
 
     Returns:
         Its id.
     """
     program = host.programs.of(flow.compiled, flow.hash)
-    return create(host, program, _started(host, program, inputs, id, labels, user))
+    started = _started(host, program, inputs, id, labels, user, environments)
+    return create(host, program, started)
 
 
 def create(host: Host, program: Program, started: Any) -> str:
@@ -250,9 +255,14 @@ def _started(
     id: str | None,
     labels: Mapping[str, str],
     user: str,
+    environments: Sequence[Mapping[str, Any]],
 ) -> Any:
     """Return the first event."""
     now = host.clock.now()
     execution = execution_data(host, program.compiled, now, id, labels, user)
+    if environments:
+        execution["environments"] = check_environments(
+            program.compiled, host.resources, environments
+        )
     checked = check_inputs(program.graph, inputs, execution, now, host.workdir)
     return {"type": "started", "at": now, "inputs": checked, "execution": execution}

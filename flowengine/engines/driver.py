@@ -283,7 +283,9 @@ class Driver:
                 if execution.program.compiled["steps"][command.step].get("kind") == "flow":
                     self.post(execution, self._begin(execution, command))
                     continue
-                call = execution.program.runner.quick(command.step)
+                call = None
+                if not execution.context.environments:
+                    call = execution.program.runner.quick(command.step)
                 if call is None:
                     self.start(execution, command)
                 else:

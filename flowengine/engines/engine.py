@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike, fspath
 from time import monotonic
@@ -186,6 +186,7 @@ class Engine:
         *,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        execution_environments: Sequence[Mapping[str, Any]] = (),
     ) -> Result:
         """Start an execution and drive it until it ends or only waits.
 
@@ -194,11 +195,14 @@ class Engine:
             inputs: By name; those with a default may be left out.
             id: Its id; the same id again goes on with the first execution of that id.
             labels: For lists.
+            execution_environments: Specs of environments that this execution gets beside what its
+                flow declares: `{"kind": "python", "resource_key": "sandbox"}`. Functions find them
+                in `runtime_resources`. They are kept with the execution, whoever goes on with it.
 
         Returns:
             How it stands.
         """
-        return self._drive(self._new(flow, inputs, id, labels))
+        return self._drive(self._new(flow, inputs, id, labels, execution_environments))
 
     async def run_async(
         self,
@@ -207,9 +211,11 @@ class Engine:
         *,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        execution_environments: Sequence[Mapping[str, Any]] = (),
     ) -> Result:
         """Do as `run`, on the running event loop; many at once share commits."""
-        return await self._drive_async(self._new(flow, inputs, id, labels))
+        execution = self._new(flow, inputs, id, labels, execution_environments)
+        return await self._drive_async(execution)
 
     def start(
         self,
@@ -218,6 +224,7 @@ class Engine:
         *,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        execution_environments: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         """Record a new execution without driving it; `resume` begins it, in any process.
 
@@ -226,13 +233,24 @@ class Engine:
             inputs: By name.
             id: Its id; the same id again changes nothing.
             labels: For lists.
+            execution_environments: Specs of environments that this execution gets beside what its
+                flow declares: `{"kind": "python", "resource_key": "sandbox"}`. Functions find them
+                in `runtime_resources`. They are kept with the execution, whoever goes on with it.
 
         Returns:
             Its id.
         """
         from flowengine.engines.beginning import record
 
-        return record(self._host, self._flow(flow), inputs or {}, id, labels or {}, self.user)
+        return record(
+            self._host,
+            self._flow(flow),
+            inputs or {},
+            id,
+            labels or {},
+            self.user,
+            execution_environments,
+        )
 
     def resume(self, execution: str, *, on_crash: str | None = None) -> Result:
         """Go on with an execution until it ends or only waits.
@@ -797,6 +815,7 @@ class Engine:
         inputs: Mapping[str, Any] | None,
         id: str | None,
         labels: Mapping[str, str] | None,
+        environments: Sequence[Mapping[str, Any]] = (),
     ) -> Execution:
         """Return a new execution, or the one that has this id already."""
         from flowengine.engines.beginning import begin, exists
@@ -804,7 +823,8 @@ class Engine:
         _refuse_while_imported()
         if id is not None and exists(self._host, id):
             return self._loaded(id)
-        return begin(self._host, self._flow(flow), inputs or {}, id, labels or {}, self.user)
+        loaded = self._flow(flow)
+        return begin(self._host, loaded, inputs or {}, id, labels or {}, self.user, environments)
 
     def _loaded(self, execution: str) -> Execution:
         """Return an execution with its lease, and what happened meanwhile in its queue."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.errors import Conflict, UsageError
+from flowengine.errors import Conflict
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph import CompiledFlow, Plain, SecretText
+from flowengine.kernel.graph import Plain, SecretText
 from flowengine.sdk import (
     Command,
     Environment,
@@ -230,7 +230,11 @@ class Environments:
 
     def concern(self, execution: Execution) -> bool:
         """Return whether an execution has, or may have had, any environment."""
-        return "environments" in execution.program.compiled or execution.id in self._owners
+        return (
+            "environments" in execution.program.compiled
+            or execution.id in self._owners
+            or bool(execution.context.environments)
+        )
 
     async def rest(self, execution: Execution) -> None:
         """Give back what an execution needs no more: it is over, waits, or is let go."""
@@ -244,7 +248,8 @@ class Environments:
         owners = [*self._owners.get(execution.id, ())]
         await self._end(execution.id, list(reversed(owners)))
         # What an earlier process had, and this one did not use, left its workspaces.
-        scopes = execution.program.compiled.get("environments", ())
+        scopes = {*execution.program.compiled.get("environments", ())}
+        scopes |= {given["scope"] for given in execution.context.environments.values()}
         for scope, owner in ((REGION, _region(execution.id, 0)), (EXECUTION, execution.id)):
             if scope in scopes and (scope, owner) not in owners:
                 await self.manager.async_release_scope(scope, owner)
@@ -319,7 +324,11 @@ class Environments:
         known = self._ids.get(owner, {}).get(name)
         if known is not None and known[0] == given:
             return known[1]
-        spec |= _filled(spec, context.workdir, secrets)
+        if "secrets" in given:  # a program gave it: `secret:NAME` is a reference there
+            own = spec.get("secrets", {})
+            spec |= {"secrets": {**secrets, **own}, "folder": context.workdir}
+        else:
+            spec |= _filled(spec, context.workdir, secrets)
         if "mounts" in spec:
             spec["mounts"] = {
                 inside: self._mounted(context, run, each, secrets)
@@ -387,29 +396,6 @@ class Environments:
         if scope not in {EXECUTION, REGION}:
             return False
         return bool(self._wanted(owner.partition("/")[0]))
-
-
-def check_names(flow: CompiledFlow, resources: Mapping[str, Any]) -> None:
-    """Refuse objects of the caller that have the name of an environment.
-
-    Args:
-        flow: What is to be run.
-        resources: The caller's objects by name.
-
-    Raises:
-        UsageError: One has; nothing was started.
-    """
-    if not resources or "environments" not in flow:
-        return
-    for step in flow["steps"]:
-        if step.get("environments"):
-            for name in step["input"][1]["environments"][1]:
-                if name in resources:
-                    raise UsageError(
-                        f"runtime_resources has '{name}', and step '{step['id']}' gets an "
-                        "environment of this name",
-                        hint="give the object another name",
-                    )
 
 
 def spec_of(

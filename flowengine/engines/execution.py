@@ -176,6 +176,7 @@ class Execution:
         self._forms = forms
         self._events = [(event["at"], pack(event)) for event in past]
         self.put_back(state)
+        self._enter_workdir()
 
     def load(self, loaded: Loaded) -> None:
         """Take over what the store holds, in place of what is here.
@@ -220,10 +221,12 @@ class Execution:
         _, self.state = state_at(self._programs, self.program.hash, events, len(events))
 
     def _enter_workdir(self) -> None:
-        """Work in the folder in which the execution was started, whoever goes on with it."""
-        workdir = self.state["execution"].get("workdir")
-        if workdir is not None:
-            self.context = self.context._replace(workdir=workdir)
+        """Work where the execution was started, and with what it was given, whoever goes on."""
+        data = self.state["execution"]
+        if data.get("workdir") is not None:
+            self.context = self.context._replace(workdir=data["workdir"])
+        if "environments" in data:
+            self.context = self.context._replace(environments=data["environments"])
 
     def put_back(self, state: State) -> None:
         """Go on from another state of this execution than the last one.

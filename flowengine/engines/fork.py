@@ -62,6 +62,8 @@ def fork(
     host.keeper.renew()
     now = host.clock.now()
     data = execution_data(host, program.compiled, now, id, labels or record.labels, user)
+    if "environments" in past[0]["execution"]:
+        data["environments"] = past[0]["execution"]["environments"]
     past[0] = {**past[0], "execution": data}
     execution = host.execution(data["id"], program, 1)
     _, state = state_at(host.programs, program.hash, past, len(past))

@@ -262,6 +262,8 @@ class Execution(NamedTuple):
     """Tells whoever watches the engine of something that is not right: text, and its parts."""
     strict: bool = False
     """Whether a step fails that leaves something running."""
+    environments: Mapping[str, Plain] = {}
+    """What it was given beside what its flow declares: name → spec; for the engine."""
 
 
 class StepContext(Protocol):
@@ -382,6 +384,16 @@ class StepKind:
             NotImplementedError: The kind does not say how.
         """
         raise NotImplementedError
+
+    def takes_resources(self, task: Mapping[str, Plain]) -> bool:
+        """Return whether `execute` uses `context.resources`; may take its time. Default: no.
+
+        A step that does has the environments that its execution was given.
+
+        Args:
+            task: The constant part of the step's configuration.
+        """
+        return False
 
     def quick(
         self, task: Mapping[str, Plain]

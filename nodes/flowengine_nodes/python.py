@@ -73,6 +73,11 @@ class Python(StepKind):
             "additionalProperties": False,
         }
 
+    def takes_resources(self, task: Mapping[str, Plain]) -> bool:
+        """Return whether the function takes the context, or all resources."""
+        function = self._function(task)
+        return bool(function.context) or "runtime_resources" in function.parameters
+
     def quick(
         self, task: Mapping[str, Plain]
     ) -> Callable[[StepContext, Mapping[str, Plain]], Plain] | None:

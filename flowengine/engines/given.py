@@ -1,0 +1,86 @@
+"""What a caller gives one execution beside its inputs: objects, and environments of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from flowengine.kernel.graph import CompiledFlow
+
+SCOPES = ("execution", "session")
+"""Scopes that an environment can have which no step declares."""
+
+
+def check_names(flow: CompiledFlow, resources: Mapping[str, Any]) -> None:
+    """Refuse objects of the caller that have the name of an environment.
+
+    Args:
+        flow: What is to be run.
+        resources: The caller's objects by name.
+
+    Raises:
+        UsageError: One has; nothing was started.
+    """
+    if not resources or "environments" not in flow:
+        return
+    for step, name in _declared(flow):
+        if name in resources:
+            raise UsageError(
+                f"runtime_resources has '{name}', and step '{step}' gets an "
+                "environment of this name",
+                hint="give the object another name",
+            )
+
+
+def check_environments(
+    flow: CompiledFlow, resources: Mapping[str, Any], specs: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Check the environments that a caller gives an execution; nothing is opened.
+
+    Args:
+        flow: What is to be run.
+        resources: The caller's objects by name.
+        specs: As they were given.
+
+    Returns:
+        Name → what is kept with the execution of it.
+
+    Raises:
+        UsageError: A name is taken, or a scope is not possible.
+        SpecInvalid: A spec has faults.
+    """
+    from flowengine.execution_environment.spec import check_spec
+
+    taken = {
+        name: f"step '{step}' gets an environment of this name" for step, name in _declared(flow)
+    }
+    taken |= dict.fromkeys(resources, "runtime_resources has an object of this name")
+    found: dict[str, Any] = {}
+    for spec in specs:
+        declared = check_spec(spec)
+        name, scope = declared.resource_key, declared.spec.scope
+        if scope not in SCOPES:
+            raise UsageError(
+                f"execution_environments has '{name}' with scope '{scope}'",
+                hint=f"it is one of: {', '.join(SCOPES)}",
+            )
+        if name in taken:
+            raise UsageError(
+                f"execution_environments has '{name}', and {taken[name]}",
+                hint="give it another resource_key",
+            )
+        taken[name] = "another one has this name"
+        found[name] = {"scope": scope, "spec": {**spec, "resource_key": name}, "secrets": True}
+    return found
+
+
+def _declared(flow: CompiledFlow) -> Iterator[tuple[str, str]]:
+    """Yield the names of environments that steps get, each with the id of the step."""
+    for step in flow["steps"]:
+        if step.get("environments"):
+            for name in step["input"][1]["environments"][1]:
+                yield step["id"], name
