@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -148,3 +149,41 @@ def test_a_server_that_is_gone_when_it_goes_on(
         ended = flowengine("--json", "resume", execution).json()
         assert ended["status"] == "succeeded"
         assert server.calls == 2
+
+
+KILLED = """\
+flowengine: 1
+id: killed
+environments: {box: {kind: python}}
+steps:
+  - {id: first, run: "x = 41; open('note', 'w').write('kept')", in: box}
+  - id: then
+    run: |
+      import os, time
+      print('x' in globals(), open('note').read())
+      if not os.path.exists('begun'):
+          open('begun', 'w').close()
+          time.sleep(1000)
+    in: box
+"""
+
+
+def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandLine) -> None:
+    """E97: what it had is opened again, with its workspace, and says that it is new."""
+    flow = flowengine.write("it.yaml", KILLED)
+    worker = flowengine.spawn("run", str(flow))
+    while not list(flowengine.folder.rglob("begun")):
+        assert worker.poll() is None
+        time.sleep(0.02)
+    worker.kill()
+    worker.communicate()
+
+    ended = flowengine("--json", "resume", flowengine.newest(), "--on-crash", "retry").json()
+
+    assert ended["status"] == "succeeded"
+    [first, then] = flowengine("--json", "show", flowengine.newest()).json()["steps"]
+    assert (first["attempts"], then["attempts"]) == (1, 2)
+    assert then["output"]["stderr"].startswith("(opened anew: ")
+    assert then["output"]["stdout"] == "False kept\n"
+    assert not flowengine("--json", "envs", "list").json()
+    assert not list(flowengine.folder.rglob("note"))

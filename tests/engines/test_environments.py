@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from flowengine import Engine, Flow
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
-from tests.execution_environment.toy import Thing, Toy
+from tests.execution_environment.toy import Thing, Toy, until
 
 FUNCTIONS = """
 from flowengine.sdk import StepContext
@@ -343,6 +344,46 @@ def test_while_it_waits_nothing_is_open_and_then_it_is_there_again(toy: Toy) -> 
     assert ended.result is not None
     assert ended.result.outputs == {"a": [1, False, "hi"], "b": [2, True, "hi"]}
     assert toy.opens == 2
+
+
+def test_executions_that_wait_hold_nothing_open(toy: Toy) -> None:
+    """E96; a thousand of them are shown under the manager."""
+    Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{WAITS.format(on_wait='release')}")
+
+    async def run() -> None:
+        async with Engine("store", durability="none") as engine:
+            flow = engine.load("flow.yaml")
+            waiting = await asyncio.gather(*(engine.run_async(flow) for _ in range(100)))
+            assert {result.status for result in waiting} == {"waiting"}
+            assert engine.environments.list(state="ready") == []
+            assert (toy.opens, toy.releases) == (100, 100)
+            decided = await engine.approve_async(waiting[50].waits[0]["id"])
+            assert decided.result is not None
+            assert decided.result.status == "succeeded"
+
+    asyncio.run(run())
+    assert (toy.opens, toy.releases) == (101, 101)
+
+
+def test_what_is_kept_too_long_is_given_back_and_told(toy: Toy) -> None:
+    """E96: `keep_for` is over; the execution goes on with a new one."""
+    Path("flow.yaml").write_text(
+        f"flowengine: 1\nid: it\n{WAITS.format(on_wait='keep, keep_for: 10ms')}"
+    )
+    told: list[str] = []
+    with Engine("store") as engine:
+        engine.environments.subscribe(lambda event: told.append(event.event))
+        assert engine.run("flow.yaml", id="it").status == "waiting"
+        until(lambda: engine.environments.flush_events(10) and RELEASED in told)
+        [wait] = engine.waits().items
+        ended = engine.approve(wait["id"]).result
+
+    assert ended is not None
+    assert ended.outputs == {"a": [1, False, "hi"], "b": [2, True, "hi"]}
+    assert len(toy.suspended) == 1
+
+
+RELEASED = "execution_environment.released"
 
 
 def test_what_is_to_be_kept_is_the_same_after_the_wait_in_the_same_process(toy: Toy) -> None:

@@ -195,6 +195,100 @@ def test_timed_out_attempt_is_settled_too(stage: Stage) -> None:
     assert simulator.started.count(FLIGHT) == 2
 
 
+@pytest.mark.parametrize("acted", [True, False])
+@pytest.mark.parametrize("fails", ["hotel", "pay"])
+def test_nothing_stays_reserved_where_its_environment_is_lost_at_whatever_event(
+    stage: Stage, fails: str, acted: bool
+) -> None:
+    """Before it fails for good, while the scope settles it, or never: every event is tried."""
+    compiled = stage.compile(
+        TRIP.format(effect="idempotent", more="retry: {attempts: 2, delay: 1ms}")
+    )
+    lost = 0
+    for seed in range(6):
+        for event in range(8):
+            airline = Airline()
+            simulator = stage.simulator(compiled, airline.script(fails), seed=seed).start()
+            if acted:
+                airline.reserved.add(FLIGHT)
+            for _ in range(event):
+                simulator.step()
+            lost += lose(simulator, FLIGHT)
+            simulator.run()
+            if simulator.status == "stalled":  # it was lost while it was settled
+                simulator.decide(FLIGHT, "retry")
+                simulator.run()
+            assert simulator.state["outputs"] is not None
+            assert airline.reserved == set(), (seed, event)
+    assert lost
+
+
+def test_one_whose_environment_is_lost_while_it_is_settled_is_a_question(stage: Stage) -> None:
+    airline = Airline()
+    text = TRIP.format(effect="idempotent", more="")
+    simulator = stage.simulator(text, airline.script("hotel"), order="first").start()
+    airline.reserved.add(FLIGHT)
+    simulator.finish("book/reserve/hotel")
+    assert lose(simulator, FLIGHT)
+
+    [question] = simulator.waits()
+    assert (question["kind"], question["address"], simulator.status) == (
+        "question",
+        FLIGHT,
+        "stalled",
+    )
+    assert question["error"]["message"] == "its box fell off"
+    simulator.decide(FLIGHT, "retry")
+    simulator.run()
+    assert airline.reserved == set()
+    assert simulator.state["outputs"] == {"sorry": "book/reserve/hotel"}
+
+
+@pytest.mark.parametrize("answer", ["result", "fail"])
+def test_one_that_must_not_be_repeated_and_lost_its_environment_is_a_question(
+    stage: Stage, answer: str
+) -> None:
+    airline = Airline()
+    text = TRIP.format(effect="once", more="")
+    simulator = stage.simulator(text, airline.script("pay"), order="first").start()
+    airline.reserved.add(FLIGHT)
+    assert lose(simulator, FLIGHT)
+    simulator.run()
+    [question] = simulator.waits()
+    assert (question["address"], question["ran"], simulator.status) == (FLIGHT, "maybe", "stalled")
+
+    simulator.decide(FLIGHT, answer, value=FLIGHT)
+    simulator.run()
+
+    if answer == "result":
+        assert airline.reserved == set()
+        assert simulator.state["outputs"] == {"sorry": "book/pay"}
+    else:
+        error = simulator.state["error"]
+        assert error is not None
+        assert error["type"] == "Uncertain"
+
+
+def lose(simulator: Simulator, address: str) -> bool:
+    """Let the environment of an attempt end under it; whether it runs."""
+    for key, run in simulator.running.items():
+        if run.address == address:
+            del simulator.running[key]
+            error: Any = {"type": "EnvironmentLost", "message": "its box fell off"}
+            simulator.apply(
+                {
+                    "type": "lost",
+                    "at": simulator.now,
+                    "unit": run.unit,
+                    "attempt": run.attempt,
+                    "ran": "maybe",
+                    "error": error,
+                }
+            )
+            return True
+    return False
+
+
 # Order
 
 
