@@ -26,8 +26,8 @@ from flowengine.sdk import EnvironmentClosed, EnvironmentLost, Refused, Validati
 from flowengine.sdk.environments import Owner, Request, Sandbox, Spec, background
 from flowengine.sdk.models import Config, Duration, Limits, with_sandboxes
 from flowengine.sdk.process_identity import this_process
-from flowengine_envs.docker.mounts import check
 from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.mounts import check
 from flowengine_envs.python import Python, PythonSandbox
 from flowengine_envs.results import CodeResult
 from flowengine_envs.sandboxes.host import Host

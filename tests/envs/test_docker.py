@@ -29,9 +29,9 @@ from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.docker import image
 from flowengine_envs.docker.configuration import Container
 from flowengine_envs.docker.daemon import connect, host
-from flowengine_envs.docker.mounts import check
 from flowengine_envs.docker.provider import DockerProvider
 from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.mounts import check
 from flowengine_envs.python import Python
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import image_of

@@ -112,6 +112,19 @@ def test_a_killed_supervisor_takes_its_programs_along(supervisor: Raw, tmp_path:
     wait_for(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
+def test_a_program_that_stopped_its_keeper_ends_with_the_supervisor_too(
+    supervisor: Raw, tmp_path: Path
+) -> None:
+    script = "kill -STOP $PPID; setsid sleep 1000 & echo $$ $! $PPID > new; mv new pids; sleep 1000"
+    supervisor.run(["bash", "-c", script])
+    wait_for((tmp_path / "pids").exists)
+
+    supervisor.process.kill()
+
+    for pid in (tmp_path / "pids").read_text().split():
+        wait_for(lambda pid=int(pid): not alive(pid))
+
+
 def test_a_ping_is_answered_whatever_runs_and_a_call_can_be_cancelled(supervisor: Raw) -> None:
     supervisor.last(supervisor.python("x = 1"))
     endless = supervisor.python("print('begun')\nwhile True: pass")

@@ -117,9 +117,10 @@ def test_an_activate_that_fails_in_a_later_shell_is_told_and_tried_again(
 def test_the_shell_of_the_user_does_not_matter(sandbox: type[Sandbox], tmp_path: Path) -> None:
     config = {"env": {"SHELL": "/usr/sbin/nologin"}}
     with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
-        assert shell.run("echo $BASH").output.endswith("/bash\n")
+        told = "echo $BASH; printenv SHELL"
+        assert shell.run(told).output.endswith("/bash\n/usr/sbin/nologin\n")
         assert shell.run("exit 3", wait=20).shell_restarted
-        assert shell.run("echo $BASH").output.endswith("/bash\n")
+        assert shell.run(told).output.endswith("/bash\n/usr/sbin/nologin\n")
 
 
 def growth(before: int) -> int:

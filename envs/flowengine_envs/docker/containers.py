@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flowengine.sdk import (
     EnvironmentFailure,
@@ -33,9 +33,6 @@ from flowengine_envs.docker.sandbox import Docker, ProgramMissing
 from flowengine_envs.results import ContainerResult, OnOutput, Streams
 from flowengine_envs.supervisor import files
 from flowengine_envs.workspace import OWN, InWorkspace
-
-if TYPE_CHECKING:
-    pass
 
 _LOOK = 0.25
 """Seconds between two looks at how large the workspace is."""

@@ -24,8 +24,8 @@ from flowengine_envs.docker.containers import Containers
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.fetching import find_image
 from flowengine_envs.docker.gate import Gate
-from flowengine_envs.docker.mounts import check_all
 from flowengine_envs.egress import places
+from flowengine_envs.mounts import check_all
 from flowengine_envs.steps import StepFiles, add_outputs
 
 if TYPE_CHECKING:

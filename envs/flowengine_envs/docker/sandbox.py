@@ -34,11 +34,11 @@ from flowengine.sdk.environments import (
 from flowengine_envs.docker.daemon import Attached, attached, connect
 from flowengine_envs.docker.fetching import find_image
 from flowengine_envs.docker.leftovers import reap, remove, sweep
-from flowengine_envs.docker.mounts import check_all
 from flowengine_envs.docker.ownership import group, lend, take_back, user
 from flowengine_envs.docker.programs import Running
 from flowengine_envs.docker.rights import HOME, may_write, network, rights, workdir
 from flowengine_envs.egress import INSIDE, Egress
+from flowengine_envs.mounts import check_all
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
 
 if TYPE_CHECKING:

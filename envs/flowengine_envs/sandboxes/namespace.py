@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
 from flowengine_envs.egress import INSIDE, Egress, Place, places
+from flowengine_envs.mounts import check_all
 from flowengine_envs.sandboxes import syscalls
 from flowengine_envs.sandboxes.processes import (
     MEMORY,
@@ -130,6 +131,7 @@ class Namespace(Processes):
 
     async def open(self) -> None:
         """Make the control group, and answer at the ways out."""
+        check_all(self.request)
         await super().open()
         try:
             await self._egress.open()

@@ -167,9 +167,13 @@ def _keep(channel: socket.socket) -> None:
     """Be a keeper until the supervisor ends."""
     try:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, lambda *_: (kill_below(os.getpid()), os._exit(1)))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: (kill_below(os.getpid()), os._exit(1)))
+        # A group of its own: when the supervisor ends, the system wakes it if it was stopped
+        # (SIGHUP and SIGCONT for a group that is orphaned), so that it hears of it.
+        os.setpgid(0, 0)
         system.die_with_parent(signal.SIGTERM)
         system.adopt_orphans()
         system.gain_no_privileges()

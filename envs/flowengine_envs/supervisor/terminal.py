@@ -35,7 +35,7 @@ from flowengine_envs.supervisor.terminal_command import (
     Task,
 )
 from flowengine_envs.supervisor.terminal_files import TerminalFiles
-from flowengine_envs.supervisor.terminal_shell import PANE, START, TerminalShell
+from flowengine_envs.supervisor.terminal_shell import START, TerminalShell, pane
 from flowengine_envs.supervisor.terminal_stream import TerminalStream
 from flowengine_envs.supervisor.terminal_text import clean, masked
 from flowengine_envs.supervisor.terminal_waiters import Answer, Waiters
@@ -90,7 +90,7 @@ class Terminal:
             programs,
             folder,
             {**plan.env, "TERM": "screen-256color"},
-            PANE.format(folder=folder),
+            pane(folder, plan.env.get("SHELL")),
             plan.cwd,
             plan.limits,
             self._stream.take,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from contextlib import suppress
-from typing import Any
+from typing import Any, Optional
 
 from flowengine_envs.supervisor import foreground
 
@@ -15,14 +16,25 @@ bind 'set enable-bracketed-paste off' 2>/dev/null; bind 'set bell-style none' 2>
 >"{folder}/ready.$$"
 """
 """What a shell reads when it starts."""
-PANE = """\
+_PANE = """\
 unset TMUX TMUX_PANE TERM_PROGRAM TERM_PROGRAM_VERSION
+{shell}
 exec 3>&2 2>/dev/null
 bash --noprofile --rcfile '{folder}/start' -i 2>&3 3>&-
 >"{folder}/exit.$?"
 >"{folder}/exit.gate"
 """
-"""What runs on the terminal, and tells how the shell ended."""
+
+
+def pane(folder: str, shell: Optional[str]) -> str:  # noqa: UP045
+    """Return what runs on the terminal, and tells how the shell ended.
+
+    Args:
+        folder: For its files.
+        shell: The variable SHELL that was declared, in whose place tmux puts its own; None: none.
+    """
+    kept = "unset SHELL" if shell is None else f"export SHELL={shlex.quote(shell)}"
+    return _PANE.format(folder=folder, shell=kept)
 
 
 class TerminalShell:

@@ -1,7 +1,7 @@
-"""Which folders of the machine a container may see.
+"""Which folders of the machine a sandbox may see.
 
-Mounting is the one way by which a container reaches the machine, so what would hand it the machine
-is refused before the daemon hears of it: `/`, the system's folders, a home folder, whatever holds
+Mounting is the one way by which a sandbox reaches the machine, so what would hand it the machine
+is refused before anything starts: `/`, the system's folders, a home folder, whatever holds
 the daemon's socket or the state of the engine.
 """
 
@@ -23,7 +23,7 @@ _DOCKER = Path("/var/lib/docker")
 
 
 def check(folder: Path, state: Path | None = None) -> Path:
-    """Return where a folder really is, if a container may see it.
+    """Return where a folder really is, if a sandbox may see it.
 
     Args:
         folder: On this machine.
@@ -39,18 +39,21 @@ def check(folder: Path, state: Path | None = None) -> Path:
     told = str(real) if real == folder else f"{folder} (which is {real})"
     reason = _danger(real, state)
     if reason is not None:
-        raise Refused(f"{told} is not mounted into a container: {reason}")
+        raise Refused(f"{told} is not mounted into a sandbox: {reason}")
     return real
 
 
 def check_all(request: Request) -> None:
-    """Refuse what the container of an environment would see and may not; arguments as of `check`.
+    """Refuse what the sandbox of an environment would see and may not; arguments as of `check`.
 
     Raises:
-        Refused: It may not be mounted.
+        Refused: It may not be mounted; the message names the environment, too.
     """
     for folder in (request.workspace, *request.mounts.values()):
-        check(folder, request.workspace.parent)
+        try:
+            check(folder, request.workspace.parent)
+        except Refused as refused:
+            raise Refused(f"{request.spec}: {refused.message}") from None
 
 
 def _danger(real: Path, state: Path | None) -> str | None:
