@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
+import threading
 import urllib.parse
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ DEFAULT_HOST = "unix:///var/run/docker.sock"
 _TIMEOUT = 60
 """Seconds for an answer of the daemon."""
 _BLOCK = 1 << 20
+_importing = threading.Lock()
 
 
 def host() -> str:
@@ -37,11 +40,13 @@ def connect() -> DockerClient:
             missing; the message says which, and what mends it.
     """
     try:
-        import docker
+        load()
     except ModuleNotFoundError as error:
         raise EnvironmentUnavailable(
             'the docker sandbox needs the package docker: pip install "flowengine[docker]"'
         ) from error
+    import docker
+
     where = host()
     if not where.startswith(("unix://", "tcp://")):
         raise EnvironmentUnavailable(
@@ -55,6 +60,24 @@ def connect() -> DockerClient:
     except (docker.errors.DockerException, OSError) as error:
         raise EnvironmentUnavailable(_why(error, where)) from error
     return client
+
+
+def load() -> None:
+    """Import the `docker` package, which takes a while, on one thread at a time.
+
+    Its modules import one another in a circle: threads that begin with different ones find them
+    half made. An import that breaks off, as by too many open files, leaves modules whose package
+    is gone; they are taken away, or else nobody could import `docker` in this process again.
+    """
+    with _importing:
+        before = set(sys.modules)
+        try:
+            import docker.types  # noqa: F401 - with all that it leads to
+        except BaseException:
+            for name in sys.modules.keys() - before:
+                if name.partition(".")[0] not in sys.modules:
+                    del sys.modules[name]
+            raise
 
 
 @cache
