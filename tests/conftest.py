@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("flowengine", deadline=None)  # a busy machine is no fault of an example
+settings.load_profile("flowengine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -118,7 +118,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), wild=st.booleans())
 def test_random_flows(tools: Path, seed: int, wild: bool) -> None:
     text = to_yaml(
@@ -156,7 +156,7 @@ DATA = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=DATA)
 def test_any_data_is_written_so_that_it_is_read_again(tmp_path_factory: Any, data: Any) -> None:
     flow = Flow("data")

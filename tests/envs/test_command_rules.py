@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.sdk import Refused
@@ -69,7 +69,6 @@ def test_the_refusal_names_word_and_rule() -> None:
 LIKELY = st.text("ab '\"\\\\$`\t\n;é-", max_size=12)
 
 
-@settings(deadline=None)
 @given(
     LIKELY | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 )

@@ -118,7 +118,7 @@ def test_two_that_need_two_each_do_not_wait_for_one_another(make: Make, toy: Toy
     assert manager._books.places._used == {}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2)), max_size=60))
 def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]]) -> None:
     """Random asking, giving back and giving up over two kinds, two owners and the whole."""

@@ -158,6 +158,5 @@ TestSchedules = Schedules.TestCase
 TestSchedules.settings = settings(
     max_examples=40,
     stateful_step_count=25,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -46,7 +46,7 @@ def graphs(draw: st.DrawFn) -> Drawn:
     return {name: (split(), draw(st.sampled_from(JOINS))) for name in names}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs())
 def test_what_the_analyses_accept_neither_stalls_nor_meets(drawn: Drawn) -> None:
     """No accepted graph has a play in which a join waits for ever, or two tokens at one merge."""
@@ -62,7 +62,7 @@ def test_what_the_analyses_accept_neither_stalls_nor_meets(drawn: Drawn) -> None
         assert meets.clashes <= found.clashes.keys()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs())
 def test_leaving_out_chains_changes_no_verdict(drawn: Drawn) -> None:
     whole = net_of(drawn)

@@ -73,7 +73,7 @@ def test_comments_blanks_and_the_place_of_the_file_do_not_matter(
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda path: str(path.stem))
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers())
 def test_the_order_of_keys_and_the_way_of_quoting_do_not_matter(file: Path, seed: int) -> None:
     text = json.dumps(shuffled(read(file).data, random.Random(seed)))

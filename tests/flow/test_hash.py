@@ -48,13 +48,13 @@ def shuffled(data: Any, random: Random) -> Any:
     return [shuffled(one, random) for one in data] if isinstance(data, list) else data
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(path=files, random=st.randoms(use_true_random=False))
 def test_the_order_of_keys_does_not_matter(path: Path, random: Random) -> None:
     assert hash_of(shuffled(read(path).data, random), path) == HASHES[path]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(path=files, random=st.randoms(use_true_random=False), note=st.text("ab#: '\"{}", max_size=9))
 def test_comments_blanks_quotes_and_braces_do_not_matter(
     path: Path, random: Random, note: str
@@ -113,7 +113,7 @@ def changed(value: Any) -> Any:
     return "something"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.sampled_from(LEAVES))
 def test_any_other_value_gives_another_hash(place: tuple[Path, Loc]) -> None:
     """Whatever is changed in a flow that still passes the checks."""

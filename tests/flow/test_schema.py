@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
@@ -271,7 +271,6 @@ SCHEMA_ONLY = {("steps", 1, "parallel", 0, "next")}
 """Targets inside `parallel` are looked at when the graph is compiled (`E205`)."""
 
 
-@settings(deadline=None)
 @given(place=st.sampled_from(PLACES), odd=st.sampled_from(ODD), how=st.sampled_from("rrdak"))
 def test_schema_and_checker_find_the_same_files_wrong(
     place: tuple[Any, ...], odd: Any, how: str

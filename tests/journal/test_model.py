@@ -268,7 +268,6 @@ class StoresAgree(RuleBasedStateMachine):
 StoresAgree.TestCase.settings = settings(
     max_examples=150,
     stateful_step_count=40,
-    deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 TestStoresAgree = StoresAgree.TestCase

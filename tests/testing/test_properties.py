@@ -36,9 +36,7 @@ KEPT = Path(__file__).parent / "kept"
 FILES = sorted(KEPT.glob("*.yaml"))
 BROKEN = Path(__file__).parents[1] / "flow" / "broken"
 STUCK = sorted(BROKEN.glob("e207_*.yaml"))
-QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
 def keep(flow: dict[str, Any], holds: Callable[[], object]) -> None:
@@ -117,7 +115,7 @@ def test_failing_flows_shrink_to_small_ones() -> None:
     found = find(
         flows(wild=True),
         lambda flow: any("group" in step for step in flow["steps"]),
-        settings=settings(max_examples=150, deadline=None, derandomize=True),
+        settings=settings(max_examples=150, derandomize=True),
     )
 
     assert len(found["steps"]) <= 3
