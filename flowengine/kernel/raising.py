@@ -38,6 +38,10 @@ CHOICES = [
 ]
 
 
+MOST_CALLS = 2**53
+"""What a limit of calls can be raised to: any JSON reader holds it, and no execution reaches it."""
+
+
 def waits(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     """Say whether a call has to wait until somebody has raised a budget.
 
@@ -186,9 +190,11 @@ def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
         title = f"Wall time in all; {again} if nothing is said"
         return {"type": "string", "pattern": DURATION, "minLength": 2, "title": title,
                 "default": again}  # fmt: skip
+    more = min(more, MOST_CALLS)
     title = f"Tool calls in all; {more} if nothing is said"
     least = budget["limits"][what] + 1
-    return {"type": "integer", "minimum": least, "title": title, "default": more}
+    return {"type": "integer", "minimum": least, "maximum": MOST_CALLS, "title": title,
+            "default": more}  # fmt: skip
 
 
 def decide(m: Machine, wait: Wait, event: Decided) -> None:
@@ -219,9 +225,10 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
 def _limit(what: str, given: Plain) -> int:
     """Return a limit that was filled in; one that is none raises nothing, and is asked for anew."""
     try:
-        return parse_duration(given) if what == "wall_time" else int(given)
-    except (TypeError, ValueError):
+        limit = parse_duration(given) if what == "wall_time" else int(given)
+    except (TypeError, ValueError, OverflowError):
         return 0
+    return limit if what == "wall_time" or limit <= MOST_CALLS else 0
 
 
 def go_on(m: Machine, number: int, budget: Budget, how: str, result: Plain = None) -> None:

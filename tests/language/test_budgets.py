@@ -240,8 +240,8 @@ def test_an_answer_without_a_number_gives_as_much_again(stage: Stage) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("given", [3, 0, -1, "many", 4.5, None])
-def test_an_answer_that_raises_nothing_is_refused(stage: Stage, given: Any) -> None:
+@pytest.mark.parametrize("given", [3, 0, -1, "many", 4.5, None, 2**63, 1e300])
+def test_an_answer_that_is_no_higher_limit_is_refused(stage: Stage, given: Any) -> None:
     stage.run(ASK)
     with pytest.raises(Exception, match="tool_calls"):
         stage.decide("budget", "approve", form={"tool_calls": given})
@@ -311,6 +311,27 @@ def test_why_and_show_tell_of_it(stage: Stage) -> None:
         {"address": "", "flow": "flow", "then": "ask",
          "tool_calls": {"used": 3, "running": 0, "limit": 3}}
     ]  # fmt: skip
+
+
+def test_a_detached_flow_is_one_call_and_bounds_itself(stage: Stage) -> None:
+    found = stage.run(f"""
+budget: {{tool_calls: 2}}
+flows:
+  apart: {{budget: {{tool_calls: 3}}, steps: [{{id: x, map: {{over: 4, concurrency: 1}}, {ACT}}}]}}
+steps:
+  - {{id: begin, flow: apart, detach: true}}
+  - {{id: a, {ACT}}}
+  - {{id: b, {ACT}, on_error: continue}}
+""")
+    assert found.status == "succeeded"
+    [apart] = [e for e in stage.engine.executions().items if e["execution"] != found.execution]
+
+    calls = [stage.engine.show(one)["budgets"] for one in (found.execution, apart["execution"])]
+    assert [(one["flow"], one["tool_calls"]["used"]) for [one] in calls] == [
+        ("flow", 2),
+        ("apart", 3),
+    ]
+    assert apart["status"] == "failed"
 
 
 # Time
