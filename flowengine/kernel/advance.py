@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         Succeeded,
         TimerFired,
     )
-    from flowengine.kernel.state import Arrival, State, Unit
+    from flowengine.kernel.state import Arrival, Cut, State, Unit
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that is over."""
@@ -141,7 +141,7 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
     if unit is not None:
         budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
         outcomes.attempt_ended(m, unit, event["value"], "ok")
-    elif event["unit"] in m.state["cuts"]:
+    elif _settles(m, event["unit"], event["attempt"]):
         undoing.result_of_cut(m, event["unit"], "succeeded", event["value"])
 
 
@@ -151,18 +151,18 @@ def _failed(m: Machine, event: Failed) -> None:
         budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
         unit["phase"] = "ready"
         outcomes.attempt_failed(m, unit, event["error"])
-    elif event["unit"] in m.state["cuts"]:
+    elif _settles(m, event["unit"], event["attempt"]):
         undoing.result_of_cut(m, event["unit"], "failed", None)
 
 
 def _lost(m: Machine, event: Lost) -> None:
     unit = _running(m, event["unit"], event["attempt"])
-    cut = m.state["cuts"].get(event["unit"])
     ran = event["ran"] != "no"
     if unit is not None:
         budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)), ran=ran)
         interrupted.lose(m, unit, event["ran"], event["error"])
-    elif cut is not None and cut.pop("running", False):
+    elif (cut := _settling(m, event["unit"], event["attempt"])) is not None:
+        del cut["running"]
         budgets.settle(m, event["unit"], cut.get("frame", 0), ran=ran)
         approvals.ask_about(m, event["unit"], cut, event["error"])
 
@@ -175,12 +175,26 @@ def _running(m: Machine, number: int, attempt: int) -> Unit | None:
     return None
 
 
+def _settling(m: Machine, number: int, attempt: int) -> Cut | None:
+    """Return what was cut off if this attempt to settle it runs."""
+    cut = m.state["cuts"].get(number)
+    if cut is not None and cut.get("running") and cut["attempt"] == attempt:
+        return cut
+    return None
+
+
+def _settles(m: Machine, number: int, attempt: int) -> bool:
+    """Say whether a result settles what was cut off: not a late one, while another attempt does."""
+    cut = m.state["cuts"].get(number)
+    return cut is not None and (not cut.get("running") or cut["attempt"] == attempt)
+
+
 def _cut(m: Machine, event: CutOff) -> None:
     unit = _running(m, event["unit"], event["attempt"])
-    cut = m.state["cuts"].get(event["unit"])
     if unit is not None:
         interrupted.resume_cut(m, unit)
-    elif cut is not None and cut.pop("running", False):
+    elif (cut := _settling(m, event["unit"], event["attempt"])) is not None:
+        del cut["running"]
         budgets.settle(m, event["unit"], cut.get("frame", 0))
         cut.pop("undo", None)
         for number, undo in m.state["undos"].items():

@@ -77,6 +77,11 @@ def test_undoing_that_is_withdrawn_leaves_nothing_to_the_finally_around_it() -> 
     check_over(play(2070, 2, crashes=True))
 
 
+def test_what_a_crash_cut_off_is_told_when_it_is_settled_already() -> None:
+    """Another call that was cut off failed first, so the scope compensates (drawn once)."""
+    check_over(play(501661, 0, crashes=True))
+
+
 def test_what_is_drawn_covers_the_ways_to_end() -> None:
     """The flows drawn are no straight lines: all statuses and most step statuses are reached."""
     played = [play(seed, 0, crashes=True) for seed in range(0, FLOWS, 2)]

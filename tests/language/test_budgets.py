@@ -619,3 +619,27 @@ steps:
 def _odd(call: Call) -> None:
     if call.attempt % 2:
         raise Fails("Odd", retryable=True)
+
+
+def test_a_crash_under_a_full_budget_undoes_what_it_finds_out(stage: Stage) -> None:
+    """One call that was cut off finds no room; settling the other begins before it is told cut."""
+    text = f"""
+budget: {{tool_calls: 2}}
+steps:
+  - id: both
+    parallel:
+      - {{id: a, {ACT}}}
+      - {{id: b, {ACT}, compensate: {{python: "tools:act"}}}}
+    on_error: compensate
+"""
+    played = stage.simulator(text, order="first").start({})
+    played.crash()
+    assert [run.attempt for run in played.running.values()] == [2], "b is settled"
+    played.crash()
+    assert [run.attempt for run in played.running.values()] == [3], "and again"
+    played.run()
+
+    assert played.error is not None
+    assert played.error["type"] == "BudgetExceeded"
+    assert played.started[-1] == "both/b/compensate"
+    check_over(played)
