@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ steps:
 """
     )
 
-    assert (toy.opens, toy.releases) == (10, 10)
+    assert toy.log == ["open toy", "release toy"] * 10  # each before the next item begins
     assert len({one.request.spec.owner_id for one in toy.things}) == 10
 
 
@@ -262,6 +263,56 @@ steps:
 
     assert (toy.opens, toy.releases) == (1, 1)
     assert toy.things[0].closed
+
+
+def test_two_executions_at_once_have_one_each(toy: Toy) -> None:
+    """Both are open at the same time, and each gets back what was said in its own."""
+    Path("things.py").write_text(
+        FUNCTIONS
+        + """
+both = threading.Barrier(2)
+
+def meet(toy):
+    both.wait(20)
+    return toy.request.spec.owner_id
+"""
+    )
+    sys.modules.pop("things", None)
+    step = '{id: a, python: "things:meet", environments: [toy]}'
+    told = "outputs: {a: '${{ steps.a.output }}'}"
+    Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{ONE}steps: [{step}]\n{told}\n")
+    with Engine("store") as engine, ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(engine.run, "flow.yaml", id=id) for id in ("one", "two")]
+        outputs = [run.result(30).outputs for run in runs]
+
+    assert outputs == [{"a": "one"}, {"a": "two"}]
+    assert (toy.opens, toy.releases) == (2, 2)
+    assert toy.things[0] is not toy.things[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("{size: x}", "toy.size: must be a whole number"),
+        ("{colour: red}", "takes no argument 'colour'"),
+        ("{}", "needs 'size'"),
+    ],
+)
+def test_a_wrong_argument_is_found_before_anything_opens(toy: Toy, given: str, told: str) -> None:
+    with pytest.raises(FlowFileError, match=told):
+        run(
+            f"""
+environments:
+  toy:
+    kind: toy
+    args: {{type: object, properties: {{size: {{type: integer}}}}, required: [size]}}
+    config: {{size: "${{{{ args.size }}}}"}}
+steps:
+  - {{id: a, python: "things:use", environments: {{toy: {{toy: {given}}}}}}}
+"""
+        )
+
+    assert toy.opens == 0
 
 
 def test_they_are_closed_in_reverse_order(toy: Toy) -> None:

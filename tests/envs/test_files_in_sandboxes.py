@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import filecmp
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -55,6 +57,42 @@ def test_any_size_arrives_whole(bash: Bash, tmp_path: Path, size: int) -> None:
     bash.fetch("from file", copy)
 
     assert copy.read_bytes() == data
+
+
+def test_a_file_larger_than_any_frame_goes_from_folder_to_folder(
+    bash: Bash, tmp_path: Path
+) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.write_bytes(os.urandom(1_000_000) * 100)
+
+    bash.put("large", source)
+    bash.fetch("large", copy)
+    bash.remove("large")
+
+    assert filecmp.cmp(source, copy, shallow=False)
+
+
+def test_no_process_of_the_host_is_given_a_name(bash: Bash, tmp_path: Path) -> None:
+    """Files go by frames: nobody who lists the processes sees what they are called."""
+    begun: list[str] = []
+    watching = True
+
+    def heard(event: str, given: tuple[object, ...]) -> None:
+        if watching and event in {"subprocess.Popen", "os.posix_spawn", "os.exec", "os.system"}:
+            begun.append(repr(given))
+
+    sys.addaudithook(heard)  # for the rest of the process: there is no way to take it back
+    try:
+        bash.put("named secretly", b"x")
+        bash.get("named secretly")
+        bash.fetch("named secretly", tmp_path / "copy")
+        bash.list()
+        bash.remove("named secretly")
+        assert not [each for each in begun if "secretly" in each]
+        subprocess.run(["true", "secretly"], check=True)
+        assert len([each for each in begun if "secretly" in each]) == 1
+    finally:
+        watching = False
 
 
 def test_every_byte_and_the_mode_are_kept(bash: Bash, tmp_path: Path) -> None:
@@ -161,9 +199,11 @@ def test_links_that_go_up_are_followed_while_files_are_renamed(tmp_path: Path) -
 
 def test_what_is_no_file_is_refused_at_once(bash: Bash) -> None:
     bash.run("mkdir -p odd/folder && mkfifo odd/pipe")
+    device = stat.S_IFCHR | 0o666  # 0, 0 is the one that an ordinary user may make
+    os.mknod(bash.workspace / "odd" / "device", device, os.makedev(0, 0))
     bash.run("python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('odd/socket')\"")
 
-    for path in ("odd/folder", "odd/pipe", "odd/socket"):
+    for path in ("odd/folder", "odd/pipe", "odd/socket", "odd/device"):
         with pytest.raises(NotAFile, match="odd"):
             bash.get(path)
         with pytest.raises(NotAFile, match="odd"):

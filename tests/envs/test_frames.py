@@ -20,14 +20,37 @@ def pair() -> tuple[Sealer, Opener]:
     return Sealer(KEY, frames.TO_SUPERVISOR), Opener(KEY, frames.TO_SUPERVISOR)
 
 
-@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 65536, 10 * 1024 * 1024])
-def test_a_payload_of_any_size_arrives_whole(size: int) -> None:
-    sealer, opener = pair()
+SIZES = [0, 1, 4095, 4096, 4097, 65536, 10 * 1024 * 1024]
+
+
+@pytest.mark.parametrize("to", [frames.TO_SUPERVISOR, frames.TO_ENGINE])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_payload_of_any_size_arrives_whole(size: int, to: bytes) -> None:
     payload = os.urandom(size)
 
-    [message] = opener.feed(sealer.seal({"id": 1, "text": "é"}, payload))
+    [message] = Opener(KEY, to).feed(Sealer(KEY, to).seal({"id": 1, "text": "é"}, payload))
 
     assert message == Message({"id": 1, "text": "é"}, payload)
+
+
+@pytest.mark.parametrize("to", [frames.TO_SUPERVISOR, frames.TO_ENGINE])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_payload_of_any_size_may_come_byte_by_byte(size: int, to: bytes) -> None:
+    opener = Opener(KEY, to)
+    payload = os.urandom(size)
+    data = Sealer(KEY, to).seal({"id": 1, "text": "é"}, payload)
+    # Of the largest, both ends by bytes and between them what a pipe gives at once.
+    piece = 1 if size <= 65536 else 65536
+    cuts = [*range(100), *range(100, len(data) - 100, piece), *range(len(data) - 100, len(data))]
+    cuts = sorted({max(0, cut) for cut in cuts})
+
+    got = [
+        message
+        for start, end in itertools.pairwise([*cuts, len(data)])
+        for message in opener.feed(data[start:end])
+    ]
+
+    assert got == [Message({"id": 1, "text": "é"}, payload)]
 
 
 def test_frames_may_be_cut_at_every_byte() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -393,6 +394,21 @@ def test_records_hold_raw_and_clean(shell: Shell) -> None:
     assert (entry["exit"], entry["cwd"]) == (3, shell.sandbox.workdir)
     assert entry["start"] <= entry["end"]
     assert entry["command"].startswith("printf")
+
+
+def test_records_are_bounded(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path) as shell:
+        shell.run("echo first")
+        folder = shell.workspace / shell.records
+        for name in ("raw", "clean"):
+            os.truncate(folder / f"{name}.log", 16 * 1024 * 1024)  # as many commands would
+
+        shell.run("echo second")
+
+        for name in ("raw", "clean"):
+            now, before = shell.get(f"{shell.records}/{name}.log"), folder / f"{name}.log.1"
+            assert (b"first" in now, b"second" in now) == (False, True)
+            assert before.stat().st_size == 16 * 1024 * 1024
 
 
 def test_a_full_screen_program(shell: Shell) -> None:

@@ -71,7 +71,7 @@ class Workspace:
             Refused: It leads out, is no file, or cannot be opened.
         """
         with _told():
-            fd = self._open(self.below(path), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            fd = self._open_to_read(self.below(path))
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
                 os.close(fd)
@@ -181,6 +181,23 @@ class Workspace:
             for _name, info in _walk(os.dup(self._fd), "", deep=True, hidden=True):
                 total += info.st_blocks * 512
         return total
+
+    def _open_to_read(self, below: str) -> int:
+        """Open a file, telling a device, which no sandbox opens, from what may not be read."""
+        try:
+            return self._open(below, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except PermissionError:
+            self._refuse_device(below)
+            raise
+
+    def _refuse_device(self, below: str) -> None:
+        fd = self._open(below, os.O_PATH)
+        try:
+            mode = os.fstat(fd).st_mode
+        finally:
+            os.close(fd)
+        if not stat.S_ISREG(mode):
+            raise Refused("no_file", f"it is {_kind(mode)}")
 
     def below(self, path: str) -> str:
         """Return a path relative to the workspace; by its words only, links are the kernel's."""

@@ -1,0 +1,98 @@
+"""What holds of python, bash and node alike, in every sandbox (E41)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from flowengine.sdk.environments import Sandbox
+
+
+class Way(NamedTuple):
+    """How a kind does what all of them are tried with."""
+
+    variables: str
+    """Prints the names of its variables, a line each."""
+    sleep: Callable[[str], str]
+    """Says that it has begun, starts a command twice, once in a session of its own, and waits."""
+    endless: str
+    """Prints and does not end."""
+
+
+WAYS = {
+    "python": Way(
+        "import os\nprint(*os.environ, sep='\\n')",
+        lambda nap: (
+            "import subprocess\nprint('begun', flush=True)\n"
+            f"subprocess.Popen(['setsid', *{nap.split()}])\nsubprocess.run({nap.split()})"
+        ),
+        "while True: print('y' * 99)",
+    ),
+    "bash": Way(
+        "env | cut -d= -f1",
+        lambda nap: f"echo begun; setsid {nap} & {nap}",
+        "yes",
+    ),
+    "node": Way(
+        "console.log(Object.keys(process.env).join('\\n'))",
+        lambda nap: (
+            "const { spawn, spawnSync } = require('node:child_process'); console.log('begun');"
+            f"spawn('setsid', {nap.split()}); spawnSync('sh', ['-c', '{nap}'])"
+        ),
+        "while (true) require('node:fs').writeSync(1, 'y'.repeat(99) + '\\n')",
+    ),
+}
+FIXED = {"PATH", "HOME", "LANG", "HOSTNAME", "DECLARED"}
+"""What may be there, and what a spec declares."""
+OF_SHELLS = {"PWD", "SHLVL", "_", "OLDPWD"}
+
+
+@pytest.fixture(params=WAYS)
+def kind(request: pytest.FixtureRequest, sandbox: type[Sandbox]) -> tuple[str, Any]:
+    return request.param, request.getfixturevalue(request.param)
+
+
+def test_no_variable_is_there_that_was_not_declared(
+    kind: tuple[str, Any], sandbox: type[Sandbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, resource = kind
+    monkeypatch.setenv("SECRET", "1")
+
+    names = set(resource.run(WAYS[name].variables).stdout.split())
+
+    # On the host programs carry the mark by which a dead engine's processes are found.
+    mark = {"FLOWENGINE_ENVIRONMENT"} if sandbox.name == "host" else set()
+    assert {"PATH", "HOME", "LANG"} <= names <= FIXED | OF_SHELLS | mark
+
+
+def test_time_is_bounded_and_all_that_was_started_ends(kind: tuple[str, Any]) -> None:
+    name, resource = kind
+    nap = f"sleep 1077.{uuid.uuid4().int}"
+
+    result = resource.run(WAYS[name].sleep(nap), timeout=1)
+
+    assert "imeout" in str(getattr(result, "error", "")) or result.timed_out
+    assert result.stdout == "begun\n"
+    look = {
+        "python": "import glob\n''.join(open(p, errors='ignore').read().replace('\\0', ' ') "
+        "for p in glob.glob('/proc/[0-9]*/cmdline') if __import__('os').path.exists(p))",
+        "bash": "cat /proc/[0-9]*/cmdline | tr '\\0' ' '",
+        "node": "return require('node:child_process').execSync("
+        '\'cat /proc/[0-9]*/cmdline | tr "\\\\0" " " || true\').toString()',
+    }[name]
+    assert nap not in str(resource.run(look))
+
+
+def test_output_is_bounded(kind: tuple[str, Any]) -> None:
+    name, resource = kind
+
+    result = resource.run(WAYS[name].endless, timeout=1)
+
+    assert result.truncated
+    assert len(result.stdout) < 101_000
+    assert result.stdout.startswith("y")
+    assert "bytes left out, all is in " in result.stdout
+    resource.remove(result.stdout_file)
