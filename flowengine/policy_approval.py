@@ -292,7 +292,7 @@ def _text(question: Question) -> str:
     if rules:
         text += f" Policy: {'; '.join(rules)}."
     if question.reason:
-        text += f" {question.reason}."
+        text += f" {question.reason.rstrip('.')}{'' if question.reason[-1] in '?!' else '.'}"
     return "".join([char if char.isprintable() else "?" for char in text])
 
 

@@ -24,6 +24,7 @@ from flowengine.sdk import (
 )
 
 if TYPE_CHECKING:
+    import asyncio
     from pathlib import Path
 
     from flowengine.engines.execution import Execution
@@ -140,6 +141,8 @@ class Environments:
         """(scope, owner) → the holds that are kept for it, by id of the opening."""
         self._owners: dict[str, dict[tuple[Scope, str], None]] = {}
         """Execution → the scopes of it that have something."""
+        self._ending: dict[str, dict[asyncio.Future[None], set[str]]] = {}
+        """Execution → what tells that a region of it is closed → the names of what that had."""
         self._seen: dict[str, dict[str, int]] = {}
         """Execution → id of the spec → the generation that it used last."""
         self._ids: dict[tuple[Scope, str], dict[str, tuple[Plain, str]]] = {}
@@ -177,6 +180,8 @@ class Environments:
             SecretMissing: It needs a secret that is not there.
         """
         names = list(run.environments)
+        if context.id in self._ending:
+            await self._let_end(context.id, run)
         try:
             handles = await self._ensure(context, run, secrets)
         except (EnvironmentFailure, SecretMissing) as error:
@@ -223,10 +228,22 @@ class Environments:
                 await self.manager.async_release_scope(STEP, handle.owner_id)
 
     async def end_region(self, execution: str, region: int) -> None:
-        """Give back what belongs to a region that has ended."""
+        """Give back what belongs to a region that has ended; nothing takes its place before."""
+        import asyncio
+
         owner = (REGION, _region(execution, region))
-        if owner in self._owners.get(execution, ()):
+        if owner not in self._owners.get(execution, ()):
+            return
+        ended = asyncio.get_running_loop().create_future()
+        ending = self._ending.setdefault(execution, {})
+        ending[ended] = {handle.resource_key for handle in self._kept.get(owner, {}).values()}
+        try:
             await self._end(execution, [owner])
+        finally:
+            ended.set_result(None)
+            del ending[ended]
+            if not ending:
+                del self._ending[execution]
 
     def concern(self, execution: Execution) -> bool:
         """Return whether an execution has, or may have had, any environment."""
@@ -287,6 +304,19 @@ class Environments:
         # Somebody else has released the scope of one: all are declared again.
         self._ids.clear()
         return await self._ask(context, run, secrets)
+
+    async def _let_end(self, execution: str, run: Run) -> None:
+        """Wait for regions that are being closed and had what this attempt opens for another."""
+        import asyncio
+
+        uses = run.environments.values()
+        names = {_name_with_args(use["spec"]) for use in uses if use["scope"] == REGION}
+        for region in run.regions:
+            kept = self._kept.get((REGION, _region(execution, region)), {})
+            names -= {handle.resource_key for handle in kept.values()}
+        ending = [ended for ended, had in self._ending[execution].items() if had & names]
+        if ending:
+            await asyncio.wait(ending)
 
     async def _ask(self, context: Context, run: Run, secrets: Mapping[str, Plain]) -> list[Handle]:
         uses = run.environments.values()
@@ -415,11 +445,15 @@ def spec_of(
         secrets: Where the secrets of the flow come from.
 
     Returns:
-        A spec of the scope `execution`.
+        A spec of the scope `execution`; what people are to be asked, the manager asks.
     """
     spec = dict(given["spec"])
     spec |= {"scope": EXECUTION, "owner_id": owner, "resource_key": _name_with_args(spec)}
     spec |= _filled(spec, folder, secrets)
+    asked = given.get("approval", {"when": False})
+    if asked.get("when", True):
+        texts = [asked.get("title"), asked.get("body")]
+        spec["approval"] = {"reason": " ".join(text for text in texts if isinstance(text, str))}
     for inside, each in spec.get("mounts", {}).items():
         mounted = spec_of(manager, each, owner, folder, secrets)
         spec["mounts"] = {**spec["mounts"], inside: manager.declare(mounted)["id"]}

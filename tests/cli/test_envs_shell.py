@@ -36,6 +36,7 @@ environments:
     kind: shell
     args: {type: object, properties: {n: {type: integer}}}
     config: {env: {N: "n${{ args.n }}"}}
+  asked: {kind: shell, approval: {title: Really?, body: "It costs 5 $."}}
   db: {kind: sqlite, config: {path: a.db}}
 steps:
   - {id: a, run: make, in: {box: {level: 1}}}
@@ -127,6 +128,7 @@ def test_it_may_be_of_a_file_that_is_imported(flowengine: CommandLine) -> None:
         (["box"], "needs 'level'"),
         (["box", "--arg", "level=x"], "a whole number"),
         (["strict", "-i", "nedeed=x"], "there is no input"),
+        (["asked"], "somebody has to be asked before 'asked' is opened, and there is no terminal"),
         (["db"], "'db' is of kind 'sqlite', not 'shell'"),
         (["bocks"], "of kind 'shell' there: box, strict"),
         ([], "of kind 'shell' there: box, strict"),
@@ -172,6 +174,22 @@ def test_a_conversation_at_a_terminal(flowengine: CommandLine) -> None:
         terminal.expect("got-Bob")
         terminal.answer("box:/tmp$ ", "\x04")
         assert terminal.end(0).endswith("box:/tmp$ \n")
+    finally:
+        terminal.close()
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_who_is_at_the_terminal_is_asked_first(flowengine: CommandLine, answer: str) -> None:
+    terminal = Terminal(flowengine.folder, "envs", "shell", "build.yaml", "asked")
+    try:
+        asked = "Really? It costs 5 $. Open it? [y/N] "
+        terminal.answer(asked, f"{answer}\n")
+        if answer == "y":
+            terminal.answer("asked$ ", "\x04")
+            terminal.end(0)
+        else:
+            terminal.expect("was not approved: somebody at the terminal said no")
+            assert "Traceback" not in terminal.end(8)
     finally:
         terminal.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from flowengine import Engine, Flow
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
+from flowengine.sdk.environments import Request
 from tests.execution_environment.toy import Thing, Toy, until
 
 FUNCTIONS = """
@@ -152,6 +154,39 @@ steps:
 
     assert toy.log == ["open toy", "release toy"] * 10  # each before the next item begins
     assert len({one.request.spec.owner_id for one in toy.things}) == 10
+
+
+def test_what_a_region_had_is_closed_before_it_is_opened_for_another(toy: Toy) -> None:
+    """Also where closing takes its time: a map one by one has one at a time."""
+    log: list[str] = []
+    opened = asyncio.Event()
+
+    async def open_(request: Request) -> Thing:
+        log.append("open")
+        opened.set()
+        return Thing(request)
+
+    async def close(thing: Thing) -> None:
+        opened.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(opened.wait(), 0.05)
+        log.append("close")
+
+    toy.open, toy.close = open_, close
+    run(
+        """
+environments: {toy: {kind: toy, scope: region}}
+steps:
+  - id: each
+    map: {over: 3, concurrency: 1}
+    group:
+      - {id: a, python: "things:use", environments: [toy]}
+      - {id: b, python: "things:use", environments: [toy]}
+  - {id: after, python: "things:use", environments: [toy]}
+"""
+    )
+
+    assert log == ["open", "close"] * 4
 
 
 def test_the_rounds_of_a_loop_share_their_region(toy: Toy) -> None:

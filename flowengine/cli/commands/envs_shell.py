@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
 
 from flowengine.cli import arguments as read
 from flowengine.cli.output import is_terminal
 from flowengine.cli.session import Session
-from flowengine.errors import UsageError
+from flowengine.errors import FlowEngineError, NotAllowed, UsageError
 
 HELP = "run commands in the shell of a flow's environment: typed, or from a pipe"
 EXAMPLE = """\
@@ -55,7 +58,9 @@ def run(arguments: Namespace) -> int:
         The exit code of the last command.
 
     Raises:
-        UsageError: The environment takes no such argument.
+        UsageError: The environment takes no such argument, or nobody can be asked about it here.
+        NotAllowed: Who was asked said no.
+        FlowEngineError: It cannot be had.
     """
     import os
 
@@ -73,10 +78,10 @@ def run(arguments: Namespace) -> int:
     with Session(arguments, make=True) as session:
         manager = session.engine.environments
         spec = declared.spec(name, args, inputs, owner, manager)
-        if spec.get("approval", "none") != "none":
-            spec["approval"] = "required"  # asked here and now: nothing waits that could be resumed
+        if "approval" in spec:  # asked here and now: nothing waits that could be resumed
+            _check_terminal(name)
         try:
-            with manager.use(spec, holder="envs shell") as shell:
+            with _opened(manager.use(spec, holder="envs shell")) as shell:
                 if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not arguments.json:
                     from flowengine.cli.shell_terminal import talk
 
@@ -86,6 +91,35 @@ def run(arguments: Namespace) -> int:
                 return run_lines(shell, as_json=arguments.json)
         finally:
             manager.release_scope("execution", owner)
+
+
+@contextmanager
+def _opened(use: AbstractContextManager[Any]) -> Iterator[Any]:
+    """Open the environment, and close it in the end.
+
+    Raises:
+        NotAllowed: Who was asked said no.
+        FlowEngineError: It cannot be had; the message says why.
+    """
+    from flowengine.sdk import EnvironmentFailure, Refused, Rejected
+
+    with ExitStack() as stack:
+        try:
+            shell = stack.enter_context(use)
+        except (Rejected, Refused) as error:
+            raise NotAllowed(error.message) from None
+        except EnvironmentFailure as error:
+            raise FlowEngineError(error.message) from None
+        yield shell
+
+
+def _check_terminal(name: str) -> None:
+    """Refuse at once what has to be asked about where nobody can be."""
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        raise UsageError(
+            f"somebody has to be asked before '{name}' is opened, and there is no terminal here",
+            hint="run it at a terminal without a pipe, and answer the question there",
+        )
 
 
 def _end_in_order() -> None:
