@@ -73,9 +73,6 @@ class _Circle:
 
     def _machine(self, execution: str) -> Machine:
         if execution not in self._machines:
-            host = self._host
-            loaded = host.store.load(execution)
-            one = host.execution(execution, host.programs.by_hash(loaded.record.hash), 0)
-            one.load(loaded)
+            one = self._host.stored(execution, 0)
             self._machines[execution] = Machine(one.program.graph, one.state, None)
         return self._machines[execution]

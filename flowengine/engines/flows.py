@@ -106,6 +106,13 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     return flow
 
 
+def as_loaded(store: Store, flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
+    """Return a flow as the engine runs it; that of an unchanged file comes from the store."""
+    if isinstance(flow, LoadedFlow):
+        return flow
+    return load_cached(store, fspath(flow)) if isinstance(flow, str | PathLike) else load(flow)
+
+
 def _compile(flow: Flow | str | PathLike[str]) -> tuple[LoadedFlow, list[tuple[str, str]]]:
     compiled = _compiled(flow)
     warnings = [diagnostic.as_dict() for diagnostic in compiled.diagnostics]

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.beginning import execution_data, new_record
+from flowengine.engines.flows import as_loaded
 from flowengine.engines.journals import first_form, forms, line, read, state_at, unit_at, walk
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from os import PathLike
 
     from flowengine.engines.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program, Programs
+    from flowengine.flow.building import Flow
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
 
@@ -24,8 +27,8 @@ def fork(
     host: Host,
     old: str,
     at: str,
-    values: Mapping[str, Any],
-    flow: LoadedFlow | None,
+    values: Mapping[str, Any] | None,
+    flow: Flow | LoadedFlow | str | PathLike[str] | None,
     id: str | None,
     labels: Mapping[str, str] | None,
     user: str,
@@ -37,7 +40,7 @@ def fork(
 
     Args:
         host: The engine's.
-        old: Full id; it is not changed.
+        old: Its id, or any unambiguous beginning of it; it is not changed.
         at: Address of the step.
         values: State to write.
         flow: A changed flow, if one.
@@ -48,13 +51,15 @@ def fork(
     Returns:
         The new execution, with its lease, in the store.
     """
+    changed = None if flow is None else as_loaded(host.store, flow)
+    values, old = values or {}, host.store.find_execution(old)
     record = host.store.execution(old)
     journal = read(host.store, old)
     past = _past(host.programs, record.hash, journal, old, at)
     upgrades = [event for event in past if event["type"] == "upgraded"]
     after = upgrades[-1]["after"] if upgrades else first_form(journal, record.hash)
     before = host.programs.by_hash(after)
-    program = before if flow is None else host.programs.of(flow.compiled, flow.hash)
+    program = before if changed is None else host.programs.of(changed.compiled, changed.hash)
     if program is not before:
         _check_same_past(host.programs, before, program, past, at)
     _check_state(program, values)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from flowengine.engines.seam import Clock, Ids
-    from flowengine.journal.store import Store
+    from flowengine.journal.store import Durability, Store
     from flowengine.sdk import File
     from flowengine.settings import Settings
 
@@ -64,6 +64,20 @@ class Host:
         self.subscribers: list[Callable[[Update], None]] = []
         self.woken: dict[str, bool] = {}
         """Executions to which others have sent something, to be gone on with."""
+        self._closed = False
+
+    def close(self, *, store: bool = True) -> None:
+        """Give back all that it holds; nothing happens the second time.
+
+        Args:
+            store: Close the store too.
+        """
+        if not self._closed:
+            self._closed = True
+            self.environments.close()
+            self.keeper.close()
+            if store:
+                self.store.close()
 
     def _may_go_on(self, execution: str) -> bool:
         """Return whether an execution is there and not over; its workspaces are then kept."""
@@ -90,6 +104,18 @@ class Host:
         )
         return Execution(id, program, context, epoch, self.programs)
 
+    def stored(self, id: str, epoch: int) -> Execution:
+        """Return an execution as it stands in the store.
+
+        Args:
+            id: Full id.
+            epoch: Of its lease; 0: it is only looked at.
+        """
+        loaded = self.store.load(id)
+        found = self.execution(id, self.programs.by_hash(loaded.record.hash), epoch)
+        found.load(loaded)
+        return found
+
     def tell(self, update: Update) -> None:
         """Tell subscribers; one that fails does not stop the others, nor the execution."""
         for subscriber in list(self.subscribers):
@@ -102,6 +128,20 @@ class Host:
             self.tell(Update(execution, "text", {"address": address, "text": text}))
         else:
             sys.stdout.write(f"{text}\n")
+
+
+def open_store(store: str | PathLike[str] | Store | None, durability: Durability) -> Store:
+    """Return a store: the one given, one in a folder, or one in memory."""
+    if store is None:
+        from flowengine.journal.memory import MemoryStore
+
+        return MemoryStore()
+    if isinstance(store, str | os.PathLike):
+        from flowengine.journal.sqlite import SqliteStore
+
+        folder = os.fspath(store) or os.environ.get("FLOWENGINE_STORE") or ".flowengine"
+        return SqliteStore(os.path.join(folder, "flowengine.db"), durability)
+    return store
 
 
 def _environments_of(store: Store) -> str | None:

@@ -1,14 +1,14 @@
-"""Lists of waits, as the API gives them."""
+"""Lists of executions and of waits, as the API gives them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.handing import is_assignee
-from flowengine.engines.results import WaitInfo, WaitPage
-from flowengine.engines.views import wait_view
+from flowengine.engines.handing import is_assignee, standing
+from flowengine.engines.results import ExecutionPage, WaitInfo, WaitPage
+from flowengine.engines.views import execution_view, wait_view
 from flowengine.journal.format import unpack
-from flowengine.journal.store import WaitFilter
+from flowengine.journal.store import ExecutionFilter, WaitFilter
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
@@ -17,23 +17,31 @@ if TYPE_CHECKING:
     from flowengine.settings import Settings
 
 
+def executions(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> ExecutionPage:
+    """Return a page of executions, newest first."""
+    page = host.store.executions(wanted, after, limit)
+    return ExecutionPage([execution_view(record) for record in page.items], page.next)
+
+
 def waits(
-    host: Host, wanted: dict[str, Any], assignee: str | None, limit: int, after: str | None
+    host: Host, limit: int, after: str | None, assignee: str | None, **wanted: Any
 ) -> WaitPage:
     """Return a page of waits.
 
     Args:
         host: The engine's.
-        wanted: Fields of `WaitFilter`.
-        assignee: Only what this user may answer.
         limit: Size of the page.
         after: `next` of the page before.
+        assignee: Only what this user may answer.
+        **wanted: Other fields of `WaitFilter`; `execution` may be a beginning of its id.
 
     Returns:
         The page; shorter than `limit` where a user is excluded from some, has handed some on, or
         others have claimed some.
     """
     settings = host.settings
+    if wanted["execution"] is not None:
+        wanted["execution"] = host.store.find_execution(wanted["execution"])
     if assignee is not None:
         wanted["assignees"] = [assignee, *settings.groups_of(assignee)]
     page = host.store.waits(WaitFilter(**wanted), after, limit)
@@ -45,6 +53,11 @@ def waits(
         ],
         page.next,
     )
+
+
+def wait_of(host: Host, wait: str) -> WaitInfo:
+    """Return one wait, open or closed, by any unambiguous beginning of its id."""
+    return stored_wait_view(standing(host.store, host.store.find_wait(wait)))
 
 
 def _is_mine(wait: Wait, user: str, settings: Settings) -> bool:

@@ -10,6 +10,7 @@ from flowengine.errors import Conflict, NotFound
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flowengine.engines.driving import Driving
     from flowengine.engines.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Programs
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 Point = tuple[int, int | None]
 """Number of an event, and the unit that it is about."""
 _ENDS = ("succeeded", "failed", "lost", "timer", "decided", "message")
+
+
+def retried(host: Host, driving: Driving, execution: str, step: str | None, by: str) -> Execution:
+    """Return a failed execution that is about to start again, with its lease; as `retry`."""
+    found = driving.loaded(execution)
+    try:
+        retry(host, found, step, by)
+    except BaseException:
+        host.store.release([(found.id, found.epoch)])
+        raise
+    return found
 
 
 def retry(host: Host, execution: Execution, step: str | None, by: str) -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.flows import as_loaded
 from flowengine.engines.results import Sent
 from flowengine.errors import Conflict, InputError, NotFound, UsageError
 from flowengine.journal.format import pack
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program
@@ -29,6 +32,26 @@ def register(host: Host, flow: LoadedFlow) -> list[str]:
     host.store.put_flow(flow.hash, pack(flow.compiled))
     host.store.put_starts(flow.id, flow.hash, signals)
     return signals
+
+
+def signal(
+    host: Host,
+    name: str,
+    data: Any,
+    execution: str | None,
+    key: str | None,
+    id: str | None,
+    by: str,
+    flow: LoadedFlow | str | PathLike[str] | None,
+) -> Sent:
+    """Store a signal for an execution, which it may begin; see `Engine.signal`."""
+    found = None if execution is None else host.store.find_execution(execution)
+    begun = None
+    if flow is not None:
+        loaded = as_loaded(host.store, flow)
+        register(host, loaded)
+        begun = loaded.id
+    return send_signal(host, name, data, found, key, id, by, begun)
 
 
 def send_signal(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.flows import as_loaded
 from flowengine.engines.journals import read, walk
 from flowengine.engines.recovery import recover
 from flowengine.engines.results import ObstacleInfo, UpgradeInfo, Verdict
@@ -18,16 +19,18 @@ from flowengine.journal.store import ENDED, ExecutionFilter
 from flowengine.kernel.moving import Obstacle, obstacles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from os import PathLike
 
     from flowengine.engines.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program
+    from flowengine.flow.building import Flow
     from flowengine.journal.store import Execution as Record
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
-    from flowengine.kernel.linked import Flow
+    from flowengine.kernel.linked import Flow as Linked
 
 SECTIONS = ("steps", "state", "signals", "inputs", "values")
 """Keys of a mapping; see `flowengine.kernel.pairing`."""
@@ -39,34 +42,55 @@ class Upgrading:
 
     Args:
         host: The engine's.
-        flow: The form to move them to.
-        ids: Full ids; empty: all open ones of the flow that do not run this form already.
+        flow: The form to move them to, or the path of its file.
+        executions: Ids, or beginnings of them; none: all open ones of the flow that do not run this
+            form already.
         mapping: What is called otherwise in it, see `flowengine.kernel.pairing`.
         who: Who moves them, and through what.
+        check: Only look what would become of each.
 
     Attributes:
-        records: The executions, oldest first.
+        infos: What became of each that was looked at until now, oldest first.
     """
 
     def __init__(
         self,
         host: Host,
-        flow: LoadedFlow,
-        ids: Sequence[str],
-        mapping: Mapping[str, Any],
+        flow: Flow | LoadedFlow | str | PathLike[str],
+        executions: Iterable[str],
+        mapping: Mapping[str, Any] | None,
         who: tuple[str, str],
+        *,
+        check: bool,
     ) -> None:
+        ids = list(dict.fromkeys(map(host.store.find_execution, executions)))
+        form = as_loaded(host.store, flow)
         self._host = host
         self._who = who
-        self._program = host.programs.of(flow.compiled, flow.hash)
-        self.records = of_flow(host, flow, ids)
-        self._mapping = check_mapping(host, self.records, self._program, mapping)
+        self._check = check
+        self._program = host.programs.of(form.compiled, form.hash)
+        self._records = of_flow(host, form, ids)
+        self._mapping = check_mapping(host, self._records, self._program, mapping or {})
+        self.infos: list[UpgradeInfo] = []
+
+    def __iter__(self) -> Iterator[Execution]:
+        """Yield each execution that is to be moved, with its lease, to be driven.
+
+        One whose move was not taken is yielded again.
+        """
+        for record in self._records:
+            info, execution = (self.look(record), None) if self._check else self.take(record)
+            while execution is not None:
+                yield execution
+                if self.settle(info):
+                    break
+                info, execution = self.take(record)
+            self.infos.append(info)
 
     def look(self, record: Record) -> UpgradeInfo:
         """Return what would become of an execution, as it stands in the store."""
         host = self._host
-        execution = host.execution(record.id, host.programs.by_hash(record.hash), 0)
-        execution.load(host.store.load(record.id))
+        execution = host.stored(record.id, 0)
         info = look(host, execution, record, self._program, self._mapping)
         if info["verdict"] == "continues" and host.keeper.holder(record.id) is not None:
             info["verdict"] = "held"
@@ -76,7 +100,7 @@ class Upgrading:
         """Take an execution and put the move into its queue, before all that has happened since.
 
         Args:
-            record: One of `records`.
+            record: What lists show of it.
 
         Returns:
             What is to be told, and the execution with its lease if it is to be moved.
@@ -216,7 +240,7 @@ def _names(program: Program, section: str, *, qualified: bool = False) -> set[st
     return found
 
 
-def _of_flow(program: Program, flow: Flow, section: str) -> set[str]:
+def _of_flow(program: Program, flow: Linked, section: str) -> set[str]:
     if section == "steps":
         steps = (program.graph.node(number) for number in range(*flow.steps))
         return {node.id for node in steps if node.body >= 0}

@@ -58,9 +58,7 @@ def warn(driver: Driver, execution: str, messages: Sequence[str]) -> None:
                 host.store.send(execution, pack(event), event["at"], host.ids.message())
         return
     try:
-        loaded = host.store.load(execution)
-        found = host.execution(execution, host.programs.by_hash(loaded.record.hash), epoch)
-        found.load(loaded)
+        found = host.stored(execution, epoch)
         found.queue.extend(events)
         driver.commit(found)
     finally:

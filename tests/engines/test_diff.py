@@ -153,7 +153,7 @@ outputs: {b: "${{ steps.b.output }}"}
     with Engine(None) as engine:
         whole = engine.run(flow).execution
         cut = engine.start(flow)
-        found = engine._loaded(cut)
+        found = engine._driving.loaded(cut)
         found.apply_queue()
         assert engine.store.commit([found.take(release=True)]) == [None]  # and here it dies
         engine.resume(cut)

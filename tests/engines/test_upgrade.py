@@ -326,7 +326,7 @@ outputs: {done: "${{ steps.done.output }}"}
 def cut_off(engine: Engine, tmp_path: Path) -> str:
     """Begin an execution whose process dies while its first step runs."""
     id = engine.start(world.make(tmp_path, RUNNING))
-    found = engine._loaded(id)
+    found = engine._driving.loaded(id)
     found.apply_queue()
     assert engine.store.commit([found.take(release=True)]) == [None]
     return id

@@ -1,0 +1,227 @@
+"""The part of the public engine that only looks: nothing is driven, and nothing is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines import lists, updates
+from flowengine.engines.views import result_of
+from flowengine.journal.store import ExecutionFilter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+
+    from flowengine.engines.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.engines.results import (
+        Difference,
+        ExecutionInfo,
+        ExecutionPage,
+        Reason,
+        Result,
+        Update,
+        WaitInfo,
+        WaitPage,
+    )
+    from flowengine.journal.store import Store
+
+
+class Reader:
+    """Tells of executions and waits as they stand in a store, and of updates as they come.
+
+    Args:
+        host: Has the store.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    @property
+    def store(self) -> Store:
+        """The store, for what the engine does not offer."""
+        return self._host.store
+
+    def find(self, beginning: str) -> str:
+        """Return the id of the one execution whose id begins so."""
+        return self._host.store.find_execution(beginning)
+
+    def result(self, execution: str) -> Result:
+        """Return how an execution stands, without driving it.
+
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+
+        Returns:
+            As `run` returns it.
+        """
+        return result_of(self._read(execution))
+
+    def show(self, execution: str, *, step: str | None = None) -> ExecutionInfo:
+        """Return all about an execution, read from its journal.
+
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            step: Address of a step; then `steps` holds only that, with its input and each attempt.
+
+        Returns:
+            The keys of `ExecutionInfo`.
+        """
+        from flowengine.engines.history import show
+
+        return show(self._host, self.find(execution), step)
+
+    def executions(
+        self,
+        *,
+        flow: str | None = None,
+        status: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        since: int | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> ExecutionPage:
+        """Return a page of executions, newest first; a page costs the same however many there are.
+
+        Args:
+            flow: Id of the flow.
+            status: Of the executions.
+            labels: All of them must be there.
+            since: Created at this time or later, in milliseconds since 1970.
+            limit: Size of the page.
+            after: `next` of the page before.
+
+        Returns:
+            The page.
+        """
+        wanted = ExecutionFilter(flow, status, labels or {}, since)
+        return lists.executions(self._host, wanted, after, limit)
+
+    def waits(
+        self,
+        *,
+        flow: str | None = None,
+        execution: str | None = None,
+        assignee: str | None = None,
+        batch: str | None = None,
+        status: str = "pending",
+        kinds: Iterable[str] = (),
+        since: int | None = None,
+        before: int | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> WaitPage:
+        """Return a page of waits, oldest first.
+
+        Args:
+            flow: Id of the flow.
+            execution: Id of an execution, or any unambiguous beginning of it.
+            assignee: `user:NAME`: those that the user may answer, by name or group.
+            batch: Their `batch`.
+            status: `pending`, `closed` or `all`.
+            kinds: See `WaitInfo.kind`; empty: all.
+            since: Opened at this time or later, in milliseconds since 1970.
+            before: Opened at this time or earlier.
+            limit: Size of the page.
+            after: `next` of the page before.
+
+        Returns:
+            The page.
+        """
+        return lists.waits(
+            self._host,
+            limit,
+            after,
+            assignee,
+            flow=flow,
+            execution=execution,
+            batch=batch,
+            state=status,
+            kinds=tuple(kinds),
+            since=since,
+            before=before,
+        )
+
+    def wait(self, wait: str) -> WaitInfo:
+        """Return one wait, open or closed, by any unambiguous beginning of its id."""
+        return lists.wait_of(self._host, wait)
+
+    def events(
+        self, execution: str, *, since: int = 0, follow: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Return the entries of a journal: `{seq, at, type, address?, ...}` each.
+
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            since: Number of the first one wanted.
+            follow: Go on with what is written meanwhile, until the execution has ended.
+
+        Returns:
+            An iterator that reads as it goes.
+        """
+        from flowengine.engines.history import entries
+
+        return entries(self._host, self.find(execution), since, follow=follow)
+
+    def why(self, execution: str, *, waits: bool = True) -> list[Reason]:
+        """Return for each live branch what it waits for, since when, and what would wake it.
+
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            waits: Tell of the open waits too, which its result lists already.
+
+        Returns:
+            One reason for each.
+        """
+        from flowengine.engines.reasons import reasons
+
+        return reasons(self._host, self._read(execution), waits=waits)
+
+    def diff(self, left: str, right: str) -> Difference:
+        """Compare two executions: where their histories part, and what differs from there on.
+
+        Histories are aligned by address and attempt; ids and times count as the same.
+
+        Args:
+            left: Id of one, or any unambiguous beginning of it.
+            right: Id of the other.
+
+        Returns:
+            The keys of `Difference`.
+        """
+        from flowengine.engines.diff import diff
+
+        return diff(self._host, self.find(left), self.find(right))
+
+    # Being told
+
+    def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
+        """Let a callback be told of every update of the executions that are driven here.
+
+        It is called after what it tells is on disk; texts that steps print may come from the
+        thread of the step. What it raises is dropped.
+
+        Args:
+            callback: Takes an `Update`.
+
+        Returns:
+            Call it to end the subscription.
+        """
+        return updates.subscribe(self._host, callback)
+
+    def updates(self, execution: str | None = None) -> AsyncGenerator[Update, None]:
+        """Iterate over updates as they come.
+
+        Args:
+            execution: Full id of one execution: then the iterator ends when that ends or only
+                waits. Default: all that are driven here, without end.
+
+        Returns:
+            An iterator over updates.
+        """
+        return updates.updates(self._host, execution)
+
+    # Inside
+
+    def _read(self, execution: str) -> Execution:
+        """Return an execution as it stands in the store, to be looked at only."""
+        return self._host.stored(self.find(execution), 0)

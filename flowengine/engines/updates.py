@@ -1,0 +1,40 @@
+"""Updates of executions for who wants to be told: by a callback, or as they are iterated over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from flowengine.engines.host import Host
+    from flowengine.engines.results import Update
+
+
+def subscribe(host: Host, callback: Callable[[Update], None]) -> Callable[[], None]:
+    """Let a callback be told of every update; see `Engine.subscribe`."""
+    subscribers = host.subscribers
+    subscribers.append(callback)
+    return lambda: subscribers.remove(callback) if callback in subscribers else None
+
+
+async def updates(host: Host, execution: str | None) -> AsyncGenerator[Update, None]:
+    """Yield updates as they come; see `Engine.updates`."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[Update] = asyncio.Queue()
+
+    def tell(update: Update) -> None:
+        loop.call_soon_threadsafe(queue.put_nowait, update)
+
+    end = subscribe(host, tell)
+    try:
+        while True:
+            update = await queue.get()
+            if execution in (None, update.execution):
+                yield update
+                if execution is not None and update.kind == "end":
+                    return
+    finally:
+        end()
