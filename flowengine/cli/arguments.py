@@ -1,10 +1,10 @@
-"""Reading what stands on a command line: `NAME=VALUE`, values by their declared type, durations."""
+"""What stands on a command line: options that several commands have, and how values are read."""
 
 from __future__ import annotations
 
 import sys
 import time
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,6 +27,18 @@ _WORDS = {
     "object": "a map as JSON",
     "array": "a list as JSON",
 }
+
+
+def add_assignments(parser: ArgumentParser, option: str, help: str) -> None:
+    """Add an option that takes `K=V` and may be repeated."""
+    parser.add_argument(
+        option, metavar="K=V", action="append", type=assignment, default=[], help=help
+    )
+
+
+def add_workdir(parser: ArgumentParser) -> None:
+    """Add `--workdir`."""
+    parser.add_argument("--workdir", metavar="DIR", help="folder that file tools see as theirs")
 
 
 def assignment(text: str) -> tuple[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.claims import claim_of
+from flowengine.engines.flows import as_loaded
 from flowengine.engines.given import check_environments, check_names
 from flowengine.engines.inputs import check_inputs
 from flowengine.errors import InputError, NotFound, UsageError
@@ -17,43 +18,50 @@ from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from os import PathLike
 
     from flowengine.engines.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program
+    from flowengine.flow.building import Flow
     from flowengine.kernel.graph import CompiledFlow
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 
-def begin(
-    host: Host,
-    flow: LoadedFlow,
-    inputs: Mapping[str, Any],
-    id: str | None,
-    labels: Mapping[str, str],
-    user: str,
-    environments: Sequence[Mapping[str, Any]] = (),
-) -> Execution:
+class Starting(NamedTuple):
+    """What somebody who starts an execution says."""
+
+    flow: Flow | LoadedFlow | str | PathLike[str]
+    """What to run; not even read where there is an execution of the id."""
+    inputs: Mapping[str, Any]
+    """As given."""
+    id: str | None
+    """Of the execution; None makes one."""
+    labels: Mapping[str, str]
+    """For lists."""
+    user: str
+    """Who starts it."""
+    environments: Sequence[Mapping[str, Any]] = ()
+    """Specs of environments for this execution."""
+
+
+def begin(host: Host, starting: Starting) -> Execution:
     """Return a new execution, held by this engine, whose first commit creates it.
 
     Args:
         host: The engine's.
-        flow: What to run.
-        inputs: As given.
-        id: Its id; None makes one.
-        labels: For lists.
-        user: Who starts it.
-        environments: Specs of environments for this execution.
+        starting: What to run, and how.
 
     Returns:
         The execution, with `started` in its queue.
     """
+    flow = as_loaded(host.store, starting.flow)
     check_names(flow.compiled, host.resources)
     host.keeper.renew()
     program = host.programs.of(flow.compiled, flow.hash)
-    started = _started(host, program, inputs, id, labels, user, environments)
+    started = _started(host, program, starting)
     data = started["execution"]
     execution = host.execution(data["id"], program, 1)
     execution.begin(new_record(program, data, started["at"], host.keeper.owner.id))
@@ -61,31 +69,19 @@ def begin(
     return execution
 
 
-def record(
-    host: Host,
-    flow: LoadedFlow,
-    inputs: Mapping[str, Any],
-    id: str | None,
-    labels: Mapping[str, str],
-    user: str,
-    environments: Sequence[Mapping[str, Any]] = (),
-) -> str:
+def record(host: Host, starting: Starting) -> str:
     """Create an execution that nobody drives yet; its first event waits in its inbox.
 
     Args:
         host: The engine's.
-        flow: What to run.
-        inputs: As given.
-        id: Its id; None makes one. If it is there, nothing changes.
-        labels: For lists.
-        user: Who starts it.
-        environments: Specs of environments for this execution.
+        starting: What to run, and how. If there is an execution of the id, nothing changes.
 
     Returns:
         Its id.
     """
+    flow = as_loaded(host.store, starting.flow)
     program = host.programs.of(flow.compiled, flow.hash)
-    started = _started(host, program, inputs, id, labels, user, environments)
+    started = _started(host, program, starting)
     return create(host, program, started)
 
 
@@ -248,16 +244,9 @@ def new_record(
     )
 
 
-def _started(
-    host: Host,
-    program: Program,
-    inputs: Mapping[str, Any],
-    id: str | None,
-    labels: Mapping[str, str],
-    user: str,
-    environments: Sequence[Mapping[str, Any]],
-) -> Any:
+def _started(host: Host, program: Program, starting: Starting) -> Any:
     """Return the first event."""
+    _, inputs, id, labels, user, environments = starting
     now = host.clock.now()
     execution = execution_data(host, program.compiled, now, id, labels, user)
     if environments:

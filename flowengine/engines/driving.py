@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.engines.driver import Driver
 from flowengine.engines.recovery import recover, take_hands
@@ -16,15 +16,13 @@ from flowengine.engines.views import result_of
 from flowengine.errors import Conflict, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from os import PathLike
+    from collections.abc import Iterator
 
+    from flowengine.engines.beginning import Starting
     from flowengine.engines.execution import Execution
-    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.local import Local
     from flowengine.engines.results import Result
-    from flowengine.flow.building import Flow
 
 SYNC_SECONDS = 0.1
 """How long an execution is driven without an event loop before other processes are listened to."""
@@ -49,37 +47,14 @@ class Driving:
 
     # Executions
 
-    def new(
-        self,
-        flow: Flow | LoadedFlow | str | PathLike[str],
-        inputs: Mapping[str, Any] | None,
-        id: str | None,
-        labels: Mapping[str, str] | None,
-        user: str,
-        environments: Sequence[Mapping[str, Any]],
-    ) -> Execution:
-        """Return a new execution, or the one that has this id already.
-
-        Args:
-            flow: What to run; not even read if there is one of this id.
-            inputs: As given.
-            id: Its id; None makes one.
-            labels: For lists.
-            user: Who starts it.
-            environments: Specs of environments for this execution.
-
-        Returns:
-            The execution, with its lease.
-        """
+    def new(self, starting: Starting) -> Execution:
+        """Return a new execution, or the one that has this id already, with its lease."""
         from flowengine.engines.beginning import begin, exists
-        from flowengine.engines.flows import as_loaded
 
-        host = self._host
         _refuse_while_imported()
-        if id is not None and exists(host, id):
-            return self.loaded(id)
-        flow = as_loaded(host.store, flow)
-        return begin(host, flow, inputs or {}, id, labels or {}, user, environments)
+        if starting.id is not None and exists(self._host, starting.id):
+            return self.loaded(starting.id)
+        return begin(self._host, starting)
 
     def loaded(self, execution: str) -> Execution:
         """Return an execution with its lease, and what happened meanwhile in its queue."""

@@ -41,6 +41,7 @@ from flowengine.errors import Conflict
 from flowengine.settings import current_user, load_settings
 
 if TYPE_CHECKING:
+    from flowengine.engines.beginning import Starting
     from flowengine.engines.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.seam import Clock, Ids
@@ -177,8 +178,8 @@ class Engine(Reader):
         Returns:
             How it stands.
         """
-        driving, user = self._driving, self.user
-        return driving.drive(driving.new(flow, inputs, id, labels, user, execution_environments))
+        starting = self._starting(flow, inputs, id, labels, execution_environments)
+        return self._driving.drive(self._driving.new(starting))
 
     async def run_async(
         self,
@@ -190,9 +191,8 @@ class Engine(Reader):
         execution_environments: Sequence[Mapping[str, Any]] = (),
     ) -> Result:
         """Do as `run`, on the running event loop; many at once share commits."""
-        driving, user = self._driving, self.user
-        new = driving.new(flow, inputs, id, labels, user, execution_environments)
-        return await driving.drive_async(new)
+        starting = self._starting(flow, inputs, id, labels, execution_environments)
+        return await self._driving.drive_async(self._driving.new(starting))
 
     def start(
         self,
@@ -217,8 +217,8 @@ class Engine(Reader):
         """
         from flowengine.engines.beginning import record
 
-        loaded, environments = as_loaded(self._host.store, flow), execution_environments
-        return record(self._host, loaded, inputs or {}, id, labels or {}, self.user, environments)
+        starting = self._starting(flow, inputs, id, labels, execution_environments)
+        return record(self._host, starting)
 
     def resume(self, execution: str, *, on_crash: str | None = None) -> Result:
         """Go on with an execution until it ends or only waits.
@@ -572,6 +572,18 @@ class Engine(Reader):
         """Return who acts and through what, for the history."""
         by = by or self.user
         return by, self._via if by == self.user else f"{self._via}, entered by {self.user}"
+
+    def _starting(
+        self,
+        flow: Flow | LoadedFlow | str | PathLike[str],
+        inputs: Mapping[str, Any] | None,
+        id: str | None,
+        labels: Mapping[str, str] | None,
+        environments: Sequence[Mapping[str, Any]],
+    ) -> Starting:
+        from flowengine.engines.beginning import Starting
+
+        return Starting(flow, inputs or {}, id, labels or {}, self.user, environments)
 
     def _retried(self, execution: str, step: str | None, by: str | None) -> Execution:
         from flowengine.engines.retrying import retried

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.approvals import Answer as Given
 from flowengine.engines.approvals import decide
-from flowengine.engines.beginning import begin
+from flowengine.engines.beginning import Starting, begin
 from flowengine.engines.driver import Driver, failed, succeeded
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
@@ -131,7 +131,8 @@ class Player(Driver):
         program = self.host.programs.of(self.flow.compiled, self.flow.hash)
         program._runner = Unused()  # type: ignore[assignment]
         inputs = as_data(case.inputs)
-        self.execution = begin(self.host, self.flow, inputs, case.id, case.labels, case.by)
+        starting = Starting(self.flow, inputs, case.id, case.labels, case.by)
+        self.execution = begin(self.host, starting)
         self._plan()
         self.add(self.execution)
         self.look(self.execution)

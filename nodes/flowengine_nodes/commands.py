@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowengine.sdk import Command, ExitCode, Plain, StepContext
+from flowengine.sdk import Command, ExitCode, Plain, StepContext, StepKind
 
 ACCEPT: dict[str, Plain] = {
     "description": "Exit codes that count as success, or `any`; others raise `ExitCode`.",
@@ -51,36 +51,44 @@ OUTPUT: dict[str, Plain] = {
 }
 
 
-async def run_command(
-    context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-) -> Plain:
-    """Run a command where the step says, and judge its exit code.
+class CommandKind(StepKind):
+    """A kind of step that runs a command where the step says."""
 
-    Args:
-        context: The attempt.
-        task: `script`, `accept`, `files`, `in`; all may be absent.
-        input: `argv`, `env`, `stdin`, `cwd`; all may be absent.
+    @classmethod
+    def output(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the result."""
+        return OUTPUT
 
-    Returns:
-        `{exit_code, stdout, stderr, value, files}`.
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        """Run the command, and judge its exit code.
 
-    Raises:
-        ExitCode: The exit code is not accepted; its data is the result.
-    """
-    place = context.environment(task.get("in") or "host")
-    command = Command(
-        script=task.get("script"),
-        argv=input.get("argv"),
-        env=input.get("env") or {},
-        stdin=input.get("stdin"),
-        cwd=input.get("cwd"),
-        files=task.get("files") or {},
-    )
-    result = await place.run(context, command)
-    accept = task.get("accept")
-    if accept != "any" and result["exit_code"] not in (accept or (0,)):
-        raise ExitCode(_message(result), data=result)
-    return result
+        Args:
+            context: The attempt.
+            task: `script`, `accept`, `files`, `in`; all may be absent.
+            input: `argv`, `env`, `stdin`, `cwd`; all may be absent.
+
+        Returns:
+            `{exit_code, stdout, stderr, value, files}`.
+
+        Raises:
+            ExitCode: The exit code is not accepted; its data is the result.
+        """
+        place = context.environment(task.get("in") or "host")
+        command = Command(
+            script=task.get("script"),
+            argv=input.get("argv"),
+            env=input.get("env") or {},
+            stdin=input.get("stdin"),
+            cwd=input.get("cwd"),
+            files=task.get("files") or {},
+        )
+        result = await place.run(context, command)
+        accept = task.get("accept")
+        if accept != "any" and result["exit_code"] not in (accept or (0,)):
+            raise ExitCode(_message(result), data=result)
+        return result
 
 
 def _message(result: Mapping[str, Any]) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from flowengine.sdk import Plain, StepContext, StepKind
-from flowengine_nodes.commands import ACCEPT, ENV, OUTPUT, run_command
+from flowengine.sdk import Plain
+from flowengine_nodes.commands import ACCEPT, ENV, CommandKind
 
 
-class Run(StepKind):
+class Run(CommandKind):
     """Runs the author's script, or a command with its arguments."""
 
     @classmethod
@@ -53,14 +51,3 @@ class Run(StepKind):
             "oneOf": [{"required": ["script"]}, {"required": ["argv"]}],
             "additionalProperties": False,
         }
-
-    @classmethod
-    def output(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the result."""
-        return OUTPUT
-
-    async def execute(
-        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Plain:
-        """Run it and return `{exit_code, stdout, stderr, value, files}`."""
-        return await run_command(context, task, input)

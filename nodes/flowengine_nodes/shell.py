@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from flowengine.sdk import Plain, StepContext, StepKind
-from flowengine_nodes.commands import ACCEPT, ENV, OUTPUT, run_command
+from flowengine.sdk import Plain
+from flowengine_nodes.commands import ACCEPT, ENV, CommandKind
 
 
-class Shell(StepKind):
+class Shell(CommandKind):
     """Runs a program with arguments; never a text that a shell reads."""
 
     @classmethod
@@ -38,14 +36,3 @@ class Shell(StepKind):
             "required": ["argv"],
             "additionalProperties": False,
         }
-
-    @classmethod
-    def output(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the result."""
-        return OUTPUT
-
-    async def execute(
-        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Plain:
-        """Run it and return what `run` returns."""
-        return await run_command(context, task, input)

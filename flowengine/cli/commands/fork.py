@@ -18,25 +18,11 @@ def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("execution", metavar="ID", help="the old one; it is not changed")
     parser.add_argument("--at", metavar="STEP", required=True, help="address of the step")
-    parser.add_argument(
-        "--set",
-        metavar="K=V",
-        action="append",
-        type=read.assignment,
-        default=[],
-        help="write state before the step begins; may be repeated",
-    )
+    read.add_assignments(parser, "--set", "write state before the step begins; may be repeated")
     parser.add_argument("--file", metavar="FILE", help="go on with a changed flow file")
     parser.add_argument("--id", metavar="ID", help="id of the new execution")
-    parser.add_argument(
-        "--label",
-        metavar="K=V",
-        action="append",
-        type=read.assignment,
-        default=[],
-        help="a label for lists; may be repeated",
-    )
-    parser.add_argument("--workdir", metavar="DIR", help="folder that file tools see as theirs")
+    read.add_assignments(parser, "--label", "a label for lists; may be repeated")
+    read.add_workdir(parser)
     add_driving(parser)
 
 

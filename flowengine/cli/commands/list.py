@@ -23,14 +23,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="S",
         help="only running, waiting, stalled, succeeded, failed or cancelled ones",
     )
-    parser.add_argument(
-        "--label",
-        metavar="K=V",
-        action="append",
-        type=read.assignment,
-        default=[],
-        help="only with this label; may be repeated",
-    )
+    read.add_assignments(parser, "--label", "only with this label; may be repeated")
     parser.add_argument(
         "--since", metavar="TIME", type=read.moment, help="only started since: 1d, or a time"
     )

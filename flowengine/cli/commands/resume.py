@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from flowengine.cli import arguments as read
 from flowengine.cli.commands.run import add_driving, tell_host_steps
 from flowengine.cli.session import Session
 
@@ -22,7 +23,7 @@ def configure(parser: ArgumentParser) -> None:
         default="ask",
         help="answer all questions about steps that a crash left uncertain; ask: on the terminal",
     )
-    parser.add_argument("--workdir", metavar="DIR", help="folder that file tools see as theirs")
+    read.add_workdir(parser)
     add_driving(parser)
 
 

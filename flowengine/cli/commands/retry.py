@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from flowengine.cli import arguments as read
 from flowengine.cli.commands.run import add_driving
 from flowengine.cli.session import Session
 
@@ -19,7 +20,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--step", metavar="ADDRESS", help="start from this step; default: the one that failed"
     )
-    parser.add_argument("--workdir", metavar="DIR", help="folder that file tools see as theirs")
+    read.add_workdir(parser)
     add_driving(parser)
 
 

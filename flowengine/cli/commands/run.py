@@ -33,18 +33,11 @@ def configure(parser: ArgumentParser) -> None:
         help="an input (text as it is, other types as JSON), or all of them as a JSON file or on "
         "standard input; may be repeated",
     )
-    parser.add_argument("--workdir", metavar="DIR", help="folder that file tools see as theirs")
+    read.add_workdir(parser)
     parser.add_argument(
         "--id", metavar="ID", help="id of the execution; the same id again goes on with the first"
     )
-    parser.add_argument(
-        "--label",
-        metavar="K=V",
-        action="append",
-        type=read.assignment,
-        default=[],
-        help="a label for lists; may be repeated",
-    )
+    read.add_assignments(parser, "--label", "a label for lists; may be repeated")
     parser.add_argument(
         "--detach", action="store_true", help="run it in the background and print its id"
     )

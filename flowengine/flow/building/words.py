@@ -16,7 +16,6 @@ Text = str | Expr
 """Text, perhaps with `${{ … }}` in it, or an expression."""
 Condition = str | Expr
 Duration = str | timedelta | Expr
-Count = int | str | Expr
 Function = str | Callable[..., Any]
 """A function, or its name as `module:function`."""
 Spec = Mapping[str, Any]
