@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,9 +18,8 @@ from flowengine_envs.call_limits import UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.command_rules import check
 from flowengine_envs.results import CommandResult, OnOutput
-from flowengine_envs.steps import StepFiles, add_outputs, step_value
+from flowengine_envs.steps import StepFiles, add_outputs, step_value, variables_of
 from flowengine_envs.supervised import Supervised, SupervisedProvider
-from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -143,16 +141,7 @@ class BashProvider(SupervisedProvider[Bash]):
     async def run(self, resource: Bash, context: StepContext, command: Command) -> dict[str, Plain]:
         """Run the command of a step; what it writes as JSON to `$FLOW_OUTPUT` is its value."""
         files = StepFiles(resource, context)
-        place = f"{OWN}/outputs/{os.urandom(8).hex()}.json"
-        await resource.async_put(place, b"")
-        env = {
-            "FLOW_IDEMPOTENCY_KEY": context.idempotency_key,
-            "FLOW_OUTPUT": f"{resource.sandbox.workdir}/{place}",
-            "FLOW_WORKDIR": resource.sandbox.workdir,
-        }
-        for name, value in command.env.items():
-            if value is not None:
-                env[name] = await files.text(value)
+        place, env = await variables_of(files, command)
         result = await resource._call(lambda: _run_step(resource, files, command, env))
         told: dict[str, Plain] = {
             "exit_code": result.exit_code,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flowengine.sdk import LimitExceeded, ValidationError
+from flowengine.sdk import LimitExceeded, Plain, ValidationError
+from flowengine_envs.supervisor import plain
 
 if TYPE_CHECKING:
     from flowengine.sdk.models import Limits
@@ -18,6 +19,8 @@ TIMEOUT = 30.0
 """Seconds of a call, where neither the spec nor the caller says anything."""
 UNBOUNDED = float("inf")
 """As a timeout: no bound but the spec's. Steps have a `timeout` of their own."""
+LARGEST_CODE = 16 * 1024 * 1024
+"""Characters of code."""
 GRACE = 2.0
 """Seconds between being told to end and being killed."""
 
@@ -94,6 +97,22 @@ class CallLimits:
         """Say that the workspace was at its limit."""
         quota = _size(self._limits.disk or 0)
         return f"the workspace is full: its quota (limits.disk) is {quota}"
+
+
+def encoded_inputs(code: Any, inputs: Mapping[str, Plain] | None) -> Any:
+    """Return the inputs of code as they go into a sandbox.
+
+    Raises:
+        ValidationError: The code is no text or too long, or the inputs are no plain data.
+    """
+    if not isinstance(code, str):
+        raise ValidationError(f"code must be text, not {type(code).__name__}")
+    if len(code) > LARGEST_CODE:
+        raise ValidationError(f"code has {len(code)} characters, {LARGEST_CODE} are the most")
+    try:
+        return plain.encode(dict(inputs or {}))
+    except TypeError as error:
+        raise ValidationError(f"inputs: {error}") from None
 
 
 def check_words(argv: Sequence[str], env: Mapping[str, str]) -> None:

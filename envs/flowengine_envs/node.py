@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext, ValidationError
+from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
 from flowengine.sdk.environments import Request, Spec, awaitable, blocking
-from flowengine_envs.call_limits import UNBOUNDED
+from flowengine_envs.call_limits import UNBOUNDED, encoded_inputs
 from flowengine_envs.results import CodeError, CodeResult, CommandResult, OnOutput
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.steps import StepFiles, code_of, step_result
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LARGEST_VALUE = 1024 * 1024
 """Bytes of a value that comes back as data; a larger one comes as the beginning of its text."""
-LARGEST_CODE = 16 * 1024 * 1024
 _HEAP_SHARE = 0.75
 """Part of the memory limit that objects of the code may take."""
 
@@ -65,7 +64,7 @@ class Node(Supervised):
         config = self.request.config
         given = {
             "code": code,
-            "inputs": _checked(code, inputs),
+            "inputs": encoded_inputs(code, inputs),
             "module": config.module if module is None else module,
             "largest": LARGEST_VALUE,
         }
@@ -234,14 +233,3 @@ def _is_error(told: dict[str, Any]) -> bool:
         and isinstance(error["message"], str)
         and isinstance(error["type"], str)
     )
-
-
-def _checked(code: Any, inputs: Mapping[str, Plain] | None) -> Any:
-    if not isinstance(code, str):
-        raise ValidationError(f"code must be text, not {type(code).__name__}")
-    if len(code) > LARGEST_CODE:
-        raise ValidationError(f"code has {len(code)} characters, {LARGEST_CODE} are the most")
-    try:
-        return plain.encode(dict(inputs or {}))
-    except TypeError as error:
-        raise ValidationError(f"inputs: {error}") from None

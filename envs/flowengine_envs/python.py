@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.sdk import Command, Plain, StepContext, ValidationError
+from flowengine.sdk import Command, Plain, StepContext
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
-from flowengine_envs.call_limits import GRACE, UNBOUNDED
+from flowengine_envs.call_limits import GRACE, UNBOUNDED, encoded_inputs
 from flowengine_envs.channel import Channel
 from flowengine_envs.results import CodeError, CodeResult, OnOutput, Streams
 from flowengine_envs.steps import StepFiles, code_of, step_result
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 LARGEST_VALUE = 1024 * 1024
 """Bytes of a value that comes back as data; a larger one comes as the beginning of its text."""
-LARGEST_CODE = 16 * 1024 * 1024
-"""Characters of code."""
 _LATE_CALLS = 64
 
 
@@ -73,7 +71,7 @@ class PythonSandbox(Supervised):
             EnvironmentBusy: Another call runs, and `on_busy` is `refuse`.
             EnvironmentLost: The sandbox has ended.
         """
-        given = _checked(code, inputs)
+        given = encoded_inputs(code, inputs)
         seconds = self.call_limits.seconds(timeout)
         await self._plan()
         streams = Streams(on_output)
@@ -203,17 +201,6 @@ class Python(SupervisedProvider[PythonSandbox]):
         inputs = {name: await files.place(value) for name, value in command.env.items()}
         result = await resource.async_run(code, inputs, UNBOUNDED)
         return await step_result(files, command, result)
-
-
-def _checked(code: Any, inputs: Mapping[str, Plain] | None) -> Any:
-    if not isinstance(code, str):
-        raise ValidationError(f"code must be text, not {type(code).__name__}")
-    if len(code) > LARGEST_CODE:
-        raise ValidationError(f"code has {len(code)} characters, {LARGEST_CODE} are the most")
-    try:
-        return plain.encode(dict(inputs or {}))
-    except TypeError as error:
-        raise ValidationError(f"inputs: {error}") from None
 
 
 def _result(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shlex
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from flowengine_envs.call_limits import GRACE, TIMEOUT, UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell_result import ShellResult, shell_result, step_code
-from flowengine_envs.steps import StepFiles, step_value
+from flowengine_envs.steps import StepFiles, step_value, variables_of
 from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor.tmux import SESSION, SOCKET
 from flowengine_envs.workspace import OWN
@@ -362,16 +361,7 @@ class ShellProvider(SupervisedProvider[Shell]):
         files = StepFiles(resource, context)
         if command.stdin is not None:
             raise ValidationError("'shell' has no 'stdin'; hand values over with 'env' or a file")
-        place = f"{OWN}/outputs/{os.urandom(8).hex()}.json"
-        await resource.async_put(place, b"")
-        env = {
-            "FLOW_IDEMPOTENCY_KEY": context.idempotency_key,
-            "FLOW_OUTPUT": f"{resource.sandbox.workdir}/{place}",
-            "FLOW_WORKDIR": resource.sandbox.workdir,
-        }
-        for name, value in command.env.items():
-            if value is not None:
-                env[name] = await files.text(value)
+        place, env = await variables_of(files, command)
         lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
         if command.cwd is not None:
             lines.append(f"cd {shlex.quote(resource._directory(command.cwd))} || \\return")

@@ -185,6 +185,29 @@ async def add_outputs(
             told[f"{name}_file"] = await files.kept(path)
 
 
+async def variables_of(files: StepFiles, command: Command) -> tuple[str, dict[str, str]]:
+    """Make the file for the value of a command.
+
+    Args:
+        files: Files of the step.
+        command: The step's command.
+
+    Returns:
+        The file, and the variables that the command is to have.
+    """
+    place = f"{OWN}/outputs/{os.urandom(8).hex()}.json"
+    await files.resource.async_put(place, b"")
+    env = {
+        "FLOW_IDEMPOTENCY_KEY": files.context.idempotency_key,
+        "FLOW_OUTPUT": f"{files.resource.workdir}/{place}",
+        "FLOW_WORKDIR": files.resource.workdir,
+    }
+    for name, value in command.env.items():
+        if value is not None:
+            env[name] = await files.text(value)
+    return place, env
+
+
 async def step_value(resource: InWorkspace, place: str, *, failed: bool) -> Plain:
     """Return the JSON that a command has written, and remove its file.
 
