@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import (
@@ -369,16 +370,29 @@ class ShellProvider(SupervisedProvider[Shell]):
             lines.append(command.script)
         else:
             lines.append(shlex.join([await files.argument(word) for word in command.argv or ()]))
+        kills, refused = resource.sandbox.memory_kills(), resource.sandbox.refused_processes()
         result = await resource.async_run_in_turn("\n".join(lines))
         failed = result.status != "done" or result.exit_code != 0
         told: dict[str, Plain] = {
             "exit_code": step_code(result),
             "stdout": result.output,
-            "stderr": "" if result.status == "done" else f"the command ended as {result.status}\n",
+            "stderr": "".join(f"{note}\n" for note in _notes(resource, result, kills, refused)),
             "value": await step_value(resource, place, failed=failed),
         }
         told["files"] = await files.keep(command, ".", failed=failed)
         return told
+
+
+def _notes(resource: Shell, result: ShellResult, kills: int, refused: int) -> Iterator[str]:
+    """Yield what is to be said of an end, and of limits that were met on the way."""
+    if result.status != "done":
+        yield f"the command ended as {result.status}"
+    if result.status == "disk":
+        yield resource.call_limits.disk_full()
+    if resource.sandbox.memory_kills() > kills:
+        yield resource.call_limits.out_of_memory()
+    if resource.sandbox.refused_processes() > refused:
+        yield resource.call_limits.too_many_processes()
 
 
 def _checked(command: Any) -> bytes:

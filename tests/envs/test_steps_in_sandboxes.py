@@ -179,3 +179,21 @@ def test_steps_in_a_shell_keep_directory_and_variables(
     assert asking["exit_code"] != 0
     assert "waiting_for_input" in asking["stderr"]
     assert Path(kept["files"]["r"]["path"]).read_text() == "hi\n"
+
+
+def test_limits_that_a_step_in_a_shell_meets_are_named(
+    sandbox: type[Sandbox], tmp_path: Path, context: Context
+) -> None:
+    if not has("tmux"):
+        pytest.skip("no tmux: apt-get install tmux")
+    provider = ShellProvider()
+    work = tmp_path / "work"
+    work.mkdir()
+    fill = "n=0; while :; do head -c 1M /dev/zero > full$n; n=$((n + 1)); sleep 0.02; done"
+    with opened(provider, sandbox, work, limits={"disk": "4MiB"}) as resource:
+        full = run(provider, resource, context, script=fill)
+        after = run(provider, resource, context, script="sleep 1; rm full*; echo on")
+
+    assert full["exit_code"] != 0
+    assert "its quota (limits.disk) is 4 MiB" in full["stderr"]
+    assert (after["exit_code"], after["stdout"], after["stderr"]) == (0, "on\n", "")

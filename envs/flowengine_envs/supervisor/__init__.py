@@ -24,6 +24,8 @@ output; nothing listens anywhere.
 | `terminal` | a shell on a terminal that lasts; `terminal_requests` what the engine asks of it |
 | `terminal_command` | a command of it that runs; `terminal_waiters` who waits for an answer |
 | `terminal_shell` | its shell; `terminal_files` the pipes by which it is led |
+| `terminal_lines` | the lines that the shell reads beside its commands |
+| `terminal_answers` | what is told of a command, and written down |
 | `terminal_stream` | what is written to it |
 | `tmux` | that terminal |
 | `foreground` | what its processes do: whether one waits for input |

@@ -114,6 +114,8 @@ class Server:
         self._workspace: Optional[Workspace] = None  # noqa: UP045
         self._output = ""
         self._quota: Optional[int] = None  # noqa: UP045
+        self._full = 0
+        """How large the workspace is while that is more than its quota."""
         self._commands: dict[int, Command] = {}
         self._worker: Optional[PythonWorker] = None  # noqa: UP045
         self._watching = False
@@ -234,6 +236,7 @@ class Server:
         self._files.workspace = self._workspace
         self._output = header["output"]
         self._quota = header["quota"]
+        self._measure()
         Forwarding(self._loop, header["forwards"])
         self._done(id, python=list(sys.version_info[:3]), pid=os.getpid())
 
@@ -324,15 +327,22 @@ class Server:
     # The quota of the workspace
 
     def _watch_quota(self) -> None:
+        if self._full:
+            self._measure()  # what is full already can be cleared
         if self._quota is not None and not self._watching:
             self._watching = True
             self._loop.after(_QUOTA_EACH, self._look_at_size)
 
+    def _measure(self) -> None:
+        if self._quota is not None and self._workspace is not None:
+            size = self._workspace.size()
+            self._full = size if size > self._quota else 0
+
     def _look_at_size(self) -> None:
-        assert self._workspace is not None
-        assert self._quota is not None
         began = time.monotonic()
-        if self._workspace.size() > self._quota:
+        before = self._full
+        self._measure()
+        if self._full > before:
             for command in self._commands.values():
                 command.stop("disk")
             if self._worker is not None:

@@ -3,9 +3,8 @@ r"""A shell on a terminal that lasts: one command after another, each told apart
 Nothing that stands on the screen means anything here. The line that is typed is always the same,
 ` \. FOLDER/7`, and `7` is a pipe: when the shell has opened it, the echo is over and the command
 is written into it. Its last line makes a file whose name says how the command ended, and then waits
-until all output has been read. That line consists of redirections only: there is no builtin in it
-which the command could have replaced. Where in the output something begins or ends is found by a
-number that is written to the terminal itself, behind everything written before.
+until all output has been read (see `terminal_lines`). Where in the output something begins or ends
+is found by a number that is written to the terminal itself, behind everything written before.
 
 A command that was interrupted, or that began another shell, does not come to that line. Then a
 shell at its prompt has the terminal (see `foreground`), and it is asked in the same way.
@@ -16,7 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Optional
 
@@ -25,6 +24,7 @@ from flowengine_envs.supervisor.commands import Say
 from flowengine_envs.supervisor.inotify import CLOSED, MADE, OPENED, Folder
 from flowengine_envs.supervisor.loop import Call, Outbox
 from flowengine_envs.supervisor.programs import Ended, Programs
+from flowengine_envs.supervisor.terminal_answers import Answers
 from flowengine_envs.supervisor.terminal_command import (
     BACKGROUND,
     FIRST_LOOK,
@@ -35,15 +35,14 @@ from flowengine_envs.supervisor.terminal_command import (
     Task,
 )
 from flowengine_envs.supervisor.terminal_files import TerminalFiles
+from flowengine_envs.supervisor.terminal_lines import Lines
 from flowengine_envs.supervisor.terminal_shell import START, TerminalShell, pane
 from flowengine_envs.supervisor.terminal_stream import TerminalStream
 from flowengine_envs.supervisor.terminal_text import clean, masked
 from flowengine_envs.supervisor.terminal_waiters import Answer, Waiters
 from flowengine_envs.supervisor.tmux import Tmux
-from flowengine_envs.supervisor.transcript import Records, Transcript
+from flowengine_envs.supervisor.transcript import Transcript
 
-_PIPES = 16
-"""Programs of a pipeline whose exit codes are told."""
 _LAST_LOOK = 0.15
 """Seconds between looks at the processes at most, while a command runs."""
 _SURE = 3
@@ -51,8 +50,6 @@ _SURE = 3
 _BEGIN = 10.0
 """Seconds within which a shell at its prompt takes a line."""
 _LOST_LOOKS = 5
-_SHOWN = 150
-"""Characters of a command that are shown to those who watch."""
 _AGAIN = 0.3
 
 
@@ -72,12 +69,13 @@ class Terminal:
         self._opened = opened
         self._files = TerminalFiles(f"{plan.folder}/live", f"{plan.folder}/pipe")
         folder = self._files.folder
-        self._records = Records(f"{plan.folder}/records")
         self._files.write("start", START.format(folder=folder))
         self._files.make_gate("exit")
         self._events = Folder(loop, folder, self._happened)
         self._stream = TerminalStream(loop)
         self._shell = TerminalShell()
+        self._lines = Lines(self._files, self._shell, plan.secrets)
+        self._answers = Answers(plan, self._shell)
         self._between = Transcript(BACKGROUND)
         self._running: Optional[Running] = None  # noqa: UP045
         self._last: Optional[Answer] = None  # noqa: UP045
@@ -221,10 +219,7 @@ class Terminal:
         # Where no job was left, what came since the last command is the prompt.
         running.background = self._between.bytes() if self._jobs else b""
         self._stream.sink = running.echo
-        self._tmux.type(self._line(running) + b"\r")
-
-    def _line(self, running: Running) -> bytes:
-        return b" \\. " + self._files.path(running.id).encode()
+        self._tmux.type(self._lines.taking(running) + b"\r")
 
     def _opened_pipe(self, running: Running) -> None:
         """Give the shell, which now reads from the pipe, the command."""
@@ -236,27 +231,21 @@ class Terminal:
     def _show(self, running: Running) -> None:
         """Put the command in the place of the line that was typed, for those who watch."""
         running.lines = running.echo.bytes().count(b"\n")
-        self._stream.barrier(partial(self._begin, running), self._shown(running))
-
-    def _shown(self, running: Running) -> bytes:
-        text = clean(masked(running.task.text, self._plan.secrets)).strip()
-        line = "".join(each for each in text.partition("\n")[0] if each.isprintable())
-        up = b"\x1b[%dA" % running.lines if running.lines else b""
-        return up + b"\r\x1b[J$ " + line[:_SHOWN].encode() + b"\n"
+        self._stream.barrier(partial(self._begin, running), self._lines.shown(running))
 
     def _begin(self, running: Running) -> None:
         if self._jobs:
             echo = running.echo.bytes()
             for part in (
-                self._line(running) + b"\r\n",
-                self._shown(running).replace(b"\n", b"\r\n"),
+                self._lines.taking(running) + b"\r\n",
+                self._lines.shown(running).replace(b"\n", b"\r\n"),
             ):
                 echo = echo.replace(part, b"")
             running.background += echo
         self._stream.sink = running.output
         assert running.pipe is not None
         outbox = Outbox(self._loop, running.pipe, partial(self._close_pipe, running))
-        running.tail = self._tail(running.id)
+        running.tail = self._lines.telling(running)
         outbox.write(running.task.text + b"\n" + running.tail)
         outbox.when_empty(partial(self._close_pipe, running))
         if running.task.timeout is not None:
@@ -264,15 +253,6 @@ class Terminal:
                 self._loop.after(running.task.timeout, partial(self.stop, "timeout"))
             )
         running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
-
-    def _tail(self, id: int) -> bytes:
-        """Return the line that tells how the command before it ended, and has the same status."""
-        gate = self._files.make_gate(id)
-        codes = ""
-        if not self._shell.plain:
-            codes = "".join(f"${{PIPESTATUS[{at}]-}}." for at in range(_PIPES))
-        mark = f"{self._files.path(id)}.$?.{codes}"
-        return f' >"{mark}" >"{gate}" 2>"/dev/null$(exit $?)"\n'.encode()
 
     def _close_pipe(self, running: Running) -> None:
         if running.pipe is not None:
@@ -413,7 +393,7 @@ class Terminal:
         """Have the shell at its prompt tell how the last command ended."""
         if running is self._running and not running.ending:
             self._stream.sink = None
-            self._tmux.type(self._tail(running.id).rstrip(b"\n") + b"\r")
+            self._tmux.type(self._lines.telling(running).rstrip(b"\n") + b"\r")
             running.timers.append(self._loop.after(_BEGIN, self._shell.kill))
 
     def _kill(self, running: Running) -> None:
@@ -430,33 +410,12 @@ class Terminal:
     # Answers
 
     def _stands(self) -> Optional[Answer]:  # noqa: UP045
-        return None if self._running is None else self._state(self._running, "running")
+        return None if self._running is None else self._answers.standing(self._running, "running")
 
     def _answer(self, status: str) -> None:
         running = self._running
         if running is not None:
-            self._waiters.answer(self._state(running, status))
-
-    def _state(self, running: Running, status: str) -> Answer:
-        """Return how a command stands that has not ended."""
-        header = {
-            "status": status,
-            "command": running.id,
-            "exit_code": None,
-            "pipe_codes": [],
-            "cwd": self._shell.cwd(self._plan.cwd),
-            "duration": time.monotonic() - running.clock,
-            "waiting": running.waiting if status == "waiting_for_input" else None,
-            "processes": self._shell.running(),
-            "jobs": [],
-            "restarted": False,
-            "shells": self._shell.chain(),
-            "left_out": running.output.left_out,
-        }
-        raw = running.output.bytes()
-        if running.tail:  # shown by `set -v`
-            raw = raw.replace(running.tail.replace(b"\n", b"\r\n"), b"").replace(running.tail, b"")
-        return Answer(header, masked(raw, self._plan.secrets), b"")
+            self._waiters.answer(self._answers.standing(running, status))
 
     def _finish(self, running: Running, code: Optional[int], codes: list[int]) -> None:  # noqa: UP045
         if running is not self._running:
@@ -466,31 +425,13 @@ class Terminal:
             timer.cancel()
         self._close_pipe(running)
         self._shell.fall_back()
-        header, raw, _none = self._state(running, running.stopped or "done")
-        left = self._shell.jobs()
-        header.update(exit_code=code, pipe_codes=codes, jobs=left, processes=left)
-        header["restarted"], self._restarted = self._restarted, False
-        background = masked(running.background, self._plan.secrets)
-        self._jobs = bool(left)
+        self._last = self._answers.ended(running, code, codes, restarted=self._restarted)
+        self._restarted = False
+        self._jobs = bool(self._last.header["jobs"])
         self._between = Transcript(BACKGROUND)
         self._stream.sink = self._between
-        self._record(running, header, raw)
-        self._last = Answer(header, raw, background)
         self._waiters.answer(self._last)
         self._files.open_gate(running.id)
-
-    def _record(self, running: Running, header: Mapping[str, Any], raw: bytes) -> None:
-        command = masked(running.task.text, self._plan.secrets).decode(errors="replace")
-        entry = {
-            "id": running.id,
-            "command": command,
-            "cwd": running.cwd,
-            "start": running.began,
-            "end": time.time(),
-            "status": header["status"],
-            "exit": header["exit_code"],
-        }
-        self._records.add(entry, raw)
 
 
 def _ending(ended: Ended) -> str:
