@@ -146,8 +146,9 @@ GRANT = "UPDATE claims SET held = 1 WHERE number = ?"
 """A claim is granted."""
 
 TELL = """
-INSERT OR IGNORE INTO messages (execution, address, message_id, at, event) VALUES (?, ?, ?, ?, ?)"""
-"""A message to an execution, unless it has been told already."""
+INSERT INTO messages (execution, address, message_id, at, event) SELECT ?1, ?2, ?3, ?4, ?5
+WHERE NOT EXISTS (SELECT 1 FROM messages WHERE address = ?2 AND message_id = ?3)"""
+"""A message to an execution, unless it has been told already: then no number is used up."""
 
 OWN_CLAIM = """
 SELECT 1 FROM claims JOIN executions ON executions.number = execution

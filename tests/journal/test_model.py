@@ -271,3 +271,17 @@ StoresAgree.TestCase.settings = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 TestStoresAgree = StoresAgree.TestCase
+
+
+def test_what_was_told_already_takes_no_number() -> None:
+    """Found by the machine: numbers of messages differed after two requests to end."""
+    machine = StoresAgree()
+    machine.open()
+    try:
+        machine.begin(signal=("sold", "7"), id="e2", message="m1")
+        machine.claim(id="e1", unit=1, permits=1, then="queue")
+        machine.claim(id="e2", unit=1, permits=1, then="cancel")
+        machine.claim(id="e2", unit=0, permits=1, then="cancel")
+        machine.send(id="e2", message="m2")
+    finally:
+        machine.teardown()
