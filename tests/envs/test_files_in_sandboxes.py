@@ -274,3 +274,21 @@ def test_without_openat2_links_are_refused_altogether(
 
     assert found.st_size == 1
     assert error.value.kind == "escape"
+
+
+def test_what_a_workspace_takes_is_counted_however_deep_its_folders_are(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(150):  # a walk at once goes 64 deep
+        os.mkdir("d", dir_fd=folder)
+        below = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    file = os.open("deep", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
+    os.write(file, b"x" * 1_000_000)
+    os.close(file)
+    os.close(folder)
+    once = files.Workspace(str(tmp_path)).size()
+    (tmp_path / "here").write_bytes(b"x" * 4096)
+
+    assert 1_000_000 <= once < 1_000_000 + 200 * 4096
+    assert files.Workspace(str(tmp_path)).size() - once == 4096

@@ -175,11 +175,16 @@ class Workspace:
         return sorted(found), False
 
     def size(self) -> int:
-        """Return the bytes that the workspace takes on disk."""
-        total = 0
-        with suppress(OSError):
-            for _name, info in _walk(os.dup(self._fd), "", deep=True, hidden=True):
-                total += info.st_blocks * 512
+        """Return the bytes that the workspace takes on disk, however deep its folders are."""
+        total, starts = 0, [""]
+        while starts:
+            start = starts.pop()
+            with suppress(OSError, Refused):
+                fd = self._open_by_parts(start.split("/")[:-1], _IN_FOLDER)
+                for name, info in _walk(fd, start, deep=True, hidden=True):
+                    total += info.st_blocks * 512
+                    if stat.S_ISDIR(info.st_mode) and _levels(name) == _levels(start) + _DEPTH:
+                        starts.append(f"{name}/")
         return total
 
     def _open_to_read(self, below: str) -> int:
@@ -363,6 +368,10 @@ def _walk(
                 )
     finally:
         os.close(fd)
+
+
+def _levels(name: str) -> int:
+    return name.count("/")
 
 
 def _is_link(name: str, folder: int) -> bool:
