@@ -17,6 +17,7 @@ from flowengine.journal.leases import this_process
 from flowengine.journal.memory import MemoryStore
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import (
+    ENDED,
     Append,
     Beginning,
     Claim,
@@ -52,6 +53,7 @@ class StoresAgree(RuleBasedStateMachine):
         self.now = STARTED
         self.epochs: dict[str, int] = {}
         self.lengths: dict[str, int] = {}
+        self.ended: set[str] = set()
 
         def is_dead(owner: Owner) -> bool:
             return owner.id in self.dead
@@ -95,6 +97,8 @@ class StoresAgree(RuleBasedStateMachine):
                 self.lengths[append.execution] = length + len(append.events)
                 if append.new:
                     self.epochs[append.execution] = append.epoch
+                if append.head is not None and append.head.status in ENDED:
+                    self.ended.add(append.execution)
 
     @rule(id=ids, owner=st.none() | owners, flow=st.sampled_from(["a", "b"]), label=maybe)
     def create(self, id: str, owner: str | None, flow: str, label: bool | None) -> None:
@@ -182,7 +186,7 @@ class StoresAgree(RuleBasedStateMachine):
         then=st.sampled_from(["queue", "queue", "reject", "cancel", "give"]),
     )
     def claim(self, id: str, unit: int, permits: int, then: Any) -> None:
-        if id in self.lengths:
+        if id in self.lengths.keys() - self.ended:  # what has ended wants nothing any more
             claim = Claim("lock", unit, permits, then, b"granted", b"cancel")
             epoch = self.epochs.get(id, 1)
             self.commit([Append(id, epoch, self.lengths[id], claims=[claim])])
