@@ -105,8 +105,8 @@ class Declared:
             FlowFileError: The declaration has errors.
             InputError: It names an input that is not given.
         """
-        from flowengine.engines.environments import spec_of
         from flowengine.engines.programs import Program
+        from flowengine.engines.specs import spec_of
         from flowengine.kernel.defaults import computed_inputs
         from flowengine.kernel.graph import EvaluationError
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.specs import filled, name_with_args
 from flowengine.errors import Conflict
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph import Plain, SecretText
+from flowengine.kernel.graph import Plain
 from flowengine.sdk import (
     Command,
     Environment,
@@ -41,8 +42,6 @@ EXECUTION: Scope = "execution"
 SESSION: Scope = "session"
 _ANEW = "(opened anew: what was set before in this environment is gone, its files are there)"
 _TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
-_LONGEST = 400
-"""Characters of a name with its arguments."""
 _SCOPES: dict[str, Scope] = {
     "step": STEP,
     "region": REGION,
@@ -310,7 +309,7 @@ class Environments:
         import asyncio
 
         uses = run.environments.values()
-        names = {_name_with_args(use["spec"]) for use in uses if use["scope"] == REGION}
+        names = {name_with_args(use["spec"]) for use in uses if use["scope"] == REGION}
         for region in run.regions:
             kept = self._kept.get((REGION, _region(execution, region)), {})
             names -= {handle.resource_key for handle in kept.values()}
@@ -358,7 +357,7 @@ class Environments:
             own = spec.get("secrets", {})
             spec |= {"secrets": {**secrets, **own}, "folder": context.workdir}
         else:
-            spec |= _filled(spec, context.workdir, secrets)
+            spec |= filled(spec, context.workdir, secrets)
         if "mounts" in spec:
             spec["mounts"] = {
                 inside: self._mounted(context, run, each, secrets)
@@ -376,7 +375,7 @@ class Environments:
         """Return a spec with the name and the owner that it has for an attempt."""
         spec = dict(given["spec"])
         scope = spec["scope"] = _SCOPES[given["scope"]]
-        spec["resource_key"] = _name_with_args(spec)
+        spec["resource_key"] = name_with_args(spec)
         if scope == STEP:
             spec["owner_id"] = f"{context.id}/{run.unit}.{run.attempt}"
         elif scope == EXECUTION:
@@ -428,63 +427,5 @@ class Environments:
         return bool(self._wanted(owner.partition("/")[0]))
 
 
-def spec_of(
-    manager: EnvironmentManager,
-    given: Mapping[str, Plain],
-    owner: str,
-    folder: str,
-    secrets: Mapping[str, Plain],
-) -> dict[str, Any]:
-    """Return what a manager is asked for by somebody who is no execution.
-
-    Args:
-        manager: The folders that are mounted are declared to it.
-        given: What a use of a declared environment comes to.
-        owner: Whose it is to be.
-        folder: From where relative paths lead.
-        secrets: Where the secrets of the flow come from.
-
-    Returns:
-        A spec of the scope `execution`; what people are to be asked, the manager asks.
-    """
-    spec = dict(given["spec"])
-    spec |= {"scope": EXECUTION, "owner_id": owner, "resource_key": _name_with_args(spec)}
-    spec |= _filled(spec, folder, secrets)
-    asked = given.get("approval", {"when": False})
-    if asked.get("when", True):
-        texts = [asked.get("title"), asked.get("body")]
-        spec["approval"] = {"reason": " ".join(text for text in texts if isinstance(text, str))}
-    for inside, each in spec.get("mounts", {}).items():
-        mounted = spec_of(manager, each, owner, folder, secrets)
-        spec["mounts"] = {**spec["mounts"], inside: manager.declare(mounted)["id"]}
-    return spec
-
-
-def _filled(spec: Mapping[str, Plain], folder: str, secrets: Mapping[str, Plain]) -> dict[str, Any]:
-    """Return what a spec has beside what a flow file says."""
-    config = _literal(spec.get("config", {}))
-    return {"secrets": dict(secrets), "config": config, "folder": folder}
-
-
-def _name_with_args(spec: Mapping[str, Any]) -> str:
-    """Return the name of an instance: those with other arguments are others."""
-    name = str(spec["resource_key"])
-    if not spec.get("args"):
-        return name
-    given = ", ".join(f"{key}={value!r}" for key, value in sorted(spec["args"].items()))
-    return f"{name}({given})"[:_LONGEST]
-
-
 def _region(execution: str, region: int) -> str:
     return f"{execution}/{region}"
-
-
-def _literal(value: Plain) -> Plain:
-    """Return data in which no text can be taken for a reference to a secret."""
-    if isinstance(value, str) and value.startswith("secret:"):
-        return SecretText([value])
-    if isinstance(value, dict):
-        return {key: _literal(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_literal(item) for item in value]
-    return value
