@@ -48,6 +48,16 @@ def environment_names() -> list[str]:
     return sorted({*registered_providers, *_entry_points(ENVIRONMENTS)})
 
 
+def kinds_from(package: str) -> list[str]:
+    """Return the kinds of environment that a top-level package brings, sorted."""
+    points = _entry_points(ENVIRONMENTS).values()
+    brought = {point.name for point in points if point.module.partition(".")[0] == package}
+    for kind, provider in registered_providers.items():
+        if type(provider).__module__.partition(".")[0] == package:
+            brought.add(kind)
+    return sorted(brought - {"host"})
+
+
 def kind_class(name: str) -> type[StepKind]:
     """Return the class of a step kind; `UnknownKind` says why there is none."""
     return _load(NODES, name, StepKind)

@@ -12,6 +12,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from flowengine.flow.hinted_classes import hinted_classes
 from flowengine.kernel.graph import Plain
 from flowengine.python_modules import find_module, is_beside
 
@@ -94,6 +95,8 @@ class Signature(NamedTuple):
     """It has a parameter `runtime_resources`."""
     paths: list[str]
     """Files that were read, absolute; the first is the module's."""
+    classes: dict[str, list[str]] = {}  # noqa: RUF012 - of a tuple; nothing is added to it
+    """Parameters whose hint names imported classes → their full names."""
 
 
 def derive(function: str, folder: str) -> Signature:
@@ -302,6 +305,7 @@ def _signature(node: _FunctionNode, module: _Module, reader: _Reader) -> Signatu
         )
     properties: Schema = {}
     required = []
+    classes = {}
     first_default = len(arguments.args) - len(arguments.defaults)
     defaults = [*[None] * first_default, *arguments.defaults, *arguments.kw_defaults]
     parameters = [*arguments.args, *arguments.kwonlyargs]
@@ -313,6 +317,10 @@ def _signature(node: _FunctionNode, module: _Module, reader: _Reader) -> Signatu
         properties[name] = _with_default(schema, default, told.get(name))
         if default is None:
             required.append(name)
+        if schema.keys() <= {"description"}:
+            classes[name] = hinted_classes(
+                parameter.annotation, module.names, lambda node: _absolute(node, module)
+            )
     args: Schema = {"type": "object", "properties": properties}
     if required:
         args["required"] = required
@@ -326,6 +334,7 @@ def _signature(node: _FunctionNode, module: _Module, reader: _Reader) -> Signatu
         quick=any(_last_name(decorator) == "quick" for decorator in node.decorator_list),
         takes_resources=any(parameter.arg == "runtime_resources" for parameter in parameters),
         paths=reader.paths,
+        classes={name: found for name, found in classes.items() if found},
     )
 
 

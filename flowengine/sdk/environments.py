@@ -21,7 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_args,
+)
 
 from flowengine.kernel.graph import Plain
 from flowengine.sdk.background import Background, background
@@ -238,6 +248,21 @@ class Provider(Generic[_Live]):
 
     sample: ClassVar[Mapping[str, Plain]] = {}
     """The smallest `config:`, with which `flowengine envs doctor` probes the kind."""
+
+    @classmethod
+    def resource_types(cls) -> tuple[type, ...]:
+        """Return the classes of what it opens: functions in flows may name them as type hints.
+
+        Default: the argument of `Provider[...]`, of a union each.
+        """
+        for base in cls.__mro__:
+            for generic in base.__dict__.get("__orig_bases__", ()):
+                given = get_args(generic)
+                each = [one for part in given for one in get_args(part) or (part,)]
+                found = tuple(one for one in each if isinstance(one, type) and one is not Any)
+                if found:
+                    return found
+        return ()
 
     def config_model(self) -> type[BaseModel]:
         """Return the model of `config:`; default: nothing may be configured."""

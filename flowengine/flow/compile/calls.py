@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.compile.environments import HOST, give
 from flowengine.flow.compile.expressions import Expressions, Typed, together
+from flowengine.flow.compile.injecting import inject
 from flowengine.flow.compile.tools import COMMANDS, Callee, Home, Tools, hide
 from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
@@ -216,8 +217,13 @@ class Calls:
             used = find(use, (*request.loc, "environments"), view)
             if used is not None:
                 found.environments[name] = used
-        if callee.kind == "python" and request.environments:
-            hide(found, request.environments)
+        if callee.kind == "python":
+            named = request.environments or {}
+            taken: list[str] = []
+            if request.action == "python":
+                environments = self.tools.environments
+                taken = inject(environments, found, named, request.with_, request.loc)
+            hide(found, [*named, *taken])
         if request.action == "call" and request.in_ is not None:
             self._called_in(request, found, view)
         return found

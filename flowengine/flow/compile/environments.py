@@ -106,6 +106,14 @@ class Environments:
         given_args = {key: typed.value for key, typed in arguments.items()}
         return Typed(["with", [["map", given_args], used.value]], UNKNOWN)
 
+    def kind_of(self, name: str) -> str | None:
+        """Return the kind of an environment of this file, or of one that it imports."""
+        owner = self.tools.program.files.owner(self.tools.file, "environments", name, ())
+        if owner is None or owner[1] not in owner[0].model.environments:
+            return None
+        kind: str = owner[0].model.environments[owner[1]].kind
+        return kind
+
     def declared(self, name: str) -> Declared | None:
         """Return what this file declares; None if it was reported what is wrong with it."""
         if name not in self._declared:

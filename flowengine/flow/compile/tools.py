@@ -14,6 +14,7 @@ from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.environments import HOST, Environments
 from flowengine.flow.compile.expressions import Expressions, Typed, together
+from flowengine.flow.compile.injecting import Hinted, inject
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.servers import check_offered, is_server
 from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
@@ -63,6 +64,8 @@ class Callee:
     timeout: str | None = None
     environments: dict[str, Typed] = field(default_factory=dict)
     """What it gets, by the names it knows them by."""
+    hinted: dict[str, Hinted] = field(default_factory=dict)
+    """Parameters of a function that may get an environment by their hint."""
     flow: Definition | None = None
     """The flow that it runs."""
     home: Home | None = None
@@ -242,8 +245,10 @@ class Tools:
             used = self.environments.use(use, (*model.loc, "environments"), view, by_tool=True)
             if used is not None:
                 found.environments[name] = used
-        if kind == "python" and found.environments:
-            hide(found, found.environments)
+        if kind == "python":
+            named = model.environments or {}
+            taken = inject(self.environments, found, named, model.bind, model.loc, by_tool=True)
+            hide(found, [*found.environments, *taken])
 
     def _flow(self, model: Tool, name: str) -> Callee | None:
         """Return what a flow is as a tool."""
@@ -335,6 +340,10 @@ class Tools:
         found.task["quick"] = signature.quick
         if args is None:
             found.args = signature.args
+        required = (signature.args or {}).get("required", ())
+        found.hinted = {
+            name: Hinted(classes, name in required) for name, classes in signature.classes.items()
+        }
         if found.args is not None:
             found.task["schema"] = found.args
         if signature.returns is not None:
@@ -487,9 +496,9 @@ def arguments_of(flow: Definition) -> Schema:
 def hide(found: Callee, names: Iterable[str]) -> None:
     """Take parameters that get environments out of what a caller of a function gives."""
     schema = found.args
-    if schema is None:
-        return
     names = set(names)
+    if schema is None or not names:
+        return
     shown = {name: one for name, one in schema.get("properties", {}).items() if name not in names}
     required = [name for name in schema.get("required", ()) if name not in names]
     found.args = {**schema, "properties": shown, "required": required}

@@ -1,0 +1,117 @@
+"""Parameters of Python functions that get an environment because their hint names its class.
+
+`def count(box: PythonSandbox)` gets the one environment whose resource is a `PythonSandbox`: of
+those that the step or tool names, else of those that the file declares. It is given under the name
+of the parameter, as if `environments: {box: …}` said so; what runs the function knows of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine import registry
+from flowengine.errors import FlowEngineError
+
+if TYPE_CHECKING:
+    from flowengine.flow.compile.environments import Environments
+    from flowengine.flow.compile.tools import Callee
+    from flowengine.flow.models import Loc
+
+
+class Hinted(NamedTuple):
+    """A parameter whose hint names classes."""
+
+    classes: list[str]
+    """Their full names."""
+    required: bool
+
+
+def inject(
+    environments: Environments,
+    found: Callee,
+    named: Mapping[str, Mapping[str, Any]],
+    given: Collection[str],
+    loc: Loc,
+    *,
+    by_tool: bool = False,
+) -> list[str]:
+    """Give a function environments for the parameters whose hint names a class of theirs.
+
+    Args:
+        environments: Those of the file.
+        found: What calls the function; it has what is named by now.
+        named: What the step or tool names, by the names that it gives them.
+        given: Parameters that get something else.
+        loc: The step or tool, for messages.
+        by_tool: Whether it is a tool.
+
+    Returns:
+        The parameters that are for environments, those without one included.
+    """
+    taken = []
+    for parameter, hinted in found.hinted.items():
+        if parameter in named or parameter in given:
+            continue
+        own = {name: environments.kind_of(name) for name in environments.model.environments}
+        uses = {
+            next(iter(use)): use
+            for name, use in named.items()
+            if name in found.environments
+            and _fits(environments.kind_of(next(iter(use))), hinted.classes)
+        } or {name: {name: {}} for name, kind in own.items() if _fits(kind, hinted.classes)}
+        if not uses and not _may_fit(hinted.classes):
+            continue  # a class of somebody else's: an argument like others
+        taken.append(parameter)
+        if len(uses) == 1:
+            [use] = uses.values()
+            used = environments.use(use, loc, environments.tools.view, by_tool=by_tool)
+            if used is not None:
+                found.environments[parameter] = used
+        elif uses or hinted.required:
+            _report(environments, found, parameter, hinted, list(uses), loc)
+    return taken
+
+
+def _report(
+    environments: Environments,
+    found: Callee,
+    parameter: str,
+    hinted: Hinted,
+    candidates: list[str],
+    loc: Loc,
+) -> None:
+    classes = " or ".join(one.rpartition(".")[2] for one in hinted.classes)
+    message = f"the parameter {parameter!r} of {found.task['function']} takes a {classes}, "
+    if candidates:
+        message += f"and {' and '.join(map(repr, candidates))} are such environments"
+        hint = f"say which: 'environments: {{{parameter}: {candidates[0]}}}'"
+    else:
+        message += "and there is no such environment"
+        kinds = " or ".join(_kinds_of(hinted.classes))
+        hint = f"declare one: 'environments: {{{parameter}: {{kind: {kinds}}}}}'"
+    environments.report.at("E402", message, loc, hint)
+
+
+def _may_fit(classes: list[str]) -> bool:
+    """Return whether any kind that is installed opens one of these."""
+    return bool(_kinds_of(classes))
+
+
+def _kinds_of(classes: list[str]) -> list[str]:
+    """Return the kinds that open one of these; only packages that a class is from are loaded."""
+    packages = {one.partition(".")[0] for one in classes}
+    kinds = [kind for package in sorted(packages) for kind in registry.kinds_from(package)]
+    return [kind for kind in kinds if _fits(kind, classes)]
+
+
+def _fits(kind: str | None, classes: list[str]) -> bool:
+    """Return whether what a kind opens is of one of these; its package may hand the class on."""
+    if kind is None or kind not in registry.environment_names():
+        return False
+    try:
+        opened = registry.provider(kind).resource_types()
+    except FlowEngineError:
+        return False  # reported with the declaration
+    known = {(one.__module__.partition(".")[0], one.__name__) for one in opened}
+    return any((one.partition(".")[0], one.rpartition(".")[2]) in known for one in classes)

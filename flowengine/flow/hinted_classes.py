@@ -1,0 +1,72 @@
+"""The classes that a type hint names, by their full names, read without importing anything."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+
+_HOPS = 8
+"""Names behind names; more of them is a circle."""
+
+
+def hinted_classes(
+    hint: ast.AST | None,
+    names: Mapping[str, ast.AST],
+    module_of: Callable[[ast.ImportFrom], str],
+    hops: int = _HOPS,
+) -> list[str]:
+    """Return what classes a hint allows: `package.module.Class`, of a union each.
+
+    Args:
+        hint: As it stands in the source.
+        names: What the names of its module are bound to.
+        module_of: Says which module a `from ... import` names.
+        hops: How many names are followed.
+
+    Returns:
+        Those that the module imports; what is built in or made there is not among them.
+    """
+    if hops == 0:
+        return []
+
+    def each(*parts: ast.AST) -> list[str]:
+        return [one for part in parts for one in hinted_classes(part, names, module_of, hops - 1)]
+
+    match hint:
+        case ast.Constant(value=str(text)):
+            try:
+                return each(ast.parse(text.strip(), mode="eval").body)
+            except SyntaxError:
+                return []
+        case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+            return each(left, right)
+        case ast.Subscript(value=generic, slice=inner):
+            items = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            match generic:
+                case ast.Name(id="Annotated") | ast.Attribute(attr="Annotated"):
+                    return each(items[0])
+                case ast.Name(id="Optional" | "Union") | ast.Attribute(attr="Optional" | "Union"):
+                    return each(*items)
+        case ast.Name() | ast.Attribute():
+            dotted = ast.unparse(hint)
+            bound = names.get(dotted)
+            if isinstance(bound, ast.expr):  # another name for it
+                return each(bound)
+            return _imported(dotted, names, module_of)
+    return []
+
+
+def _imported(
+    dotted: str, names: Mapping[str, ast.AST], module_of: Callable[[ast.ImportFrom], str]
+) -> list[str]:
+    """Return the full name of what an import binds the beginning of a name to."""
+    begin, rest = dotted, ""
+    while begin:
+        node = names.get(begin)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            alias = next(one for one in node.names if (one.asname or one.name) == begin)
+            home = f"{module_of(node)}." if isinstance(node, ast.ImportFrom) else ""
+            return [f"{home}{alias.name}{rest}"]
+        begin, dot, last = begin.rpartition(".")
+        rest = f"{dot}{last}{rest}"
+    return []
