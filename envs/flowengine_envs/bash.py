@@ -13,7 +13,7 @@ from flowengine.sdk import (
     Refused,
     StepContext,
 )
-from flowengine.sdk.environments import Capabilities, Request, Sandbox, awaitable, blocking
+from flowengine.sdk.environments import Capabilities, Request, Sandbox, Spec, awaitable, blocking
 from flowengine_envs.call_limits import UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.command_rules import check
@@ -40,7 +40,7 @@ class Bash(Supervised):
         super().__init__(request, sandbox, channel)
         self._allow: Sequence[str] | None = request.policy.allow
         root = request.policy.root
-        self.root = sandbox.workdir if root is None else _below(sandbox.workdir, root)
+        self.root = sandbox.workdir if root is None else _below(request.spec, sandbox.workdir, root)
         """Folder inside that `cwd` must not leave; absolute."""
         self._rooted = root is not None
         self.confined = request.policy.confine if self._rooted else None
@@ -189,10 +189,12 @@ def _check_root(request: Request, held: Capabilities) -> None:
         )
 
 
-def _below(workdir: str, root: str) -> str:
+def _below(spec: Spec, workdir: str, root: str) -> str:
     folder = posixpath.normpath(posixpath.join(workdir, root))
     if not _is_below(folder, workdir):
-        raise EnvironmentUnavailable(f"policy root {root!r} is not in the workspace {workdir}")
+        raise EnvironmentUnavailable(
+            f"{spec}: policy root {root!r} is not in the workspace {workdir}; name a folder in it"
+        )
     return folder
 
 

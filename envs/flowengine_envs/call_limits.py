@@ -98,30 +98,36 @@ class CallLimits:
         quota = _size(self._limits.disk or 0)
         return f"the workspace is full: its quota (limits.disk) is {quota}"
 
+    def encoded_inputs(self, code: Any, inputs: Mapping[str, Plain] | None) -> Any:
+        """Return the inputs of code as they go into a sandbox.
 
-def encoded_inputs(code: Any, inputs: Mapping[str, Plain] | None) -> Any:
-    """Return the inputs of code as they go into a sandbox.
+        Raises:
+            ValidationError: The code is no text or too long, or the inputs are no plain data.
+        """
+        if not isinstance(code, str):
+            raise ValidationError(f"{self._name}: code must be text, not {type(code).__name__}")
+        if len(code) > LARGEST_CODE:
+            raise ValidationError(
+                f"{self._name}: code has {len(code)} characters, {LARGEST_CODE} are the most; "
+                "put it into a file of the workspace"
+            )
+        try:
+            return plain.encode(dict(inputs or {}))
+        except TypeError as error:
+            raise ValidationError(f"{self._name}: inputs: {error}") from None
 
-    Raises:
-        ValidationError: The code is no text or too long, or the inputs are no plain data.
-    """
-    if not isinstance(code, str):
-        raise ValidationError(f"code must be text, not {type(code).__name__}")
-    if len(code) > LARGEST_CODE:
-        raise ValidationError(f"code has {len(code)} characters, {LARGEST_CODE} are the most")
-    try:
-        return plain.encode(dict(inputs or {}))
-    except TypeError as error:
-        raise ValidationError(f"inputs: {error}") from None
-
-
-def check_words(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Refuse what is no command, with `ValidationError`."""
-    if not argv or not all(isinstance(word, str) for word in argv):
-        raise ValidationError(f"a command is a text or a list of texts, not {argv!r}")
-    for text in (*argv, *env, *env.values()):
-        if "\0" in text:
-            raise ValidationError("a command or variable has a null character")
+    def check_words(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Refuse what is no command, with `ValidationError`."""
+        if not argv or not all(isinstance(word, str) for word in argv):
+            raise ValidationError(
+                f"{self._name}: a command is a text or a list of texts, not {argv!r}"
+            )
+        for text in (*argv, *env, *env.values()):
+            if "\0" in text:
+                raise ValidationError(
+                    f"{self._name}: a command or variable has a null character; hand bytes over "
+                    "in a file or by stdin"
+                )
 
 
 def _size(count: int) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
 from flowengine.sdk.environments import Request, Spec, awaitable, blocking
-from flowengine_envs.call_limits import UNBOUNDED, encoded_inputs
+from flowengine_envs.call_limits import UNBOUNDED
 from flowengine_envs.results import CodeError, CodeResult, CommandResult, OnOutput
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.steps import StepFiles, code_of, step_result
@@ -64,7 +64,7 @@ class Node(Supervised):
         config = self.request.config
         given = {
             "code": code,
-            "inputs": encoded_inputs(code, inputs),
+            "inputs": self.call_limits.encoded_inputs(code, inputs),
             "module": config.module if module is None else module,
             "largest": LARGEST_VALUE,
         }

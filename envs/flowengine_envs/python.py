@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.sdk import Command, Plain, StepContext
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
-from flowengine_envs.call_limits import GRACE, UNBOUNDED, encoded_inputs
+from flowengine_envs.call_limits import GRACE, UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.results import CodeError, CodeResult, OnOutput, Streams
 from flowengine_envs.steps import StepFiles, code_of, step_result
@@ -71,7 +71,7 @@ class PythonSandbox(Supervised):
             EnvironmentBusy: Another call runs, and `on_busy` is `refuse`.
             EnvironmentLost: The sandbox has ended.
         """
-        given = encoded_inputs(code, inputs)
+        given = self.call_limits.encoded_inputs(code, inputs)
         seconds = self.call_limits.seconds(timeout)
         await self._plan()
         streams = Streams(on_output)

@@ -102,13 +102,13 @@ class Shell(Supervised):
             EnvironmentLost: The terminal has ended.
             EnvironmentStartFailed: The shell had ended, and `activate` fails in the new one.
         """
-        text = _checked(command)
+        text = _checked(self.name, command)
         hard = None
         if wait is None and timeout is None:
             wait = TIMEOUT
         if timeout is not None or self.limits.time is not None or self.limits.total_time:
             hard = self.call_limits.seconds(timeout)
-        _check_wait(wait)
+        _check_wait(self.name, wait)
         await self._enter()
         wrong = await self._wrong(text)
         if wrong is not None:
@@ -148,7 +148,7 @@ class Shell(Supervised):
         Raises:
             EnvironmentLost: The terminal has ended, or there was no command.
         """
-        _check_wait(wait)
+        _check_wait(self.name, wait)
         return await self._answer("await", wait=wait)
 
     wait = blocking(_wait)
@@ -270,7 +270,7 @@ class Shell(Supervised):
         command = self._config.activate
         if command is not None:
             bound = self._config.activate_timeout
-            result = await self._begin(_checked(command), bound, bound + 2 * GRACE)
+            result = await self._begin(_checked(self.name, command), bound, bound + 2 * GRACE)
             if result.status != "done" or result.exit_code != 0:
                 await self._channel.request("interrupt")
                 how = result.status if result.status != "done" else f"exit code {result.exit_code}"
@@ -395,20 +395,23 @@ def _notes(resource: Shell, result: ShellResult, kills: int, refused: int) -> It
         yield resource.call_limits.too_many_processes()
 
 
-def _checked(command: Any) -> bytes:
+def _checked(name: str, command: Any) -> bytes:
     if not isinstance(command, str):
-        raise ValidationError(f"a command is a text, not {type(command).__name__}")
+        raise ValidationError(f"{name}: a command is a text, not {type(command).__name__}")
     if "\0" in command:
-        raise ValidationError("a command has a null character")
+        raise ValidationError(f"{name}: a command has a null character; write it to a file")
     data = command.encode()
     if len(data) > LARGEST_COMMAND:
-        raise ValidationError(f"a command of {len(data)} bytes; {LARGEST_COMMAND} are the most")
+        raise ValidationError(
+            f"{name}: a command of {len(data)} bytes; {LARGEST_COMMAND} are the most; "
+            "put it into a file and source that"
+        )
     return data
 
 
-def _check_wait(wait: float | None) -> None:
+def _check_wait(name: str, wait: float | None) -> None:
     if wait is not None and not 0 <= wait < float("inf"):
-        raise ValidationError(f"wait must be a number that is not negative, not {wait}")
+        raise ValidationError(f"{name}: wait must be a number that is not negative, not {wait}")
 
 
 def _secrets(request: Request) -> list[str]:

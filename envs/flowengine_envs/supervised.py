@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
-from flowengine_envs.call_limits import GRACE, check_words
+from flowengine_envs.call_limits import GRACE
 from flowengine_envs.channel import COMMAND, Channel
 from flowengine_envs.results import CommandResult, OnOutput, Streams
 from flowengine_envs.workspace import OWN, InWorkspace
@@ -146,7 +146,7 @@ class Supervised(InWorkspace):
         result: bool = False,
     ) -> tuple[CommandResult, bytes]:
         """Run a program; return its result and what it wrote to descriptor 3."""
-        check_words(argv, env or {})
+        self.call_limits.check_words(argv, env or {})
         streams = Streams(on_output)
         seconds = self.call_limits.seconds(timeout)
         kills = self.sandbox.memory_kills()

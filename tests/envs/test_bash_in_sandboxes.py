@@ -41,7 +41,7 @@ def test_a_program_that_is_not_there_is_what_shells_say(bash: Bash) -> None:
 
 @pytest.mark.parametrize("bad", [[], "a\0b", ["a", "b\0"], [1], {}])
 def test_what_is_no_command_is_refused(bash: Bash, bad: object) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match="environment 'box'"):
         bash.run(bad)  # type: ignore[arg-type]
 
 

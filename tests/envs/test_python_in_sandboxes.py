@@ -110,7 +110,7 @@ def test_bad_arguments_are_refused_and_harm_nothing(python: PythonSandbox) -> No
     python.run("kept = 'kept'")
 
     for bad in (None, 5, b"1"):
-        with pytest.raises(ValidationError, match="code must be text"):
+        with pytest.raises(ValidationError, match=r"environment 'box'.*code must be text"):
             python.run(bad)  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="20000000 characters"):
         python.run("#" * 20_000_000)

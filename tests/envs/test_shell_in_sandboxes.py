@@ -78,6 +78,7 @@ def test_commands_arrive_byte_for_byte(shell: Shell, text: str) -> None:
     assert shell.get("got") == text.encode()
     assert result.raw == text.encode()
     assert "pwned" not in {entry.path for entry in shell.list()}
+    assert not Path("pwned").exists()
 
 
 def test_several_lines_are_one_command(shell: Shell) -> None:
@@ -536,7 +537,7 @@ def test_two_shells_know_nothing_of_each_other(sandbox: type[Sandbox], tmp_path:
 
 @pytest.mark.parametrize("bad", [1, None, "a\0b", "x" * 5_000_000])
 def test_what_is_no_command_is_refused(shell: Shell, bad: Any) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match="environment 'box'"):
         shell.run(bad)
 
 

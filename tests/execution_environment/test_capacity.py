@@ -204,6 +204,7 @@ def test_while_its_execution_waits_it_is_given_back_or_kept(
     make: Make, toy: Toy, clock: FakeClock
 ) -> None:
     manager = make(clock=clock)
+    heard = Heard(manager)
     kept = {"kind": "toy", "owner_id": "e", "resource_key": "kept", "on_wait": "keep"}
     back = {"kind": "toy", "owner_id": "e", "resource_key": "back"}
     first = manager.ensure(kept)
@@ -219,10 +220,12 @@ def test_while_its_execution_waits_it_is_given_back_or_kept(
     assert manager.ensure(back).generation == 2
     manager.suspend_scope("execution", "e")
     clock.advance(3599)
-    assert manager.list(state="ready")[0]["resource_key"] == "kept"
+    [still] = manager.list(state="ready")
+    assert still["resource_key"] == "kept"
     clock.advance(1)
     settle(manager)
     assert manager.list(state="ready") == []
+    assert heard.names(still["id"])[-2:] == ["releasing", "released"]
     assert manager.ensure(kept).generation == 2
 
 

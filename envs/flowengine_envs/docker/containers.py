@@ -25,7 +25,6 @@ from flowengine.sdk.environments import (
     awaitable,
     blocking,
 )
-from flowengine_envs.call_limits import check_words
 from flowengine_envs.docker import sandbox
 from flowengine_envs.docker.captured import Captured
 from flowengine_envs.docker.gate import Gate
@@ -104,7 +103,7 @@ class Containers(InWorkspace):
         """
         if isinstance(argv, str):
             raise ValidationError(f"{self.name}: a command is a list of words, not a text")
-        check_words(argv, env or {})
+        self.call_limits.check_words(argv, env or {})
         seconds = self.call_limits.seconds(timeout)
         for path, data in (files or {}).items():
             await self.write_file(path, data, 0o644)
