@@ -75,6 +75,35 @@ def err(text: str = "") -> None:
         pass
 
 
+def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
+    """Print a text, or write it into a file that the command line names.
+
+    Args:
+        text: Ends with a line feed.
+        path: The file; None: standard output.
+        quiet: Do not say where it was written.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    if path is None:
+        out(text.rstrip("\n"))
+        return 0
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        from flowengine.errors import UsageError
+
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    if not quiet:
+        err(f"written to {path}")
+    return 0
+
+
 def is_terminal(stream: TextIO | None) -> bool:
     """Return whether a person sees what is written to a stream."""
     try:

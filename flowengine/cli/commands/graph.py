@@ -7,9 +7,9 @@ from os.path import isfile
 from typing import TYPE_CHECKING
 
 from flowengine.cli.drawing.picture import Picture, draw
-from flowengine.cli.output import err, out
+from flowengine.cli.output import print_or_write
 from flowengine.cli.session import Session
-from flowengine.errors import NotFound, UsageError
+from flowengine.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,22 +41,9 @@ def run(arguments: Namespace) -> int:
 
     Returns:
         The exit code.
-
-    Raises:
-        UsageError: It cannot be written.
     """
     text = _drawn(_picture(arguments), arguments.format)
-    if arguments.output is None:
-        out(text.rstrip("\n"))
-        return 0
-    try:
-        with open(arguments.output, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"cannot write {arguments.output}: {error.strerror}") from None
-    if not arguments.quiet:
-        err(f"written to {arguments.output}")
-    return 0
+    return print_or_write(text, arguments.output, quiet=arguments.quiet)
 
 
 def _drawn(picture: Picture, format: str) -> str:

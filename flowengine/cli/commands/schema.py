@@ -7,7 +7,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.cli.output import err, out
+from flowengine.cli.output import print_or_write
 from flowengine.errors import UsageError
 
 HELP = "print the JSON Schema of flow files or of their test cases, for editors"
@@ -38,22 +38,9 @@ def run(arguments: Namespace) -> int:
 
     Returns:
         The exit code.
-
-    Raises:
-        UsageError: It cannot be written.
     """
     text = as_text(_schema(arguments))
-    if arguments.output is None:
-        out(text)
-        return 0
-    try:
-        with open(arguments.output, "w", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-    except OSError as error:
-        raise UsageError(f"cannot write {arguments.output}: {error.strerror}") from None
-    if not arguments.quiet:
-        err(f"written to {arguments.output}")
-    return 0
+    return print_or_write(f"{text}\n", arguments.output, quiet=arguments.quiet)
 
 
 def _schema(arguments: Namespace) -> dict[str, Any]:
