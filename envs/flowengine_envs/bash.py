@@ -18,7 +18,7 @@ from flowengine_envs.call_limits import UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.command_rules import check
 from flowengine_envs.results import CommandResult, OnOutput
-from flowengine_envs.steps import StepFiles, add_outputs, step_value, variables_of
+from flowengine_envs.steps import StepFiles, add_outputs, place_for_value, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class BashProvider(SupervisedProvider[Bash]):
     async def run(self, resource: Bash, context: StepContext, command: Command) -> dict[str, Plain]:
         """Run the command of a step; what it writes as JSON to `$FLOW_OUTPUT` is its value."""
         files = StepFiles(resource, context)
-        place, env = await variables_of(files, command)
+        place, env = await place_for_value(files, command)
         result = await resource._call(lambda: _run_step(resource, files, command, env))
         told: dict[str, Plain] = {
             "exit_code": result.exit_code,

@@ -22,7 +22,7 @@ from flowengine_envs.call_limits import GRACE, TIMEOUT, UNBOUNDED
 from flowengine_envs.channel import Channel
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell_result import ShellResult, shell_result, step_code
-from flowengine_envs.steps import StepFiles, step_value, variables_of
+from flowengine_envs.steps import StepFiles, place_for_value, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor.tmux import SESSION, SOCKET
 from flowengine_envs.workspace import OWN
@@ -362,7 +362,7 @@ class ShellProvider(SupervisedProvider[Shell]):
         files = StepFiles(resource, context)
         if command.stdin is not None:
             raise ValidationError("'shell' has no 'stdin'; hand values over with 'env' or a file")
-        place, env = await variables_of(files, command)
+        place, env = await place_for_value(files, command)
         lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
         if command.cwd is not None:
             lines.append(f"cd {shlex.quote(resource._directory(command.cwd))} || \\return")

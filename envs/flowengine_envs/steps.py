@@ -59,6 +59,17 @@ class StepFiles:
         """Return a value as an argument: of a file its path."""
         return await self._place(value) if _is_file(value) else await self.text(value)
 
+    async def variables(self, command: Command) -> dict[str, str]:
+        """Return the variables that a command has, those that every step knows and its own."""
+        own = {
+            "FLOW_IDEMPOTENCY_KEY": self.context.idempotency_key,
+            "FLOW_WORKDIR": self.resource.workdir,
+        }
+        for name, value in command.env.items():
+            if value is not None:
+                own[name] = await self.text(value)
+        return own
+
     async def data(self, value: Plain) -> bytes | None:
         """Return what a command reads from its standard input."""
         if value is None or isinstance(value, bytes):
@@ -185,7 +196,7 @@ async def add_outputs(
             told[f"{name}_file"] = await files.kept(path)
 
 
-async def variables_of(files: StepFiles, command: Command) -> tuple[str, dict[str, str]]:
+async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict[str, str]]:
     """Make the file for the value of a command.
 
     Args:
@@ -197,15 +208,8 @@ async def variables_of(files: StepFiles, command: Command) -> tuple[str, dict[st
     """
     place = f"{OWN}/outputs/{os.urandom(8).hex()}.json"
     await files.resource.async_put(place, b"")
-    env = {
-        "FLOW_IDEMPOTENCY_KEY": files.context.idempotency_key,
-        "FLOW_OUTPUT": f"{files.resource.workdir}/{place}",
-        "FLOW_WORKDIR": files.resource.workdir,
-    }
-    for name, value in command.env.items():
-        if value is not None:
-            env[name] = await files.text(value)
-    return place, env
+    output = {"FLOW_OUTPUT": f"{files.resource.workdir}/{place}"}
+    return place, output | await files.variables(command)
 
 
 async def step_value(resource: InWorkspace, place: str, *, failed: bool) -> Plain:

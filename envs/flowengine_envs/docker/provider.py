@@ -98,13 +98,7 @@ class DockerProvider(Provider[Containers]):
         if command.cwd is not None:
             raise ValidationError("'docker' has no 'cwd': commands begin in the workspace")
         found = StepFiles(resource, context)
-        env = {
-            "FLOW_IDEMPOTENCY_KEY": context.idempotency_key,
-            "FLOW_WORKDIR": resource.workdir,
-        }
-        for name, value in command.env.items():
-            if value is not None:
-                env[name] = await found.text(value)
+        env = await found.variables(command)
         if command.script is not None:
             argv = ["sh", "-c", command.script]
         else:
