@@ -50,7 +50,7 @@ def check_environments(
         Name → what is kept with the execution of it.
 
     Raises:
-        UsageError: A name is taken, or a scope is not possible.
+        UsageError: A name is taken, or a scope or an approval is not possible.
         SpecInvalid: A spec has faults.
     """
     from flowengine.execution_environment.spec import check_spec
@@ -67,6 +67,12 @@ def check_environments(
             raise UsageError(
                 f"execution_environments has '{name}' with scope '{scope}'",
                 hint=f"it is one of: {', '.join(SCOPES)}",
+            )
+        if declared.asks:
+            raise UsageError(
+                f"execution_environments has '{name}' with an 'approval', which only a flow file "
+                "can: which steps would have to wait for the answer is not known before they run",
+                hint="declare it in the flow file: there people are asked, and the execution waits",
             )
         if name in taken:
             raise UsageError(

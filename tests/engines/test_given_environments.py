@@ -166,6 +166,8 @@ def test_a_secret_is_a_reference(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> N
         ([{"kind": "toyy"}], SpecInvalid, "did you mean 'toy'"),
         ([{**BOX, "scpe": 1}], SpecInvalid, "scpe"),
         ([{**BOX, "scope": "region"}], UsageError, "'box' with scope 'region'"),
+        ([{**BOX, "approval": "required"}], UsageError, "'box' with an 'approval'"),
+        ([{**BOX, "approval": {"reason": "why"}}], UsageError, "'box' with an 'approval'"),
         ([BOX, BOX], UsageError, "another one has this name"),
         ([{**BOX, "resource_key": "other"}], UsageError, "runtime_resources has an object"),
         ([{**BOX, "resource_key": "mine"}], UsageError, "step 'a' gets an environment"),
