@@ -129,6 +129,12 @@ def test_several_or_none_are_told_where_the_step_stands() -> None:
     assert "needs 'box'" not in none
 
 
+def test_what_is_named_must_be_of_the_class() -> None:
+    told = refused(TWO, 'python: "things:plain", environments: {box: other}')
+
+    assert "'box' of things:plain takes a Database, and 'other' is of kind 'files'" in told
+
+
 def test_what_may_be_left_out_is_and_other_classes_are_arguments() -> None:
     assert run("", 'python: "things:either"') is None
     assert "needs 'box'" in refused(DATABASE, 'python: "things:mine"')

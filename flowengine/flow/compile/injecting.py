@@ -51,7 +51,10 @@ def inject(
     """
     taken = []
     for parameter, hinted in found.hinted.items():
-        if parameter in named or parameter in given:
+        if parameter in named:
+            _check_named(environments, found, parameter, hinted, named[parameter], loc)
+            continue
+        if parameter in given:
             continue
         own = {name: environments.kind_of(name) for name in environments.model.environments}
         uses = {
@@ -73,6 +76,29 @@ def inject(
     return taken
 
 
+def _check_named(
+    environments: Environments,
+    found: Callee,
+    parameter: str,
+    hinted: Hinted,
+    use: Mapping[str, Any],
+    loc: Loc,
+) -> None:
+    """Refuse an environment of another class than the parameter of its name takes."""
+    [name] = use
+    kind = environments.kind_of(name)
+    if kind is None or _fits(kind, hinted.classes) or not _may_fit(hinted.classes):
+        return
+    kinds = " or ".join(_kinds_of(hinted.classes))
+    message = f"the parameter {parameter!r} of {found.task['function']} takes a {_words(hinted)}, "
+    message += f"and {name!r} is of kind {kind!r}"
+    environments.report.at("E402", message, loc, f"give it one of kind {kinds}")
+
+
+def _words(hinted: Hinted) -> str:
+    return " or ".join(one.rpartition(".")[2] for one in hinted.classes)
+
+
 def _report(
     environments: Environments,
     found: Callee,
@@ -81,8 +107,7 @@ def _report(
     candidates: list[str],
     loc: Loc,
 ) -> None:
-    classes = " or ".join(one.rpartition(".")[2] for one in hinted.classes)
-    message = f"the parameter {parameter!r} of {found.task['function']} takes a {classes}, "
+    message = f"the parameter {parameter!r} of {found.task['function']} takes a {_words(hinted)}, "
     if candidates:
         message += f"and {' and '.join(map(repr, candidates))} are such environments"
         hint = f"say which: 'environments: {{{parameter}: {candidates[0]}}}'"
