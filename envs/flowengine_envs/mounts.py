@@ -15,8 +15,10 @@ from flowengine.sdk import Refused
 from flowengine.sdk.environments import Request
 from flowengine_envs.docker.daemon import DEFAULT_HOST, host
 
-_SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys", "usr")
+_SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "sbin", "sys")
 """Folders that are not handed out, nor anything in them."""
+_IN_USR = (*_SYSTEM, "games", "include", "libexec", "man", "share")
+"""The same in `/usr` and `/usr/local`; applications are installed beside them."""
 _SHARED = ("home", "root", "run", "var")
 """Folders that are not handed out as a whole."""
 _DOCKER = Path("/var/lib/docker")
@@ -56,11 +58,20 @@ def check_all(request: Request) -> None:
             raise Refused(f"{request.spec}: {refused.message}") from None
 
 
+def _is_the_systems(real: Path) -> bool:
+    first, *rest = real.parts[1:]
+    if first != "usr":
+        return first in _SYSTEM
+    if rest[:1] == ["local"]:
+        rest = rest[1:]
+    return not rest or rest == ["src"] or rest[0] in _IN_USR
+
+
 def _danger(real: Path, state: Path | None) -> str | None:
     """Return what is wrong with mounting a folder, or None."""
     if real == Path("/"):
         return "it is the whole machine"
-    if real.parts[1] in _SYSTEM or real.is_relative_to(_DOCKER) or _DOCKER.is_relative_to(real):
+    if _is_the_systems(real) or real.is_relative_to(_DOCKER) or _DOCKER.is_relative_to(real):
         return "it belongs to the system"
     if len(real.parts) == 2 and real.parts[1] in _SHARED:
         return "it holds what belongs to others"

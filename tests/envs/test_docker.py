@@ -248,7 +248,10 @@ def test_folders_of_other_environments_are_mounted(tmp_path: Path) -> None:
     assert (shared / "b.txt").stat().st_uid == os.getuid()
 
 
-DANGEROUS = ["/", "/etc", "/etc/ssl", "/var", "/var/lib/docker", "/run", "/usr", "/proc/1", "~"]
+DANGEROUS = [
+    *("/", "/etc", "/etc/ssl", "/var", "/var/lib/docker", "/run", "/proc/1", "~"),
+    *("/usr", "/usr/lib/python3", "/usr/local", "/usr/local/bin", "/usr/src"),
+]
 
 
 @pytest.mark.parametrize("path", DANGEROUS)
@@ -274,6 +277,8 @@ def test_the_state_of_the_engine_and_files_are_not_mounted(tmp_path: Path) -> No
     with pytest.raises(Refused, match="no folder"):
         check(file)
     assert check(tmp_path / "absent") == tmp_path / "absent"
+    for installed in ("/usr/src/app", "/usr/local/app", "/srv/app", "/opt/app"):
+        assert check(Path(installed)) == Path(installed)
 
 
 def test_a_dangerous_mount_is_refused_before_the_daemon_hears_of_it(
