@@ -24,7 +24,7 @@ def ended(folder: Path, seed: str, sign: str, times: int) -> list[dict[str, Any]
     assert len(told) == times
     for each in told:
         assert each["left"] == {}, each
-        assert "said" not in each, each  # neither `envs reap` nor the execution failed
+        assert "said" not in each, each["said"]  # neither `envs reap` nor the execution failed
     assert any(each["open"] for each in told)  # some were ended with environments open
     return told
 

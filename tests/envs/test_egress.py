@@ -448,8 +448,8 @@ def as_nobody(folder: Path) -> str:
         return said
 
 
-def test_as_an_ordinary_user() -> None:
-    BashProvider().policy_model()  # loads what another user cannot
+def test_as_an_ordinary_user(tmp_path: Path) -> None:
+    as_nobody(tmp_path)  # loads what another user may not be able to read
     assert as_ordinary_user(as_nobody) == "for anybody\n"
 
 

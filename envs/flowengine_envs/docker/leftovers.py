@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flowengine.sdk import EnvironmentLost
 from flowengine.sdk.environments import Leftover, Owner
 from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.ownership import take_back
+from flowengine_envs.docker.ownership import take_back_left
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -74,4 +74,4 @@ def reap(leftover: Leftover) -> None:
     label = f"flowengine.environment={leftover.id}"
     for found in client.api.containers(all=True, quiet=True, filters={"label": [label]}):
         remove(client, found["Id"])
-    take_back(Path(str(folder)) for folder in leftover.facts.get("lent") or [])
+    take_back_left(Path(str(folder)) for folder in leftover.facts.get("lent") or [])

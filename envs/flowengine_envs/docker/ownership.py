@@ -54,9 +54,25 @@ def take_back(folders: Iterable[Path]) -> None:
         with _alone:
             for folder in folders:
                 _lent[folder] -= 1
-                if _lent[folder] <= 0:
-                    del _lent[folder]
-                    _chown(folder, (user(), group()), (0, 0))
+                _give_back(folder)
+
+
+def take_back_left(folders: Iterable[Path]) -> None:
+    """Take back what a dead process lent, but for what this one has lent again meanwhile.
+
+    Args:
+        folders: On this machine; one that is gone is passed over.
+    """
+    if os.getuid() == 0:
+        with _alone:
+            for folder in folders:
+                _give_back(folder)
+
+
+def _give_back(folder: Path) -> None:
+    if _lent[folder] <= 0:
+        del _lent[folder]
+        _chown(folder, (user(), group()), (0, 0))
 
 
 def _chown(folder: Path, old: tuple[int, int], new: tuple[int, int]) -> None:
