@@ -66,7 +66,7 @@ def _tries_for_environments(execution: Execution, now: int) -> Iterator[Event]:
 def _when(execution: Execution, message: Message) -> int:
     """Return when a message of the inbox happened, for the order of events."""
     begins = not execution.seq and unpack(message.event)["type"] == "started"
-    return 0 if begins else message.at
+    return -1 if begins else message.at  # a place that was free was given it at no time
 
 
 def take_message(execution: Execution, message: Message, now: int) -> bool:

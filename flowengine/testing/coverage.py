@@ -89,7 +89,8 @@ class Coverage:
 
 
 def _branches(flow: CompiledFlow) -> Iterator[Branch]:
-    for number, step in enumerate(flow["steps"]):
+    for number in sorted(_inside(flow)):
+        step = flow["steps"][number]
         if step["body"] < 0 and step["id"] in HIDDEN:
             continue
         yield Branch(number, "entered")
@@ -98,6 +99,22 @@ def _branches(flow: CompiledFlow) -> Iterator[Branch]:
         yield from _ways(number, step)
         for index in range(len(step.get("on_error", ()))):
             yield Branch(number, "handler", index)
+
+
+def _inside(flow: CompiledFlow) -> set[int]:
+    """Return the steps of one execution; what `detach` begins is another one."""
+    subflows = flow.get("flows", [])
+    of_subflows = {step for one in subflows for step in range(*one["steps"])}
+    found = set(range(len(flow["steps"]))) - of_subflows
+    left = list(found)
+    while left:
+        step = flow["steps"][left.pop()]
+        if step.get("action") == "flow":
+            callee = flow["bodies"][step["child"]].get("flow", 0)
+            more = set(range(*subflows[callee - 1]["steps"])) - found if callee else set()
+            found |= more
+            left += more
+    return found
 
 
 def _ways(number: int, step: StepSpec) -> Iterator[Branch]:
