@@ -67,8 +67,8 @@ def _end(place: Path, after: float, sign: signal.Signals) -> dict[str, object]:
         engine.wait()
     told = {"after": round(after, 2), "code": engine.returncode, "open": open_}
     if sign != signal.SIGKILL:
-        left = _left(place)
-        told["left at once"] = {name: found for name, found in left.items() if found}
+        # Nobody reaps meanwhile; what lost its supervisor a moment ago ends by itself.
+        told["left without reaping"] = _left_in_time(place)
         told["told"] = (place / "said").read_text()[-2000:]
     return told
 
@@ -106,17 +106,24 @@ def _after(place: Path, *, resume: bool) -> dict[str, object]:
     else:
         done = _flowengine(place, "envs", "reap")
         end = f"reap: {done.returncode}"
-    while any((left := _left(place)).values()) and time.monotonic() < began + LATEST:
-        time.sleep(0.05)
+    left = _left_in_time(place)
     told: dict[str, object] = {
         "end": end,
         "seconds": round(time.monotonic() - began, 2),
-        "left": {name: found for name, found in left.items() if found},
+        "left": left,
     }
     if done.returncode:
         told["said"] = done.stderr[-2000:]
     _clear(place)
     return told
+
+
+def _left_in_time(place: Path) -> dict[str, list[str]]:
+    """Return what is there still when nothing may be left any more."""
+    began = time.monotonic()
+    while any((left := _left(place)).values()) and time.monotonic() < began + LATEST:
+        time.sleep(0.05)
+    return {name: found for name, found in left.items() if found}
 
 
 def _left(place: Path) -> dict[str, list[str]]:
