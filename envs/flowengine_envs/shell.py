@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import (
     Command,
+    EnvironmentClosed,
     EnvironmentLost,
     EnvironmentStartFailed,
     EnvironmentUnavailable,
@@ -19,8 +21,15 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.environments import Request, Sandbox, Spec, awaitable, blocking
 from flowengine_envs.call_limits import GRACE, TIMEOUT, UNBOUNDED
-from flowengine_envs.channel import Channel
+from flowengine_envs.channel import Channel, Said
 from flowengine_envs.sandboxes.processes import has
+from flowengine_envs.shell_input import (
+    CHECK,
+    check_key,
+    check_wait,
+    checked_command,
+    is_plain,
+)
 from flowengine_envs.shell_result import ShellResult, shell_result, step_code
 from flowengine_envs.steps import StepFiles, place_for_value, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider
@@ -32,22 +41,10 @@ if TYPE_CHECKING:
 
 OUTPUT = 8 * 1024 * 1024
 """Bytes of output that a result has, where the spec says nothing."""
-LARGEST_COMMAND = 4 * 1024 * 1024
 FOLDER = f"{OWN}/terminal"
 """Folder of the workspace for the terminal's socket and records."""
-_CHECK = ("bash", "--noprofile", "--norc", "-O", "extglob", "-n")
-_PLAIN = re.compile(r"[A-Za-z0-9_./-]+( +[A-Za-z0-9_./:=,@%+-]+)*")
-"""Commands that cannot be unfinished, if they begin with no word of the language."""
-_WORDS = frozenset(
-    (
-        *("if", "then", "elif", "else", "fi", "case", "esac", "in", "function", "time", "coproc"),
-        *("for", "select", "while", "until", "do", "done"),
-    )
-)
-_KEY = re.compile(
-    r"(?:[CMS]-)*(?:[ -~]|Up|Down|Left|Right|Home|End|NPage|PPage|PageDown|PageUp|IC|DC|Tab|BTab"
-    r"|Enter|Escape|Space|BSpace|F(?:[1-9]|1[0-2]))"
-)
+STARTING = 60.0
+"""Seconds for another shell to be there, `activate` not counted."""
 
 
 class Shell(Supervised):
@@ -57,10 +54,23 @@ class Shell(Supervised):
         request: What was asked for.
         sandbox: The open sandbox.
         channel: The connection to its supervisor.
+        first: The shell that the sandbox was opened for; None: this is it.
     """
 
-    def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:
+    def __init__(
+        self, request: Request, sandbox: Sandbox, channel: Channel, first: Shell | None = None
+    ) -> None:
         super().__init__(request, sandbox, channel)
+        self._first = first
+        self._others: list[Shell] = []
+        self._numbers = count(2)
+        self._number = 1
+        self._folder = FOLDER
+        if first is not None:
+            self._number = next(first._numbers)
+            self._folder = f"{FOLDER}/{self._number}"
+            self.name = f"{first.name}, shell {self._number}"
+            self.call_limits = first.call_limits
         self._config = request.config
         self._secrets = _secrets(request)
         self._home = 0
@@ -68,6 +78,7 @@ class Shell(Supervised):
         self._shells: list[int] = []
         self._left = True
         self._gone = False
+        self._ended = False
         self._turn = asyncio.Lock()
         """Had by the step whose command runs."""
 
@@ -76,10 +87,21 @@ class Shell(Supervised):
         """Whether it can be used, as far as is known at once."""
         return super().healthy and not self._gone
 
+    def check_open(self) -> None:
+        """Refuse use after the end; as of all resources.
+
+        Raises:
+            EnvironmentClosed: It was ended, or given back.
+            EnvironmentLost: It was cut off although it was still held.
+        """
+        if self._ended:
+            raise EnvironmentClosed(f"{self.name} was ended; start another one")
+        super().check_open()
+
     @property
     def records(self) -> str:
         """Folder of the workspace with `raw.log` and `clean.log`: an entry for each command."""
-        return f"{FOLDER}/records"
+        return f"{self._folder}/records"
 
     async def _run(
         self, command: str, timeout: float | None = None, wait: float | None = None
@@ -102,13 +124,13 @@ class Shell(Supervised):
             EnvironmentLost: The terminal has ended.
             EnvironmentStartFailed: The shell had ended, and `activate` fails in the new one.
         """
-        text = _checked(self.name, command)
+        text = checked_command(self.name, command)
         hard = None
         if wait is None and timeout is None:
             wait = TIMEOUT
         if timeout is not None or self.limits.time is not None or self.limits.total_time:
             hard = self.call_limits.seconds(timeout)
-        _check_wait(self.name, wait)
+        check_wait(self.name, wait)
         await self._enter()
         wrong = await self._wrong(text)
         if wrong is not None:
@@ -148,7 +170,7 @@ class Shell(Supervised):
         Raises:
             EnvironmentLost: The terminal has ended, or there was no command.
         """
-        _check_wait(self.name, wait)
+        check_wait(self.name, wait)
         return await self._answer("await", wait=wait)
 
     wait = blocking(_wait)
@@ -164,7 +186,7 @@ class Shell(Supervised):
             EnvironmentLost: The terminal has ended.
         """
         data = text.replace("\n", "\r").encode()
-        await self._channel.request("send", data)
+        await self._ask("send", data)
 
     send = blocking(_send)
     async_send = awaitable(_send)
@@ -180,13 +202,9 @@ class Shell(Supervised):
             EnvironmentLost: The terminal has ended.
         """
         for name in names:
-            if not _KEY.fullmatch(name):
-                raise ValidationError(
-                    f"{self.name}: there is no key {name!r}; keys are named as "
-                    "'Up', 'Enter', 'Tab', 'C-c', 'F1'"
-                )
+            check_key(self.name, name)
         if names:
-            await self._channel.request("press", keys=list(names))
+            await self._ask("press", keys=list(names))
 
     keys = blocking(_keys)
     async_keys = awaitable(_keys)
@@ -200,7 +218,7 @@ class Shell(Supervised):
         Raises:
             EnvironmentLost: The terminal has ended.
         """
-        return bool((await self._channel.request("interrupt"))["found"])
+        return bool((await self._ask("interrupt"))["found"])
 
     interrupt = blocking(_interrupt)
     async_interrupt = awaitable(_interrupt)
@@ -214,7 +232,7 @@ class Shell(Supervised):
         Raises:
             EnvironmentLost: The terminal has ended.
         """
-        answer = await self._channel.request("screen")
+        answer = await self._ask("screen")
         return bytes(answer["payload"]).decode(errors="replace")
 
     screen = blocking(_screen)
@@ -226,11 +244,67 @@ class Shell(Supervised):
         Returns:
             Text for a shell of this machine. The socket is where the workspace is.
         """
-        folder = self.workspace / FOLDER / "live"
+        folder = self.workspace / self._folder / "live"
         return (
             f"cd {shlex.quote(str(folder))} && "
             f"tmux -u -S {SOCKET} attach-session -t {SESSION} -f read-only,ignore-size"
         )
+
+    async def _another(self) -> Shell:
+        """Start another shell in the same sandbox, on a terminal of its own.
+
+        It has the same workspace, variables, limits and `activate`; directory, jobs, records and
+        the command that runs are its own. It lasts until its `end`, or as long as the first.
+
+        Returns:
+            The shell.
+
+        Raises:
+            EnvironmentStartFailed: It does not start, or `activate` fails or hangs.
+            EnvironmentLost: The sandbox is gone.
+        """
+        first = self._first or self
+        first.check_open()
+        other = Shell(self.request, self.sandbox, self._channel, first)
+        first._others.append(other)
+        bound = STARTING + (self._config.activate_timeout if self._config.activate else 0)
+        try:
+            await other.start(asyncio.get_running_loop().time() + bound)
+        except BaseException:
+            await asyncio.shield(other._hang_up())
+            raise
+        return other
+
+    another = blocking(_another)
+    async_another = awaitable(_another)
+
+    async def _end(self) -> None:
+        """End another shell and all that runs in it; the sandbox and its other shells go on.
+
+        Raises:
+            ValidationError: It is the first one, which ends with the environment.
+        """
+        if self._first is None:
+            raise ValidationError(
+                f"{self.name}: the first shell ends with its environment: release that"
+            )
+        await self._hang_up()
+
+    end = blocking(_end)
+    async_end = awaitable(_end)
+
+    async def _hang_up(self) -> None:
+        self._ended = self._gone = True
+        if self._first is not None and self in self._first._others:
+            self._first._others.remove(self)
+        with suppress(EnvironmentLost):
+            await self._ask("hang_up")
+
+    async def finish(self, bound: float, *, lost: bool = False) -> None:
+        """Refuse new calls of this and of the others that were started beside it."""
+        self._closed = True
+        ends = [each.finish(bound, lost=lost) for each in self._others]
+        await asyncio.gather(super().finish(bound, lost=lost), *ends)
 
     async def start(self, deadline: float) -> None:
         """Start the terminal, and activate what is to be active; on the background loop.
@@ -241,18 +315,16 @@ class Shell(Supervised):
         Raises:
             EnvironmentStartFailed: It does not start, or `activate` fails or hangs.
         """
-        import asyncio
-
         from flowengine.sdk import EnvironmentFailure
 
         try:
             async with asyncio.timeout_at(deadline):
-                await self._channel.request(
+                await self._ask(
                     "terminal",
                     env=self._variables,
                     cwd=self.sandbox.workdir,
                     limits=dict(self.sandbox.resource_limits()),
-                    folder=f"{self.sandbox.workdir}/{FOLDER}",
+                    folder=f"{self.sandbox.workdir}/{self._folder}",
                     secrets=self._secrets,
                 )
         except TimeoutError:
@@ -270,9 +342,11 @@ class Shell(Supervised):
         command = self._config.activate
         if command is not None:
             bound = self._config.activate_timeout
-            result = await self._begin(_checked(self.name, command), bound, bound + 2 * GRACE)
+            result = await self._begin(
+                checked_command(self.name, command), bound, bound + 2 * GRACE
+            )
             if result.status != "done" or result.exit_code != 0:
-                await self._channel.request("interrupt")
+                await self._ask("interrupt")
                 how = result.status if result.status != "done" else f"exit code {result.exit_code}"
                 raise EnvironmentStartFailed(
                     f"{self.name}: activate ({command}) failed: {how}; it wrote:\n"
@@ -283,16 +357,27 @@ class Shell(Supervised):
 
     async def _wrong(self, text: bytes) -> ShellResult | None:
         """Return the result of a command whose syntax is wrong or unfinished."""
-        line = text.decode()
-        if _PLAIN.fullmatch(line) and not _WORDS & set(line.split()):
+        if is_plain(text.decode()):
             return None
-        result = await self.program(_CHECK, stdin=text + b"\n")
+        result = await self.program(CHECK, stdin=text + b"\n")
         unfinished = "here-document at line" in result.stderr
         if result.exit_code == 0 and not unfinished:
             return None
         cwd = self.sandbox.workdir
         words = result.stderr
         return ShellResult(0, "syntax_error", 2, words, words.encode(), result.duration, cwd)
+
+    async def _ask(
+        self,
+        request: str,
+        payload: bytes = b"",
+        about: str = "",
+        said: Said | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Send a request for its terminal; as of the channel."""
+        fields["terminal"] = self._number
+        return await self._channel.request(request, payload, about, said, **fields)
 
     async def _begin(self, text: bytes, hard: float | None, wait: float | None) -> ShellResult:
         kept = self.limits.output or OUTPUT
@@ -305,7 +390,7 @@ class Shell(Supervised):
             parts[header["part"]] += data
 
         try:
-            answer = await self._channel.request(request, payload, "command", said, **fields)
+            answer = await self._ask(request, payload, "command", said, **fields)
         except EnvironmentLost:
             self._gone = True
             raise
@@ -393,25 +478,6 @@ def _notes(resource: Shell, result: ShellResult, kills: int, refused: int) -> It
         yield resource.call_limits.out_of_memory()
     if resource.sandbox.refused_processes() > refused:
         yield resource.call_limits.too_many_processes()
-
-
-def _checked(name: str, command: Any) -> bytes:
-    if not isinstance(command, str):
-        raise ValidationError(f"{name}: a command is a text, not {type(command).__name__}")
-    if "\0" in command:
-        raise ValidationError(f"{name}: a command has a null character; write it to a file")
-    data = command.encode()
-    if len(data) > LARGEST_COMMAND:
-        raise ValidationError(
-            f"{name}: a command of {len(data)} bytes; {LARGEST_COMMAND} are the most; "
-            "put it into a file and source that"
-        )
-    return data
-
-
-def _check_wait(name: str, wait: float | None) -> None:
-    if wait is not None and not 0 <= wait < float("inf"):
-        raise ValidationError(f"{name}: wait must be a number that is not negative, not {wait}")
 
 
 def _secrets(request: Request) -> list[str]:

@@ -6,6 +6,10 @@ import asyncio
 import json
 import os
 import subprocess
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,12 @@ import pytest
 
 from flowengine.sdk import (
     EnvironmentBusy,
+    EnvironmentClosed,
     EnvironmentLost,
     EnvironmentStartFailed,
     ValidationError,
 )
-from flowengine.sdk.environments import Sandbox
+from flowengine.sdk.environments import Sandbox, background
 from flowengine.sdk.models import Secret
 from flowengine_envs.shell import Shell, ShellProvider
 from flowengine_envs.shell_result import ShellResult
@@ -265,11 +270,7 @@ def test_background_jobs_do_not_keep_it_busy(shell: Shell) -> None:
 def test_late_output_is_told_apart(shell: Shell) -> None:
     shell.run("(while ! [ -e go ]; do sleep 0.02; done; echo late; touch gone) &")
     (shell.workspace / "go").touch()
-    import time
-
-    end = time.monotonic() + 20
-    while not (shell.workspace / "gone").exists() and time.monotonic() < end:
-        time.sleep(0.02)
+    until_so((shell.workspace / "gone").exists)
 
     result = shell.run("echo mine")
 
@@ -448,9 +449,7 @@ def test_secrets_are_masked(sandbox: type[Sandbox], tmp_path: Path) -> None:
 
 
 def test_watching_changes_nothing(shell: Shell) -> None:
-    import os
     import pty
-    import time
 
     child, fd = pty.fork()
     if child == 0:
@@ -533,6 +532,121 @@ def test_two_shells_know_nothing_of_each_other(sandbox: type[Sandbox], tmp_path:
         one.interrupt()
         assert ended(one).cwd == "/"
         assert two.run("pwd").cwd == two.sandbox.workdir
+
+
+def test_shells_in_one_sandbox_run_at_once_and_know_nothing_of_each_other(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    config = {
+        "env": {"TOKEN": Secret("hunter-2-very", revealed=True)},
+        "activate": "export ACTIVE=$((ACTIVE + 1))",
+    }
+    with opened(ShellProvider(), sandbox, tmp_path, config=config) as one:
+        two: Shell = one.another()
+        one.run("mkdir first second; cd first; X=1")
+        assert two.run("cd second; echo [$X] $ACTIVE $TOKEN; X=2").output == "[] 1 ***\n"
+
+        meet = "touch ../{0}; until [ -e ../{1} ]; do sleep 0.02; done; echo $X; pwd"
+        assert one.run(meet.format("a", "b"), wait=0).status == "running"
+        told = two.run(meet.format("b", "a"))
+        home = one.workdir
+        assert (told.output, told.cwd) == (f"2\n{home}/second\n", f"{home}/second")
+        assert ended(one).output == f"1\n{home}/first\n"
+
+        assert one.records != two.records
+        assert b"second" not in one.get(f"{one.records}/raw.log").partition(b"touch ../a")[2]
+        assert b"hunter" not in two.get(f"{two.records}/raw.log")
+        assert two.run("exit 3").shell_restarted
+        assert one.run("echo $X").output == "1\n"
+
+
+def test_the_end_of_a_command_or_shell_leaves_the_other_shells(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path) as one:
+        two, three = one.another(), one.another()
+        until = "until [ -e go ]; do sleep 0.02; done; echo on"
+        assert two.run(until, wait=0).status == "running"
+        assert one.run("touch begun; sleep 60", wait=0).status == "running"
+        until_so((tmp_path / "begun").exists)
+        with pytest.raises(EnvironmentBusy):
+            two.run("echo intruder")
+        one.interrupt()
+        assert ended(one).exit_code == 130
+
+        async def cancelled() -> None:
+            task = asyncio.ensure_future(one.async_run("echo begun; sleep 60"))
+            while "begun" not in (await one.async_wait(0.05)).output:
+                pass
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(cancelled())
+        assert ended(one).status == "cancelled"
+
+        three.run("sleep 60 & sleep 60", wait=0)
+        folder = (three.workspace / three.records).parent
+        three.end()
+        assert (folder / "records").exists()
+        assert not (folder / "live").exists()
+        with pytest.raises(EnvironmentClosed, match="shell 3 was ended"):
+            three.run("echo on")
+        with pytest.raises(ValidationError, match="first shell"):
+            one.end()
+
+        assert two.wait(0).status == "running"
+        one.run("touch go")
+        assert ended(two).output == "on\n"
+        two.end()
+        assert one.run("echo on").output == "on\n"
+
+
+def test_another_shell_that_does_not_start_leaves_nothing(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    config = {"activate": "[ ! -e broken ]"}
+    with opened(ShellProvider(), sandbox, tmp_path, config=config) as one:
+        one.run("touch broken")
+        with pytest.raises(EnvironmentStartFailed, match="shell 2: activate"):
+            one.another()
+        assert not (one.workspace / ".flowengine/terminal/2/live").exists()
+        one.run("rm broken")
+        assert one.another().run("echo on").output == "on\n"
+
+
+def test_the_end_of_the_sandbox_ends_all_its_shells(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    mark = f"{uuid.uuid4().int % 10**12 + 10**12}"
+    with opened(ShellProvider(), sandbox, tmp_path) as one:
+        two: Shell = one.another()
+        for shell in (one, two, one.another()):
+            shell.run(f"sleep {mark} &")
+        three = two.another()
+        three.run(f"sleep {mark} &")
+        until_so(lambda: commands_with(mark) == 4)
+        three.end()
+        until_so(lambda: commands_with(mark) == 3)
+        background().run(one.finish(5))  # as the manager does
+        for shell in (one, two):
+            with pytest.raises(EnvironmentClosed):
+                shell.run("echo on")
+    until_so(lambda: commands_with(mark) == 0)
+
+
+def until_so(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < end, "it has not come so in time"
+        time.sleep(0.02)
+
+
+def commands_with(mark: str) -> int:
+    """Count processes of the machine that have a word among their arguments."""
+    found = 0
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += mark.encode() in each.read_bytes().split(b"\0")
+    return found
 
 
 @pytest.mark.parametrize("bad", [1, None, "a\0b", "x" * 5_000_000])

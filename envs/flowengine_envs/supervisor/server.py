@@ -18,9 +18,11 @@
 | `await` | the same of the command that runs |
 | `send`, `press`, `interrupt` | when it was done |
 | `screen` | what the terminal shows |
+| `hang_up` | when the terminal and all that runs on it has ended |
 
-Each request has an `id`, which its answers carry; the last one has `done`. When the engine is gone,
-standard input ends, and with it everything here.
+Each request has an `id`, which its answers carry; the last one has `done`. Requests from
+`terminal` on carry the number of the terminal they are for. When the engine is gone, standard input
+ends, and with it everything here.
 """
 
 from __future__ import annotations

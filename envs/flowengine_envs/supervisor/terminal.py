@@ -84,6 +84,7 @@ class Terminal:
         self._restarted = False
         self._jobs = False
         self.alive = True
+        self._closed: list[Call] = []
         self._tmux = Tmux(
             programs,
             folder,
@@ -209,9 +210,18 @@ class Terminal:
         ):
             running.timers.append(self._loop.after(grace * share, call))
 
-    def close(self) -> None:
-        """End all of it."""
-        self._tmux.program.kill()
+    def close(self, closed: Call) -> None:
+        """End all of it, and call something when that is done."""
+        if not self.alive:
+            closed()
+            return
+        self._closed.append(closed)
+        self._kill_all()
+
+    def _kill_all(self) -> None:
+        if self.alive:
+            self._tmux.program.kill()
+            self._loop.after(_AGAIN, self._kill_all)  # it may not have begun
 
     # Typing
 
@@ -346,6 +356,10 @@ class Terminal:
         if self._running is not None:
             self._running.stopped = "lost"
             self._finish(self._running, None, [])
+        self._stream.close()
+        self._files.close()
+        for closed in self._closed:
+            closed()
 
     # Looking at processes
 

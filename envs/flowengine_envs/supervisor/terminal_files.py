@@ -69,6 +69,12 @@ class TerminalFiles:
             if not keep:
                 self.remove(file)
 
+    def close(self) -> None:
+        """Close what is open and take the folder away."""
+        for file in list(self._gates):
+            self.close_gate(file)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
     def remove(self, name: object) -> None:
         """Take a file away, if it is there."""
         with suppress(OSError):

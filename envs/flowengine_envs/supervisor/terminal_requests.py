@@ -1,4 +1,4 @@
-"""What the engine asks of the terminal of a sandbox."""
+"""What the engine asks of the terminals of a sandbox."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Say = Callable[..., None]
 
 
 class TerminalRequests:
-    """Takes the requests that are for the terminal; there is one at most.
+    """Takes the requests that are for a terminal, which they name by its number.
 
     Args:
-        programs: Starts it.
+        programs: Starts terminals.
         say: Called with the number of a request, a header, and bytes.
         begun: Called when a command begins.
     """
@@ -26,7 +26,7 @@ class TerminalRequests:
         self._programs = programs
         self._say = say
         self._begun = begun
-        self._terminal: Optional[Terminal] = None  # noqa: UP045
+        self._terminals: dict[int, Terminal] = {}
         self.requests = {
             "terminal": self._open,
             "type": self._type,
@@ -35,25 +35,27 @@ class TerminalRequests:
             "press": self._press,
             "interrupt": self._interrupt,
             "screen": self._screen,
+            "hang_up": self._hang_up,
         }
 
     @property
     def busy(self) -> bool:
         """Whether a command runs."""
-        return self._terminal is not None and self._terminal.busy
+        return any(each.busy for each in self._terminals.values())
 
     def stop(self, why: str) -> None:
-        """End the command that runs."""
-        if self._terminal is not None:
-            self._terminal.stop(why)
+        """End the commands that run."""
+        for each in self._terminals.values():
+            each.stop(why)
 
     def forget(self, request: int) -> bool:
         """Withdraw a request; returns whether there was one."""
-        return self._terminal is not None and self._terminal.forget(request)
+        return any(each.forget(request) for each in self._terminals.values())
 
     def _open(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        if self._terminal is not None:
-            raise ValueError("there is a terminal already")
+        number = int(header["terminal"])
+        if number in self._terminals:
+            raise ValueError(f"there is a terminal {number} already")
         secrets = [text.encode() for text in header["secrets"]]
         plan = Plan(header["env"], header["cwd"], header["limits"], header["folder"], secrets)
 
@@ -64,32 +66,40 @@ class TerminalRequests:
                 fault = {"kind": "failed", "message": failed}
                 self._say(id, {"done": True, "fault": fault})
 
-        self._terminal = Terminal(self._programs, plan, opened)
+        self._terminals[number] = Terminal(self._programs, plan, opened)
 
     def _type(self, id: int, header: dict[str, Any], payload: bytes) -> None:
         task = Task(payload, header["timeout"], header["grace"], header["kept"])
-        self._its().run(id, task, header["wait"], partial(self._say, id))
+        self._its(header).run(id, task, header["wait"], partial(self._say, id))
         self._begun()
 
     def _await(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        self._its().wait(id, header["wait"], partial(self._say, id))
+        self._its(header).wait(id, header["wait"], partial(self._say, id))
 
-    def _send(self, id: int, _header: dict[str, Any], payload: bytes) -> None:
-        self._its().send(payload, partial(self._done, id))
+    def _send(self, id: int, header: dict[str, Any], payload: bytes) -> None:
+        self._its(header).send(payload, partial(self._done, id))
 
     def _press(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        self._its().press(header["keys"], lambda well: self._done(id, known=well))
+        self._its(header).press(header["keys"], lambda well: self._done(id, known=well))
 
-    def _interrupt(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:
-        self._done(id, found=self._its().interrupt())
+    def _interrupt(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        self._done(id, found=self._its(header).interrupt())
 
-    def _screen(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:
-        self._its().screen(lambda text: self._say(id, {"done": True}, text))
+    def _screen(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        self._its(header).screen(lambda text: self._say(id, {"done": True}, text))
 
-    def _its(self) -> Terminal:
-        if self._terminal is None or not self._terminal.alive:
+    def _hang_up(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        terminal = self._terminals.pop(int(header["terminal"]), None)
+        if terminal is None:
+            self._done(id)
+        else:
+            terminal.close(partial(self._done, id))
+
+    def _its(self, header: dict[str, Any]) -> Terminal:
+        terminal = self._terminals.get(int(header["terminal"]))
+        if terminal is None or not terminal.alive:
             raise Gone
-        return self._terminal
+        return terminal
 
     def _done(self, id: int, **answer: Any) -> None:
         self._say(id, {"done": True, **answer})

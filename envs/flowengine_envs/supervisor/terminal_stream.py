@@ -46,6 +46,15 @@ class TerminalStream:
             os.close(self._tty)
         self._tty = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
+    def close(self) -> None:
+        """Write no more, and call nothing that still waits."""
+        for _number, _call, timer in self._barriers:
+            timer.cancel()
+        self._barriers.clear()
+        if self._tty is not None:
+            os.close(self._tty)
+            self._tty = None
+
     def take(self, data: bytes) -> None:
         """Take what was written to the terminal."""
         self._held += data

@@ -1,0 +1,82 @@
+"""What is given to a shell: commands, keys and waits, checked before anything is typed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from flowengine.sdk import ValidationError
+
+LARGEST_COMMAND = 4 * 1024 * 1024
+CHECK = ("bash", "--noprofile", "--norc", "-O", "extglob", "-n")
+"""Reads a command and tells whether its syntax is wrong or unfinished."""
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+( +[A-Za-z0-9_./:=,@%+-]+)*")
+"""Commands that cannot be unfinished, if they begin with no word of the language."""
+_WORDS = frozenset(
+    (
+        *("if", "then", "elif", "else", "fi", "case", "esac", "in", "function", "time", "coproc"),
+        *("for", "select", "while", "until", "do", "done"),
+    )
+)
+_KEY = re.compile(
+    r"(?:[CMS]-)*(?:[ -~]|Up|Down|Left|Right|Home|End|NPage|PPage|PageDown|PageUp|IC|DC|Tab|BTab"
+    r"|Enter|Escape|Space|BSpace|F(?:[1-9]|1[0-2]))"
+)
+
+
+def is_plain(command: str) -> bool:
+    """Return whether the syntax of a command is right at first sight."""
+    return _PLAIN.fullmatch(command) is not None and not _WORDS & set(command.split())
+
+
+def checked_command(name: str, command: Any) -> bytes:
+    """Return a command as it is handed over.
+
+    Args:
+        name: Names the environment in messages.
+        command: What was given.
+
+    Raises:
+        ValidationError: It is no text, too long, or has a null character.
+    """
+    if not isinstance(command, str):
+        raise ValidationError(f"{name}: a command is a text, not {type(command).__name__}")
+    if "\0" in command:
+        raise ValidationError(f"{name}: a command has a null character; write it to a file")
+    data = command.encode()
+    if len(data) > LARGEST_COMMAND:
+        raise ValidationError(
+            f"{name}: a command of {len(data)} bytes; {LARGEST_COMMAND} are the most; "
+            "put it into a file and source that"
+        )
+    return data
+
+
+def check_key(name: str, key: str) -> None:
+    """Refuse a key that is not there.
+
+    Args:
+        name: Names the environment in messages.
+        key: What was given.
+
+    Raises:
+        ValidationError: There is no such key.
+    """
+    if not _KEY.fullmatch(key):
+        raise ValidationError(
+            f"{name}: there is no key {key!r}; keys are named as 'Up', 'Enter', 'Tab', 'C-c', 'F1'"
+        )
+
+
+def check_wait(name: str, wait: float | None) -> None:
+    """Refuse a number of seconds that cannot be waited for.
+
+    Args:
+        name: Names the environment in messages.
+        wait: What was given; None: no bound.
+
+    Raises:
+        ValidationError: It is negative or infinite.
+    """
+    if wait is not None and not 0 <= wait < float("inf"):
+        raise ValidationError(f"{name}: wait must be a number that is not negative, not {wait}")
