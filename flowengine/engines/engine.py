@@ -115,10 +115,10 @@ class Engine(Reader):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        import asyncio
+        from flowengine.sdk.threads import on_thread
 
         await self._driving.close()
-        await asyncio.to_thread(self._host.environments.close)  # it waits for what is closed
+        await on_thread(self._host.environments.close)  # it waits for what is closed
         self.close()
 
     @property
