@@ -115,6 +115,7 @@ def test_a_container_of_a_command_names_its_limits(tmp_path: Path) -> None:
             assert docker.run(["sh", "-c", "sleep 0.5; rm -f big"]).exit_code == 0
         forks = docker.run(["python3", "-c", FORKS])
         assert "Resource temporarily unavailable" in forks.stdout
+        assert "as many as may be: limits.processes is 24" in forks.stderr
         assert docker.run(["echo", "usable"]).stdout == "usable\n"
 
 

@@ -7,6 +7,7 @@ not even Python: what other kinds leave to their supervisor is done from outside
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,8 @@ _LOOK = 0.25
 """Seconds between two looks at how large the workspace is."""
 _PIECE = 1 << 20
 _KILLED = 137
+_REFUSED = os.strerror(errno.EAGAIN)
+"""How programs tell that no process could be started."""
 _FAULTS: dict[str, type[EnvironmentFailure]] = {
     "escape": PathEscape,
     "no_file": NotAFile,
@@ -126,11 +129,15 @@ class Containers(InWorkspace):
             del self._running[box]
             self.call_limits.spend(time.monotonic() - began)
         told = {"stdout": captures[0].finish(), "stderr": captures[1].finish()}
+        stdout, stderr = (streams.text(name, told[name]) for name in ("stdout", "stderr"))
+        # The count of refusals goes with the container; what programs say of them is what is left.
+        if _REFUSED in stdout or _REFUSED in stderr:
+            note += f"if {self.call_limits.too_many_processes()}\n"
         after = await asyncio.to_thread(self._state)
         return ContainerResult(
             exit_code=code,
-            stdout=streams.text("stdout", told["stdout"]),
-            stderr=streams.text("stderr", told["stderr"]) + note,
+            stdout=stdout,
+            stderr=stderr + note,
             outputs=sorted(path for path in after if after[path] != before.get(path)),
             timed_out=stopped == "timeout",
             truncated=any(told.values()),
