@@ -211,7 +211,7 @@ def test_steps_that_share_it_are_served_without_mixing(stage: Stage) -> None:
     ended = stage.run(step, outputs=("each",))
 
     assert ended.error is None, ended.error
-    assert ended.outputs is not None
+    assert ended.outputs is not None, ended.waits
     assert [text.strip() for text in ended.outputs["each"]] == [str(n) for n in range(count)]
     assert stage.opened() == 1
 
