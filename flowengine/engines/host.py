@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import allocate_lock
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,8 @@ class Host:
         self.woken: dict[str, bool] = {}
         """Executions to which others have sent something, to be gone on with."""
         self._closed = False
+        self._asking = allocate_lock()
+        """Held while another thread asks the store, which must not be closed meanwhile."""
 
     def close(self, *, store: bool = True) -> None:
         """Give back all that it holds; nothing happens the second time.
@@ -77,14 +80,18 @@ class Host:
             self.environments.close()
             self.keeper.close()
             if store:
-                self.store.close()
+                with self._asking:
+                    self.store.close()
 
     def _may_go_on(self, execution: str) -> bool:
         """Return whether an execution is there and not over; its workspaces are then kept."""
-        try:
-            return self.store.load(execution).record.status not in ENDED
-        except NotFound:
-            return False
+        with self._asking:
+            if self._closed:
+                return True
+            try:
+                return self.store.load(execution).record.status not in ENDED
+            except NotFound:
+                return False
 
     def execution(self, id: str, program: Program, epoch: int) -> Execution:
         """Return a new object for an execution, with what its steps may know."""

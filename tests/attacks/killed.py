@@ -132,7 +132,8 @@ def _left(place: Path) -> dict[str, list[str]]:
     return {
         "processes": _below(),
         "containers": everything.containers(_id(place)),
-        "folders": sorted(path.name for path in (place / "tmp").iterdir()),
+        # The lock of those who build the image is there for the next ones.
+        "folders": sorted(p.name for p in (place / "tmp").iterdir() if p.suffix != ".lock"),
         "mounts": [line for line in mounts if str(place) in line],
         "groups": _groups(place),
         "entries": [path.name for path in _entries(place)],

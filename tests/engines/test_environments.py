@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from flowengine import Engine, Flow
-from flowengine.errors import FlowFileError, UsageError
+from flowengine.errors import FlowFileError, NotFound, UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk.environments import Request
 from tests.execution_environment.toy import Thing, Toy, until
@@ -769,3 +770,39 @@ def test_an_unused_environment_is_told_of(toy: Toy, capsys: pytest.CaptureFixtur
 
     assert main(["check", "--strict", "flow.yaml"]) == 3
     assert "the environment 'toy' is never used" in capsys.readouterr().err
+
+
+def test_a_store_is_not_closed_while_it_is_asked_who_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What sweeps workspaces asks it on a thread of its own."""
+    engine = Engine(tmp_path / "store")
+    host, order = engine._host, list[str]()
+    asked, closing, answer = threading.Event(), threading.Event(), threading.Event()
+
+    def load(_id: str) -> Any:
+        asked.set()
+        answer.wait(10)
+        order.append("asked")
+        raise NotFound("there is none")
+
+    def close() -> None:
+        order.append("closed")
+        really()
+
+    really = host.store.close
+    monkeypatch.setattr(host.store, "load", load)
+    monkeypatch.setattr(host.store, "close", close)
+    monkeypatch.setattr(host.keeper, "close", closing.set)
+    sweeps = threading.Thread(target=host._may_go_on, args=("it",))
+    closes = threading.Thread(target=engine.close)
+    sweeps.start()
+    assert asked.wait(10)
+    closes.start()
+    assert closing.wait(10)
+    closes.join(0.1)  # it would close it here
+    answer.set()
+    sweeps.join()
+    closes.join()
+
+    assert order == ["asked", "closed"]

@@ -130,14 +130,11 @@ class Containers(InWorkspace):
             self.call_limits.spend(time.monotonic() - began)
         told = {"stdout": captures[0].finish(), "stderr": captures[1].finish()}
         stdout, stderr = (streams.text(name, told[name]) for name in ("stdout", "stderr"))
-        # The count of refusals goes with the container; what programs say of them is what is left.
-        if _REFUSED in stdout or _REFUSED in stderr:
-            note += f"if {self.call_limits.too_many_processes()}\n"
         after = await asyncio.to_thread(self._state)
         return ContainerResult(
             exit_code=code,
             stdout=stdout,
-            stderr=stderr + note,
+            stderr=stderr + note + self._refusals(stdout + stderr),
             outputs=sorted(path for path in after if after[path] != before.get(path)),
             timed_out=stopped == "timeout",
             truncated=any(told.values()),
@@ -150,6 +147,11 @@ class Containers(InWorkspace):
 
     run = blocking(_run)
     async_run = awaitable(_run)
+
+    def _refusals(self, said: str) -> str:
+        """Return which limit it was, if programs tell of processes that were not started."""
+        # The control group, which counts them, goes with the container.
+        return f"if {self.call_limits.too_many_processes()}\n" if _REFUSED in said else ""
 
     async def _finish(
         self,
