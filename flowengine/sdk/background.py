@@ -146,6 +146,11 @@ def _forked() -> None:
     """Let the child of a fork begin anew: it has neither the thread nor what the lock guards."""
     global _lock, _current  # noqa: PLW0603 - one a process
     _lock = threading.Lock()
+    if _current is not None:
+        import asyncio
+
+        for task in asyncio.all_tasks(_current.loop):  # they go on in the parent
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
     _current = None
 
 
