@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.process_tree import Family
@@ -31,6 +32,7 @@ _TAIL = 20
 _LINE = 2000
 """Characters of such a line."""
 _BLOCK = 1 << 16
+_RUN = "FLOWENGINE_SERVER_RUN"
 _NUMBER = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{1,200}")\s*[,}]')
 
 
@@ -42,7 +44,8 @@ class Server:
         env: Its whole environment.
         cwd: Its working directory.
         largest: Bytes of the longest message that is taken in.
-        mark: Variable and value that mark all of its processes.
+        mark: Variable and value that mark all processes of the environment. It may have several
+            servers, so this run has a mark of its own besides, by which it is ended.
         started: Told the process id, once there is one.
     """
 
@@ -57,10 +60,10 @@ class Server:
         started: Callable[[int], None],
     ) -> None:
         self._argv = argv
-        self._env = {**env, mark[0]: mark[1]}
+        self._run = uuid4().hex
+        self._env = {**env, mark[0]: mark[1], _RUN: self._run}
         self._cwd = cwd
         self._largest = largest
-        self._mark = mark
         self._started = started
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -115,7 +118,7 @@ class Server:
         assert process is not None
         assert process.stdin is not None
         process.stdin.close()
-        family = Family(self._mark[1], process.pid, variable=self._mark[0])
+        family = Family(self._run, process.pid, variable=_RUN)
         polite = exc_info[0] is None  # one that did not answer is given no more time
         for sign in (None, signal.SIGTERM) if polite else ():
             if sign is not None:

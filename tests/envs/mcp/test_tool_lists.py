@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +102,21 @@ def test_if_one_of_several_does_not_start_the_others_are_ended(
     manager: EnvironmentManager, opened: Open
 ) -> None:
     servers = {"good": {"command": SDK}, "bad": {"command": [*NASTY, "old"]}}
+
+    with pytest.raises(EnvironmentStartFailed, match="server 'bad'"):
+        opened(servers=servers)
+
+    assert processes(manager) == []
+
+
+def test_one_that_does_not_start_is_told_of_while_another_still_starts(
+    manager: EnvironmentManager, opened: Open, tmp_path: Path
+) -> None:
+    """Ending the one leaves the other alone: else both fail, and the wrong one is told of."""
+    begun = tmp_path / "begun"
+    slow = ["sh", "-c", f"touch {begun}; exec sleep 60"]
+    bad = ["sh", "-c", f"until [ -e {begun} ]; do sleep 0.01; done"]
+    servers = {"slow": {"command": slow}, "bad": {"command": bad}}
 
     with pytest.raises(EnvironmentStartFailed, match="server 'bad'"):
         opened(servers=servers)
