@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import Conflict
-from flowengine.execution_environment import register_provider, unregister_provider
 from tests.execution_environment.toy import Toy
 
 FUNCTIONS = """
@@ -29,16 +27,6 @@ def plain():
 ASKS = "environments: {toy: {kind: toy, approval: required}}\n"
 USE = 'steps: [{id: a, python: "things:use", environments: [toy]}]\n'
 OUTPUT = 'outputs: {a: "${{ steps.a.output }}"}\n'
-
-
-@pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    monkeypatch.chdir(tmp_path)
-    Path("things.py").write_text(FUNCTIONS)
-    provider = Toy()
-    register_provider(provider)
-    yield provider
-    unregister_provider("toy")
 
 
 def write(flow: str) -> str:

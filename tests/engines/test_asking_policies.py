@@ -13,7 +13,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import Conflict, InputError
-from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.policy_approval import (
     Question,
     configure_policy_approval,
@@ -32,16 +31,6 @@ def plain():
     return 1
 """
 Answers = Callable[[Callable[[Question], Any]], list[Question]]
-
-
-@pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    monkeypatch.chdir(tmp_path)
-    Path("things.py").write_text(FUNCTIONS)
-    provider = Toy()
-    register_provider(provider)
-    yield provider
-    unregister_provider("toy")
 
 
 @pytest.fixture

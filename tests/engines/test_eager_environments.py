@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,6 @@ steps:
   - {id: first, python: "things:plain", next: {first: [{when: "${{ 1 > 2 }}", to: b}, {else: end}]}}
   - {id: b, python: "things:use", environments: [toy]}
 """
-
-
-@pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    monkeypatch.chdir(tmp_path)
-    Path("things.py").write_text(FUNCTIONS)
-    provider = Toy()
-    register_provider(provider)
-    yield provider
-    unregister_provider("toy")
 
 
 def write(flow: str, name: str = "flow") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 
 from flowengine import Engine, Flow
 from flowengine.errors import FlowFileError, NotFound, UsageError
-from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk.environments import Request
 from tests.execution_environment.toy import Thing, Toy, until
 
@@ -49,16 +47,6 @@ async def wait_long(toy, context: StepContext):
 import threading
 began = threading.Event()
 """
-
-
-@pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    monkeypatch.chdir(tmp_path)
-    Path("things.py").write_text(FUNCTIONS)
-    provider = Toy()
-    register_provider(provider)
-    yield provider
-    unregister_provider("toy")
 
 
 def run(flow: str, inputs: dict[str, Any] | None = None) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,7 @@ import pytest
 
 from flowengine import Engine
 from flowengine.errors import UsageError
-from flowengine.execution_environment import (
-    SpecInvalid,
-    register_provider,
-    unregister_provider,
-)
+from flowengine.execution_environment import SpecInvalid
 from tests.execution_environment.toy import Toy
 
 FUNCTIONS = """
@@ -52,16 +47,6 @@ steps:
 outputs: {a: "${{ steps.a.output }}", b: "${{ steps.b.output }}"}
 """
 BOX = {"kind": "toy", "scope": "execution", "resource_key": "box", "on_wait": "release"}
-
-
-@pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    monkeypatch.chdir(tmp_path)
-    Path("things.py").write_text(FUNCTIONS)
-    provider = Toy()
-    register_provider(provider)
-    yield provider
-    unregister_provider("toy")
 
 
 def write(steps: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from flowengine import Engine
 from flowengine.engines.results import Result
-from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk import EnvironmentStartFailed, EnvironmentUnavailable
 from tests.execution_environment.toy import Toy
 
@@ -54,16 +52,6 @@ steps:
   - {id: a, python: "things:work", environments: [box], MORE}
 outputs: {a: "${{ steps.a.output }}"}
 """
-
-
-@pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    monkeypatch.chdir(tmp_path)
-    Path("things.py").write_text(FUNCTIONS)
-    provider = Toy()
-    register_provider(provider)
-    yield provider
-    unregister_provider("toy")
 
 
 async def gone(_: Any) -> None:
