@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import budgets, raising
-from flowengine.kernel.activations import park
+from flowengine.kernel import budgets, outcomes, raising, undoing
+from flowengine.kernel.activations import park, unpark
 from flowengine.kernel.approvals import ask, ask_for_environment
 from flowengine.kernel.attempts import limit, run, tries_again
 from flowengine.kernel.closing import cut_off, forget_cut, stop_timeout
 from flowengine.kernel.errors import StepFailure, as_error, is_named
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.waits import close_wait
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state import Unit
+    from flowengine.kernel.events import Decided, ErrorData
+    from flowengine.kernel.state import Unit, Wait
 
 
 def resume_cut(m: Machine, unit: Unit) -> None:
@@ -119,3 +120,42 @@ def run_again(m: Machine, unit: Unit, noted: bool = False) -> None:
         m.agenda.append(("attempt_failed", unit["id"], failure))
     else:
         run(m, unit)
+
+
+def answered(m: Machine, wait: Wait, event: Decided) -> None:
+    """Do what an operator says about an attempt that was cut off, or has no environment.
+
+    Args:
+        m: The advance at work.
+        wait: The open question.
+        event: The answer, already found to be allowed and well-formed.
+    """
+    choice = event["choice"]
+    close_wait(m, wait, "decided", choice)
+    if "cut" in wait:
+        _settle_cut(m, wait["cut"], event)
+        return
+    unit = m.state["units"][wait["unit"]]
+    unit["phase"] = "ready"
+    unpark(m, unit)
+    error = wait["record"].get("error")
+    if choice == "retry":
+        run_again(m, unit)
+    elif choice == "result":
+        outcomes.attempt_ended(m, unit, event.get("value"), "ok")
+    elif error is not None and wait["record"]["ran"] == "no":
+        error["retryable"] = False
+        outcomes.attempt_failed(m, unit, error)
+    else:
+        outcomes.attempt_failed(m, unit, uncertain(m, unit))
+
+
+def _settle_cut(m: Machine, number: int, event: Decided) -> None:
+    """Do what an operator says about an attempt of something that is undone."""
+    cut = m.state["cuts"][number]
+    del cut["wait"]
+    if event["choice"] == "retry":
+        undoing.run_cut(m, number, cut)
+    else:
+        status = "succeeded" if event["choice"] == "result" else "failed"
+        undoing.result_of_cut(m, number, status, event.get("value"))

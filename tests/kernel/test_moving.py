@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowengine.kernel import state as states
-from flowengine.kernel.advance import AGENDA
+from flowengine.kernel.agenda import AGENDA
 from flowengine.kernel.fields import FIELDS, FOLLOWS
 
 

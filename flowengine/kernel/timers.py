@@ -1,0 +1,92 @@
+"""Timers: what follows when one fires.
+
+Whoever set a timer clears it when what it bounds is over, so one that fires has an owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flowengine.kernel import approvals, closing, outcomes, raising, scopes, waits
+from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.machine import Machine
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import TimerFired
+
+
+def fire(m: Machine, event: TimerFired) -> None:
+    """Do what a timer is for, if it has not been cleared.
+
+    Args:
+        m: The advance at work.
+        event: Says which.
+    """
+    timer = m.state["timers"].pop(event["timer"], None)
+    if timer is not None:
+        if timer["why"] in OF_WAITS:
+            m.state["waits"][timer["ref"]]["timers"].remove(event["timer"])
+        TIMERS[timer["why"]](m, timer["ref"], timer["arg"])
+
+
+def _timeout(m: Machine, number: int, _arg: int) -> None:
+    unit = m.state["units"][number]
+    unit.pop("timer", None)
+    if unit["phase"] == "wait":
+        waits.end_wait(m, m.state["waits"][unit["wait"]], "expired", None, "timeout")
+        return
+    if unit["phase"] == "scope":
+        closing.close_scope(m, m.state["scopes"][unit["scope"]])
+    message = f"{m.address(unit)} did not end within its timeout"
+    outcomes.attempt_failed(m, unit, StepFailure("Timeout", message))
+
+
+def _deadline(m: Machine, number: int, _arg: int) -> None:
+    act = m.state["acts"][number]
+    units = [m.state["units"][n] for n in act["units"]]
+    last = units[0].get("last") if len(units) == 1 else None
+    act.pop("deadline", None)
+    closing.close_units(m, act)
+    failure = StepFailure(
+        "Deadline", f"{m.step_address(act)} did not end within its deadline", {"last": last}
+    )
+    outcomes.activation_failed(m, act, as_error(failure, m.step_address(act)))
+
+
+def _pause(m: Machine, number: int, arg: int) -> None:
+    unit = m.state["units"][number]
+    unit.pop("timer", None)
+    unit["phase"] = "ready"
+    m.agenda.append(("round" if arg else "attempt", number))
+
+
+def _duration(m: Machine, number: int, _arg: int) -> None:
+    limit = m.flow_of(m.state["scopes"][number].get("frame", 0)).limits["duration"]
+    failure = StepFailure("LimitExceeded", f"ran longer than {limit} (limits.duration)")
+    m.agenda.append(("scope_failed", number, as_error(failure, "")))
+
+
+def _idle(m: Machine, number: int, _arg: int) -> None:
+    scope = m.state["scopes"][number]
+    del scope["idle"]
+    closing.empty_scope(m, scope)
+    scopes.succeed_scope(m, scope)
+
+
+OF_WAITS = frozenset({"wait", "expire", "remind", "escalate"})
+"""Timers whose `ref` is a wait."""
+
+TIMERS: dict[str, Callable[[Machine, int, int], None]] = {
+    "timeout": _timeout,
+    "deadline": _deadline,
+    "pause": _pause,
+    "duration": _duration,
+    "wall_time": raising.time_over,
+    "idle": _idle,
+    "wait": lambda m, number, index: waits.occur(m, m.state["waits"][number], index, None),
+    "expire": lambda m, number, _: approvals.expire(m, m.state["waits"][number]),
+    "remind": lambda m, number, _: approvals.remind(m, m.state["waits"][number]),
+    "escalate": lambda m, number, index: approvals.escalate(m, m.state["waits"][number], index),
+}
+"""What a timer does when it fires, by its `why`; whoever closes its owner clears it."""
