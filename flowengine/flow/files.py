@@ -92,7 +92,7 @@ class File:
     def knows_of(self, section: str, name: str | None = None) -> bool:
         """Return whether something stands in the file that was left out because it is wrong."""
         loc: Loc = (section,) if name is None else (section, name)
-        return any(one[: len(loc)] == loc or one == (section,) for one in self.model.unread)
+        return self.model.left_out(loc) or (section,) in self.model.unread
 
 
 class Files:
