@@ -183,7 +183,7 @@ class Driver:
     def fire_timers(self, execution: Execution) -> None:
         """Let the timers of an execution fire that are due; decisions made before come first."""
         now = self.host.clock.now()
-        timers = execution.due_timers(now)
+        timers = execution.timers.due(now)
         if not timers:
             return
         try:
@@ -202,7 +202,8 @@ class Driver:
             return False
         if "claims" in execution.state and self._stays_for_lock(execution):
             return False
-        return execution.ended or not execution.stays(self.host.clock.now() + self.host.stay)
+        until = self.host.clock.now() + self.host.stay
+        return execution.ended or not execution.timers.stays(until)
 
     def _consults(self, execution: Execution) -> bool:
         """Return whether somebody in this process may answer what has just been asked."""

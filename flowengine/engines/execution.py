@@ -7,10 +7,10 @@ collected into one `Append`; the commands that follow wait here until that is on
 from __future__ import annotations
 
 import gc
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.claims import claim_of, claims_in
+from flowengine.engines.timers import Timers
 from flowengine.engines.views import address_of
 from flowengine.errors import InputError
 from flowengine.journal.format import pack, pack_snapshot, unpack, unpack_snapshot
@@ -74,7 +74,7 @@ class Execution:
         commands: What follows from events that are on disk, to be carried out in order.
         work: Unit → what runs its attempt.
         waits: Number → record of each open wait.
-        timers: Number → when it is due (ms).
+        timers: Those that are set.
         told: What happened since the last commit, for subscribers; None if nobody listens.
         waited_until: How long it is stayed with while it waits for a lock of another execution.
         error: Why it cannot go on in this process.
@@ -87,14 +87,12 @@ class Execution:
         "_events",
         "_forms",
         "_head",
-        "_heap",
         "_ids",
         "_left",
         "_messages",
         "_moved",
         "_new",
         "_opened",
-        "_pauses",
         "_programs",
         "_rewritten",
         "_sent",
@@ -133,12 +131,10 @@ class Execution:
         self.commands: list[Command] = []
         self.work: dict[int, Any] = {}
         self.waits: dict[int, dict[str, Any]] = {}
-        self.timers: dict[int, int] = {}
+        self.timers = Timers()
         self.told: Told | None = None
         self.waited_until: int | None = None
         self.error: Exception | None = None
-        self._heap: list[tuple[int, int]] = []
-        self._pauses: set[int] = set()
         self._batch: list[Event] = []
         self._left: list[Command] = []
         self._events: list[tuple[int, bytes]] = []
@@ -242,9 +238,7 @@ class Execution:
         """Find the waits and timers of the state; nothing follows from it that is not begun."""
         self.commands.clear()
         self.waits.clear()
-        self.timers.clear()
-        self._heap.clear()
-        self._pauses.clear()
+        self.timers.clear_all()
         self._opened.clear()
         self._closed.clear()
         for command in pending(self.state):
@@ -302,10 +296,8 @@ class Execution:
         self._batch, self.queue = self.queue, []
         self._left = list(self.commands)
         for event in self._batch:
-            if event["type"] == "timer":
-                self._pauses.discard(event["timer"])
-                if self.timers.pop(event["timer"], None) is None:
-                    continue  # an event before it has cleared it
+            if event["type"] == "timer" and not self.timers.clear(event["timer"]):
+                continue  # an event before it has cleared it
             self.apply(event)
 
     def take(self, *, release: bool) -> Append:
@@ -364,34 +356,6 @@ class Execution:
         self._taken.append(message)
         return True
 
-    def due(self) -> int | None:
-        """Return when the next timer is due (ms), or None."""
-        heap = self._heap
-        while heap and heap[0][1] not in self.timers:
-            heappop(heap)
-        return heap[0][0] if heap else None
-
-    def due_timers(self, now: int) -> list[tuple[int, int]]:
-        """Return (due, number) of the timers that are due, in order of time."""
-        found = []
-        while (due := self.due()) is not None and due <= now:
-            found.append(heappop(self._heap))
-        return found
-
-    def stays(self, until: int) -> bool:
-        """Return whether a timer is worth staying for: due by `until`, or a pause.
-
-        Reminders and escalations are not: they move nothing, and come again and again.
-        """
-        first = self.due()
-        if self._pauses or first is None or first > until:
-            return bool(self._pauses)
-        timers = self.state["timers"]
-        return any(
-            due <= until and timers[timer]["why"] not in ("remind", "escalate")
-            for timer, due in self.timers.items()
-        )
-
     @property
     def claims(self) -> bool:
         """Whether it claims locks, or gives some back, with the next commit."""
@@ -408,13 +372,9 @@ class Execution:
         if kind is Run:
             self.commands.append(command)
         elif isinstance(command, SetTimer):
-            self.timers[command.timer] = command.due
-            if command.stay:
-                self._pauses.add(command.timer)
-            heappush(self._heap, (command.due, command.timer))
+            self.timers.set(command)
         elif isinstance(command, ClearTimer):
-            self.timers.pop(command.timer, None)
-            self._pauses.discard(command.timer)
+            self.timers.clear(command.timer)
         elif isinstance(command, OpenWait):
             number: int = command.record["id"]
             self.waits[number] = self._opened[number] = command.record
@@ -460,9 +420,9 @@ class Execution:
         if status == "running":
             if self._head[0] == "running" and not release:
                 return None
-            head: tuple[str, int | None] = (status, self.due() if release else None)
+            head: tuple[str, int | None] = (status, self.timers.next() if release else None)
         else:
-            head = (status, self.due())
+            head = (status, self.timers.next())
         if head == self._head:
             return None
         self._head = head

@@ -292,7 +292,7 @@ class Local(Driver):
 
     def _set_alarm(self, execution: Execution) -> None:
         """See to it that the loop wakes for the next timer of an execution."""
-        due = execution.due()
+        due = execution.timers.next()
         if due is None or (self._alarm is not None and self._alarm_due <= due):
             return
         if self._alarm is not None:

@@ -37,7 +37,7 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
     for unit, attempt in left:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
     happened = [(_when(execution, message), 0, message.number, message) for message in inbox]
-    happened += [(due, 1, timer, None) for due, timer in execution.due_timers(now)]  # type: ignore[misc]
+    happened += [(due, 1, timer, None) for due, timer in execution.timers.due(now)]  # type: ignore[misc]
     for _, _, timer, message in sorted(happened, key=lambda entry: entry[:3]):
         if message is None:
             fire(execution, timer, now)

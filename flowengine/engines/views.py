@@ -71,7 +71,7 @@ def result_of(execution: Execution) -> Result:
         state["outputs"],
         waits,
         state["error"],
-        execution.due(),
+        execution.timers.next(),
     )
 
 

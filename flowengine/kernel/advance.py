@@ -114,8 +114,7 @@ def pending(state: State) -> list[Command]:
         OpenWait(dict(wait["record"])) for wait in state["waits"].values() if wait["shown"]
     ]
     commands += [
-        SetTimer(number, timer["due"], timer["why"] == "pause")
-        for number, timer in state["timers"].items()
+        SetTimer(number, timer["due"], timer["why"]) for number, timer in state["timers"].items()
     ]
     return commands
 

@@ -80,14 +80,11 @@ class CloseWait(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """Tell the kernel with `timer` when `due` (ms) has come.
-
-    `stay` marks pauses of `retry` and `loop.every`, for which a command line always stays.
-    """
+    """Tell the kernel with `timer` when `due` (ms) has come; `why` is as in `state.Timer`."""
 
     timer: int
     due: int
-    stay: bool
+    why: str
 
 
 class ClearTimer(NamedTuple):

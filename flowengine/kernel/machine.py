@@ -152,7 +152,7 @@ class Machine:
         """Set a timer for a point in time and return its number."""
         timer = self.new_id()
         self.state["timers"][timer] = {"due": due, "why": why, "ref": ref, "arg": arg}
-        self.commands.append(SetTimer(timer, due, why == "pause"))
+        self.commands.append(SetTimer(timer, due, why))
         return timer
 
     def clear_timer(self, timer: int) -> None:

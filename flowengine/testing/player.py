@@ -217,7 +217,7 @@ class Player(Driver):
 
     def _next(self) -> tuple[int | None, bool]:
         """Return when the next thing happens, and whether it is a timer."""
-        due = self.execution.due()
+        due = self.execution.timers.next()
         if self._agenda and (due is None or self._agenda[0][0] <= due):
             return self._agenda[0][0], False
         if due is None or not self._time_passes():
@@ -230,7 +230,7 @@ class Player(Driver):
             return True
         expect = self.case.expect
         if expect.status == "waiting" or expect.waits is not None:
-            return self.execution.stays(self.clock.time)
+            return self.execution.timers.stays(self.clock.time)
         timers = self.execution.state["timers"].values()
         return any(timer["why"] != "remind" for timer in timers)  # reminders come for ever
 

@@ -1,0 +1,63 @@
+"""The timers of an execution: which are set, which is due first, which are worth staying for."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from flowengine.kernel.commands import SetTimer
+
+MOVES_NOTHING = frozenset({"remind", "escalate"})
+"""Why a timer is set that comes again and again, and for which nobody stays."""
+
+
+class Timers:
+    """Those of one execution."""
+
+    __slots__ = ("_heap", "_pauses", "_set")
+
+    def __init__(self) -> None:
+        self._set: dict[int, SetTimer] = {}
+        self._pauses: set[int] = set()
+        self._heap: list[tuple[int, int]] = []
+        """(due, number) of each; what was cleared stays in it until it comes to the top."""
+
+    def set(self, timer: SetTimer) -> None:
+        """Set a timer."""
+        self._set[timer.timer] = timer
+        if timer.why == "pause":
+            self._pauses.add(timer.timer)
+        heappush(self._heap, (timer.due, timer.timer))
+
+    def clear(self, number: int) -> bool:
+        """Take out a timer that is not wanted any more, or has fired; whether it was set."""
+        self._pauses.discard(number)
+        return self._set.pop(number, None) is not None
+
+    def clear_all(self) -> None:
+        """Take out all timers."""
+        self._set.clear()
+        self._pauses.clear()
+        self._heap.clear()
+
+    def next(self) -> int | None:
+        """Return when the next one is due (ms), or None."""
+        heap = self._heap
+        while heap and heap[0][1] not in self._set:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def due(self, now: int) -> list[tuple[int, int]]:
+        """Return (due, number) of those that are due, in order of time; each is returned once."""
+        found = []
+        while (due := self.next()) is not None and due <= now:
+            found.append(heappop(self._heap))
+        return found
+
+    def stays(self, until: int) -> bool:
+        """Return whether one is worth staying for: a pause, or what is due by `until`."""
+        first = self.next()
+        if self._pauses or first is None or first > until:
+            return bool(self._pauses)
+        return any(
+            timer.due <= until and timer.why not in MOVES_NOTHING for timer in self._set.values()
+        )
