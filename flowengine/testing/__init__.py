@@ -1,7 +1,8 @@
 """Test doubles and simulators for users and for our own tests; see docs/testing.md."""
 
 from flowengine.testing.explorer import Explored, ScheduleFailed, explore
-from flowengine.testing.simulator import Fails, OneOf, Simulator, anything, deciding, sending
+from flowengine.testing.outside import anything, deciding, sending
+from flowengine.testing.simulator import Fails, OneOf, Simulator
 
 __all__ = [
     "Explored",

@@ -71,7 +71,7 @@ class Happening(NamedTuple):
 
 
 Outside = Callable[["Simulator"], "list[Happening]"]
-"""What people and other systems may do at a moment; see `deciding`, `sending` and `anything`."""
+"""What people and other systems may do at a moment; see `flowengine.testing.outside`."""
 
 
 class Simulator:
@@ -451,83 +451,6 @@ class Simulator:
             )  # fmt: skip
 
 
-def deciding(at: str, *choices: str | Mapping[str, Any]) -> Outside:
-    """Return what people may do about an approval or a question.
-
-    Args:
-        at: Id of the step, or an address.
-        choices: Ids of choices, or the parts of a decision: `choice`, and perhaps `form`, `edits`,
-            `comment`, `by`, `value`. Each is a way that the decision may go.
-
-    Returns:
-        For `Simulator(outside=...)`.
-    """
-    decisions = [{"choice": c} if isinstance(c, str) else dict(c) for c in choices]
-
-    def may(simulator: Simulator) -> list[Happening]:
-        return [
-            Happening(
-                f"{wait['address']} is decided: {decision['choice']}",
-                partial(simulator.decide, wait["address"], **decision),
-            )
-            for wait in simulator.waits()
-            if wait["kind"] in ("approval", "ask", "question") and at in _names(wait)
-            for decision in decisions
-        ]
-
-    return may
-
-
-def sending(signal: str, data: Plain = None, *, key: str | None = None, times: int = 1) -> Outside:
-    """Return what sends a signal at any moment.
-
-    Args:
-        signal: Its name.
-        data: What it carries.
-        key: For whom it is.
-        times: How often it is sent at most.
-
-    Returns:
-        For `Simulator(outside=...)`.
-    """
-
-    def may(simulator: Simulator) -> list[Happening]:
-        sent = sum(e["type"] == "message" and e["signal"] == signal for e in simulator.journal)
-        if sent >= times:
-            return []
-        id = f"{signal}-{sent}"
-        return [Happening(f"{signal} is sent", lambda: simulator.send(signal, data, key, id))]
-
-    return may
-
-
-def anything(*, times: int = 2) -> Outside:
-    """Return all that people and other systems may do with any flow.
-
-    Every approval is decided in each way that it can be, and every signal that the flow declares is
-    sent at any moment, by its key.
-
-    Args:
-        times: How often each signal is sent at most.
-
-    Returns:
-        For `Simulator(outside=...)`.
-    """
-
-    def may(simulator: Simulator) -> list[Happening]:
-        found: list[Happening] = []
-        for wait in simulator.waits():
-            if wait["kind"] == "approval":
-                choices = [choice["id"] for choice in wait["choices"]]
-                found += deciding(wait["address"], *choices)(simulator)
-        for signal in simulator.graph.flow.get("signals", {}):
-            key = simulator.state["keys"].get(signal)
-            found += sending(signal, key=key, times=times)(simulator)
-        return found
-
-    return may
-
-
 def graph_of(flow: LoadedFlow | str | PathLike[str]) -> Graph:
     """Return the linked graph of a flow.
 
@@ -551,8 +474,3 @@ def unpacked(value: Any) -> Any:
 
 def _said(way: Any) -> str:
     return f"fails: {way.error['type']}" if isinstance(way, Fails) else f"gives {way!r}"
-
-
-def _names(wait: Mapping[str, Plain]) -> tuple[str, str]:
-    """Return the id of the step of a wait and its address."""
-    return wait["step"], wait["address"]

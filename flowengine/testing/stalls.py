@@ -18,7 +18,8 @@ from flowengine.kernel import Graph
 from flowengine.kernel.graph import CompiledFlow, EvaluationError, Names, Plain
 from flowengine.testing.explorer import Chooser
 from flowengine.testing.invariants import is_stuck
-from flowengine.testing.simulator import Fails, OneOf, Simulator, anything
+from flowengine.testing.outside import anything
+from flowengine.testing.simulator import Fails, OneOf, Simulator
 
 CONDITIONS = frozenset({"when", "until", "before", "match"})
 """Keys whose number is that of a condition."""

@@ -11,7 +11,8 @@ from flowengine.kernel.commands import OpenWait, Run
 from flowengine.testing.explorer import explore
 from flowengine.testing.graphs import graph, needs, output_of, step, v, x
 from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Fails, Simulator, deciding
+from flowengine.testing.outside import deciding
+from flowengine.testing.simulator import Fails, Simulator
 
 CHOICES = [{"id": "approve", "counts_as": "approve"}, {"id": "reject", "counts_as": "reject"}]
 ASKED = {"approval": {"choices": CHOICES}}

@@ -11,7 +11,8 @@ from flowengine.kernel.budgets import begun, budget_of, worked
 from flowengine.kernel.commands import CloseWait, OpenWait
 from flowengine.testing.explorer import explore
 from flowengine.testing.invariants import check_over
-from flowengine.testing.simulator import Fails, OneOf, Simulator, deciding, unpacked
+from flowengine.testing.outside import deciding
+from flowengine.testing.simulator import Fails, OneOf, Simulator, unpacked
 from tests.language.stage import Call, Stage
 
 ACT = 'python: "tools:act", effect: idempotent'
