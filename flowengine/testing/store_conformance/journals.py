@@ -1,0 +1,203 @@
+"""Flows and journals: what was committed is there, in order, whole."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from flowengine.errors import Conflict, InputError, NotFound, StoreError
+from flowengine.journal.store import Append, Entry, Head, NewExecution, Store
+from flowengine.testing.store_conformance.making import (
+    FLOW,
+    append_event,
+    approval,
+    checks,
+    new_execution,
+    raises,
+    same,
+)
+
+
+@checks
+def check_flows_are_kept_by_hash(store: Store) -> None:
+    """A flow is there once it was put; putting it again changes nothing."""
+    store.put_flow("a", b"one")
+    store.put_flow("a", b"one")
+
+    same(store.get_flow("a"), b"one", "the flow")
+    raises(NotFound, lambda: store.get_flow("b"), "a flow that was never put")
+
+
+@checks
+def check_sources_are_remembered(store: Store) -> None:
+    """What a file compiled to is found by its key, the newest answer only."""
+    same(store.find_source("x"), None, "an unknown source")
+
+    store.remember_source("x", FLOW, [("a.yaml", "1"), ("b.py", "2")], b"warnings")
+    store.remember_source("x", FLOW, [("a.yaml", "3")])
+
+    same(store.find_source("x"), (FLOW, [("a.yaml", "3")], b""), "the source")
+
+
+@checks
+def check_new_executions_are_found(store: Store) -> None:
+    """An execution is created with its first append, running, with all that was said of it."""
+    new_execution(
+        store,
+        "e1",
+        labels={"team": "a"},
+        started_by="user:ana",
+        parent="p",
+        forked_from="o at x",
+        version=None,
+    )
+
+    record = store.execution("e1")
+    said = record.flow, record.version, record.hash, record.created_at, record.labels
+    same(said, ("orders", None, FLOW, 10, {"team": "a"}), "what was said")
+    more = record.started_by, record.parent, record.forked_from
+    same(more, ("user:ana", "p", "o at x"), "what more was said")
+    became = record.status, record.changed_at, record.due, record.ended_at
+    same(became, ("running", 10, None, None), "what it became")
+    same((record.outputs, record.error), (None, None), "its results")
+    raises(NotFound, lambda: store.execution("e"), "the beginning of an id")
+
+
+@checks
+def check_ids_are_taken_once(store: Store) -> None:
+    """A second execution of the same id is refused, and gets the first; its neighbours are kept."""
+    new_execution(store, "e1", started_by="first")
+    new = NewExecution("other", None, FLOW, 99, owner="ben")
+    appends = [Append(id, 1, 0, [(99, b"second")], new=new) for id in ("e0", "e1", "e2")]
+
+    outcomes = store.commit(appends)
+
+    same([type(outcome) for outcome in outcomes], [type(None), Conflict, type(None)], "outcomes")
+    conflict = outcomes[1]
+    assert conflict is not None
+    same(conflict.standing, store.execution("e1"), "what stands")
+    same(store.execution("e1").started_by, "first", "the execution")
+    same(store.events("e1"), [Entry(0, 10, b"started")], "its journal")
+    same(store.events("e2"), [Entry(0, 99, b"second")], "its neighbour's journal")
+
+
+@checks
+def check_flows_come_before_executions(store: Store) -> None:
+    """An execution whose flow is not there cannot be created."""
+    new = NewExecution("orders", None, "unknown", 10, owner="ana")
+
+    (outcome,) = store.commit([Append("e1", 1, 0, [(10, b"started")], new=new)])
+
+    same(type(outcome), Conflict, "outcome")
+    raises(NotFound, lambda: store.execution("e1"), "the execution")
+
+
+@checks
+def check_journals_keep_order_and_part(store: Store) -> None:
+    """Events come back as they were written, from any place on, of one execution only."""
+    for id in ("e1", "e2", "e3"):
+        new_execution(store, id)
+    for seq in range(1, 6):
+        for id in ("e3", "e1"):
+            append_event(store, id, seq)
+    three = [(7, b""), (6, b"\x00\xff"), (7, b"x" * 10_000)]
+    same(store.commit([Append("e2", 1, 1, three)]), [None], "an append of three")
+
+    same([entry.seq for entry in store.events("e1")], [0, 1, 2, 3, 4, 5], "numbers")
+    same(store.events("e1", 4), [Entry(4, 4, b"event 4"), Entry(5, 5, b"event 5")], "the rest")
+    same(store.events("e1", 1, 2), [Entry(1, 1, b"event 1"), Entry(2, 2, b"event 2")], "a part")
+    same(store.events("e1", 6), [], "beyond the end")
+    same(store.events("e2", 1), [Entry(1 + i, *event) for i, event in enumerate(three)], "bytes")
+    raises(NotFound, lambda: store.events("e9"), "a journal of no execution")
+
+
+@checks
+def check_loads_start_at_the_snapshot(store: Store) -> None:
+    """Loading gives the newest snapshot and only the events after it."""
+    new_execution(store, "e1")
+    same(store.load("e1").snapshot, None, "before the first snapshot")
+    append_event(store, "e1", 1, snapshot=(1, b"before the event"))
+    append_event(store, "e1", 2)
+    loaded = store.load("e1")
+    same(loaded.snapshot, (1, b"before the event"), "the snapshot")
+    same([entry.seq for entry in loaded.tail], [1, 2], "the tail")
+
+    same(store.commit([Append("e1", 1, 3, snapshot=(3, b"all"))]), [None], "a snapshot alone")
+
+    loaded = store.load("e1")
+    same((loaded.snapshot, loaded.tail), ((3, b"all"), []), "after a snapshot of all")
+    same(loaded.record, store.execution("e1"), "the record")
+    same(len(store.events("e1")), 3, "the journal itself")
+    raises(NotFound, lambda: store.load("e9"), "a load of no execution")
+
+
+@checks
+def check_entries_are_never_written_over(store: Store) -> None:
+    """A second event of the same number is an error, and nothing of its whole commit is kept."""
+    new_execution(store, "e1")
+    new_execution(store, "e2")
+    for events in ([(1, b"again")], [(1, b"again"), (2, b"and more")]):
+        appends = [Append("e2", 1, 1, [(1, b"beside")]), Append("e1", 1, 0, events)]
+        raises(StoreError, partial(store.commit, appends), "an event in a taken place")
+
+    same(store.events("e1"), [Entry(0, 10, b"started")], "the journal")
+    same(store.events("e2"), [Entry(0, 10, b"started")], "the journal beside it")
+
+
+@checks
+def check_what_cannot_be_stored_leaves_no_trace(store: Store) -> None:
+    """A record that is no plain data is refused, with all of its commit."""
+    new_execution(store, "e1")
+    bad = Append("e1", 1, 1, [(1, b"event")], opened=[approval(0, subject=object())])
+    new_execution(store, "e2")
+
+    raises(InputError, lambda: store.commit([Append("e2", 1, 1, [(1, b"x")]), bad]), "commit")
+
+    same(len(store.events("e1")), 1, "the journal")
+    same(len(store.events("e2")), 1, "the journal beside it")
+    same(store.waits().items, [], "waits")
+
+
+@checks
+def check_heads_show_how_it_stands(store: Store) -> None:
+    """Status, due time and results are shown; an ended execution is due no more and can go on."""
+    new_execution(store, "e1")
+    append_event(store, "e1", 1, head=Head("waiting", 50, due=70))
+    record = store.execution("e1")
+    same((record.status, record.changed_at, record.due), ("waiting", 50, 70), "waiting")
+
+    append_event(store, "e1", 2, head=Head("failed", 60, due=70, outputs=b"out", error=b"err"))
+    record = store.execution("e1")
+    same((record.status, record.due, record.ended_at), ("failed", None, 60), "failed")
+    same((record.outputs, record.error), (b"out", b"err"), "results")
+    listed = store.executions().items[0]
+    same((listed.outputs, listed.error), (None, None), "results in a list")
+
+    append_event(store, "e1", 3, head=Head("running", 80))
+    record = store.execution("e1")
+    same((record.status, record.ended_at, record.error), ("running", None, None), "going on")
+
+
+@checks
+def check_executions_move_to_another_flow(store: Store) -> None:
+    """A moved execution is shown with its new flow; the one before is kept as long as it is."""
+    for hash in ("before", "after"):
+        store.put_flow(hash, b"compiled")
+    new_execution(store, "e1", hash="before")
+    snapshot = (2, b"state")
+    moved = Append(
+        "e1", 1, 1, [(1, b"upgraded")], snapshot=snapshot, moved=("after", "2"), forms=("before",)
+    )
+
+    same(store.commit([moved._replace(epoch=7)])[0] is None, False, "a stale writer moves it")
+    same(store.execution("e1").hash, "before", "hash after a refused move")
+    same(store.commit([moved]), [None], "the move")
+
+    record = store.execution("e1")
+    same((record.hash, record.version), ("after", "2"), "hash and version")
+    same(store.load("e1").snapshot, snapshot, "snapshot")
+    store.prune(0)
+    same(store.get_flow("before"), b"compiled", "the flow before, while it is needed")
+    append_event(store, "e1", 2, head=Head("succeeded", 5))
+    store.prune(5)
+    raises(NotFound, lambda: store.get_flow("before"), "the flow before, when nothing needs it")
+    raises(NotFound, lambda: store.get_flow("after"), "the flow, when nothing needs it")

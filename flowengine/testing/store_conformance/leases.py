@@ -1,0 +1,132 @@
+"""Leases: one owner at a time, and only the last one writes."""
+
+from __future__ import annotations
+
+from flowengine.errors import Conflict, LeaseLost, NotFound
+from flowengine.journal.store import Append, Head, Store
+from flowengine.testing.store_conformance.making import (
+    ANA,
+    MakeStore,
+    append_event,
+    approval,
+    checks,
+    new_execution,
+    opened,
+    raises,
+    same,
+)
+
+
+@checks
+def check_stale_writers_are_refused_alone(store: Store) -> None:
+    """An append under an old epoch writes nothing at all; those beside it are kept."""
+    for id in ("e1", "e2", "e3"):
+        new_execution(store, id)
+    epoch = store.acquire("e2", "ben", now=2000)
+    late = Append(
+        "e2",
+        1,
+        1,
+        [(1, b"late"), (2, b"later")],
+        head=Head("failed", 1),
+        opened=[approval(0)],
+        snapshot=(1, b"late"),
+        keys=[("paid", "7")],
+        release=True,
+    )
+
+    one, two, three = store.commit(
+        [Append("e1", 1, 1, [(1, b"x")]), late, Append("e3", 1, 1, [(1, b"x")])]
+    )
+    (alone,) = store.commit([Append("e2", 1, 1, [(1, b"late")])])
+
+    same((one, three), (None, None), "the appends beside it")
+    same((type(two), type(alone)), (LeaseLost, LeaseLost), "the late ones")
+    same(len(store.events("e3")), 2, "the journal beside it")
+    same(len(store.events("e2")), 1, "the journal")
+    same(store.execution("e2").status, "running", "the status")
+    same(store.load("e2").snapshot, None, "the snapshot")
+    same(store.waits().items, [], "waits")
+    raises(NotFound, lambda: store.send_keyed("paid", "7", b"", 1, "m"), "the key")
+    same(store.commit([Append("e2", epoch, 1, [(1, b"ben")])]), [None], "the new holder")
+
+
+@checks
+def check_writers_that_guess_are_refused(store: Store) -> None:
+    """An epoch that was never granted, and an execution that does not exist, are refused."""
+    new_execution(store, "e1")
+
+    outcomes = store.commit([Append("e1", 2, 1, [(1, b"x")]), Append("e9", 1, 1, [(1, b"x")])])
+
+    same([type(outcome) for outcome in outcomes], [LeaseLost, LeaseLost], "outcomes")
+
+
+@checks
+def check_leases_are_held_until_their_time(store: Store) -> None:
+    """A holder keeps others out until it is overdue, and is named to them; renewing prolongs."""
+    new_execution(store, "e1")
+    conflict = raises(Conflict, lambda: store.acquire("e1", "ben", now=999), "held")
+    same(conflict.standing, ANA, "who holds it")
+    same((store.holder("e1", 999), store.holder("e1", 1000)), (ANA, None), "who is told")
+    store.renew(ANA, 3000)
+    raises(Conflict, lambda: store.acquire("e1", "ben", now=2999), "held for longer")
+
+    epoch = store.acquire("e1", "ben", now=3000)
+
+    assert epoch > 1, f"epochs must rise: {epoch}"
+    raises(NotFound, lambda: store.acquire("e9", "ben", now=0), "no execution")
+
+
+@checks
+def check_leases_of_the_same_owner_begin_anew(store: Store) -> None:
+    """An owner may acquire again what it holds; what it held under the old epoch is void."""
+    new_execution(store, "e1")
+
+    epoch = store.acquire("e1", "ana", now=0)
+
+    (outcome,) = store.commit([Append("e1", 1, 1, [(1, b"old")])])
+    same(type(outcome), LeaseLost, "the old epoch")
+    same(store.commit([Append("e1", epoch, 1, [(1, b"new")])]), [None], "the new one")
+
+
+def check_leases_of_the_dead_are_free(make: MakeStore) -> None:
+    """A holder that is certainly dead holds nothing, whatever its time."""
+    dead: set[str] = set()
+    with opened(make, lambda owner: owner.id in dead) as store:
+        new_execution(store, "e1")
+        raises(Conflict, lambda: store.acquire("e1", "ben", now=0), "held by the living")
+        dead.add("ana")
+        same(store.holder("e1", 0), None, "who holds it")
+
+        epoch = store.acquire("e1", "ben", now=0)
+
+        assert epoch > 1, f"epochs must rise: {epoch}"
+
+
+@checks
+def check_leases_are_given_back(store: Store) -> None:
+    """A lease can be given back alone, with an append, or with all of an owner; then it is void."""
+    for id in ("e1", "e2", "e3"):
+        new_execution(store, id)
+
+    store.release([("e1", 1), ("e3", 7), ("e9", 1)])
+    append_event(store, "e2", 1, release=True)
+
+    for id in ("e1", "e2"):
+        (outcome,) = store.commit([Append(id, 1, 2, [(2, b"straggler")])])
+        same(type(outcome), LeaseLost, f"a straggler of {id}")
+        store.acquire(id, "ben", now=0)
+    raises(Conflict, lambda: store.acquire("e3", "ben", now=0), "given back under no epoch")
+    store.retire("ana")
+    store.acquire("e3", "ben", now=0)
+    same(len(store.events("e2")), 2, "the journal")
+
+
+@checks
+def check_executions_can_begin_without_holder(store: Store) -> None:
+    """An execution that nobody holds is free to be acquired by the first."""
+    new_execution(store, "e1", owner=None)
+
+    epoch = store.acquire("e1", "ben", now=0)
+
+    same(store.commit([Append("e1", epoch, 1, [(1, b"x")])]), [None], "the first holder")

@@ -1,0 +1,72 @@
+"""Locks that executions share."""
+
+from __future__ import annotations
+
+from flowengine.errors import Conflict, NotFound
+from flowengine.journal.store import Append, Claim, Head, NewExecution, Store
+from flowengine.testing.store_conformance.making import (
+    FLOW,
+    append_event,
+    checks,
+    new_execution,
+    raises,
+    same,
+)
+
+
+@checks
+def check_locks_are_granted_in_the_order_of_the_claims(store: Store) -> None:
+    """To as many as it permits; with every end of a claim the next one is told in its inbox."""
+    for id in ("e1", "e2", "e3", "e4"):
+        new_execution(store, id)
+
+    def claim(id: str, seq: int, *claims: Claim, head: Head | None = None) -> None:
+        append_event(store, id, seq, claims=claims, head=head)
+
+    def standing() -> list[tuple[str, int, bool]]:
+        return [(one.execution, one.unit, one.held) for one in store.claims("l")]
+
+    for id in ("e1", "e2", "e3"):
+        claim(id, 1, Claim("l", 7, 2, granted=b"granted " + id.encode()), Claim("other", 7))
+    claim("e1", 2, Claim("l", 7, 2, granted=b"again"), Claim("l", 8, 2, granted=b"second"))
+    held = [("e1", 7, True), ("e2", 7, True), ("e3", 7, False), ("e1", 8, False)]
+    same(standing(), held, "after four claims on two permits")
+    same([m.event for m in store.inbox("e1")], [b"granted e1", b""], "what the first was told")
+    same(store.inbox("e3"), [], "what the third was told")
+
+    claim("e2", 2, Claim("l", 7, then="give"))
+    same(standing()[1], ("e3", 7, True), "who is next")
+    same([m.event for m in store.inbox("e3")], [b"granted e3"], "what it is told")
+    claim("e3", 2, head=Head("failed", 60))
+    same(standing(), [("e1", 7, True), ("e1", 8, True)], "after one has ended")
+    claim("e1", 3, Claim("l", 8, then="give"), Claim("l", 9, 1), Claim("l", 9, then="give"))
+    same(standing(), [("e1", 7, True)], "what was given back unheld")
+    claim("e1", 4, head=Head("cancelled", 60))
+    same([store.claims("l"), store.claims("none")], [[], []], "when all have ended")
+    same([one.execution for one in store.claims("other")], ["e2"], "another lock")
+
+
+@checks
+def check_a_claim_may_be_rejected_or_cancel_others(store: Store) -> None:
+    """A rejected one leaves the whole append out; the oldest are asked to end."""
+    for id in ("e1", "e2"):
+        new_execution(store, id)
+        append_event(store, id, 1, claims=[Claim("l", 0, 2)])
+    rejected = Append("e3", 1, 0, [(1, b"x")], claims=[Claim("l", 0, 2, "reject")])
+    new = NewExecution("f", "1", FLOW, 40, owner="ana")
+    [conflict] = store.commit([rejected._replace(new=new)])
+    same(type(conflict), Conflict, "one too many")
+    same(conflict and conflict.standing, store.execution("e1"), "who holds it")
+    raises(NotFound, lambda: store.execution("e3"), "what was refused")
+
+    again = Append("e1", 1, 2, [(2, b"x")], claims=[Claim("l", 0, 1, "reject")])
+    same(store.commit([again]), [None], "a claim that it has already")
+
+    cancelling = Claim("l", 0, 2, "cancel", b"granted", b"cancel")
+    new_execution(store, "e3")
+    for _ in range(2):
+        store.commit([Append("e3", 1, 1, claims=[cancelling])])
+    same([m.event for m in store.inbox("e1")], [b"", b"cancel"], "the oldest")
+    same([m.event for m in store.inbox("e2")], [b""], "the other one")
+    append_event(store, "e1", 3, head=Head("cancelled", 60))
+    same([m.event for m in store.inbox("e3")], [b"granted"], "who took its place")

@@ -1,0 +1,119 @@
+"""What checks are made of: a store, executions, waits, and what is told of a broken rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from flowengine.journal.leases import IsDead
+from flowengine.journal.store import (
+    Append,
+    ExecutionFilter,
+    NewExecution,
+    Owner,
+    Store,
+    Vote,
+    WaitFilter,
+)
+
+MakeStore = Callable[[IsDead], Store]
+"""Makes an empty store that asks the function given whether an owner is certainly dead."""
+Check = Callable[[MakeStore], None]
+
+FLOW = "f" * 64
+ANA = Owner("ana", 11, 1, "here", "boot-1")
+BEN = Owner("ben", 22, 2, "here", "boot-1")
+T = TypeVar("T")
+
+
+def checks(function: Callable[[Store], None]) -> Check:
+    """Make a check of a function that takes an empty store in which nobody is dead."""
+
+    def check(make: MakeStore) -> None:
+        with opened(make, lambda owner: False) as store:
+            function(store)
+
+    check.__name__ = function.__name__
+    check.__doc__ = function.__doc__
+    return check
+
+
+@contextmanager
+def opened(make: MakeStore, is_dead: IsDead) -> Iterator[Store]:
+    """Make an empty store with a flow and two owners; it is closed in the end."""
+    store = make(is_dead)
+    try:
+        store.put_flow(FLOW, b"compiled")
+        store.renew(ANA, 1000)
+        store.renew(BEN, 1000)
+        yield store
+    finally:
+        store.close()
+
+
+def same(actual: T, expected: T, what: str) -> None:
+    """Say what is not as expected."""
+    if actual != expected:
+        raise AssertionError(f"{what}: expected {expected!r}, got {actual!r}")
+
+
+def raises(kind: type[T], call: Callable[[], Any], what: str) -> T:
+    """Return the error that a call raises; say so if it is not of this kind."""
+    try:
+        result = call()
+    except Exception as error:
+        if isinstance(error, kind):
+            return error
+        raise AssertionError(f"{what}: raised {error!r}, not {kind.__name__}") from error
+    raise AssertionError(f"{what}: no {kind.__name__} but {result!r}")
+
+
+def new_execution(store: Store, id: str, owner: str | None = "ana", **fields: Any) -> None:
+    """Create an execution with one event."""
+    new = NewExecution("orders", "1", FLOW, 10, owner=owner)._replace(**fields)
+    append = Append(id, 1 if owner else 0, 0, [(10, b"started")], new=new)
+    same(store.commit([append]), [None], f"creation of {id}")
+
+
+def append_event(store: Store, id: str, seq: int, **fields: Any) -> None:
+    """Append one event, under the first lease, with something to the index."""
+    outcome = store.commit([Append(id, 1, seq, [(seq, b"event %d" % seq)], **fields)])
+    same(outcome, [None], f"append {seq} to {id}")
+
+
+def approval(number: int, since: int = 20, **fields: Any) -> dict[str, Any]:
+    """Return the record of an approval."""
+    return {"id": number, "kind": "approval", "since": since, "step": "sign"} | fields
+
+
+def all_items(page: Callable[[str | None], Any]) -> list[Any]:
+    """Return the items of all pages."""
+    items: list[Any] = []
+    after = None
+    while True:
+        items += (got := page(after)).items
+        after = got.next
+        if after is None:
+            return items
+
+
+def listed_ids(store: Store, filter: ExecutionFilter, limit: int = 3) -> list[str]:
+    """Return the ids of all pages of executions."""
+    return [e.id for e in all_items(lambda after: store.executions(filter, after, limit))]
+
+
+def listed_waits(store: Store, filter: WaitFilter, limit: int = 3) -> list[tuple[str, int]]:
+    """Return execution and number of the waits of all pages."""
+    waits = all_items(lambda after: store.waits(filter, after, limit))
+    return [(wait.execution, wait.number) for wait in waits]
+
+
+def approve(by: str = "user:ana", event: bytes = b"yes") -> Vote:
+    """Return a vote for it."""
+    return Vote(by, 30, True, event)
+
+
+def reject(by: str = "user:ben", event: bytes = b"no") -> Vote:
+    """Return a vote against it."""
+    return Vote(by, 31, False, event)

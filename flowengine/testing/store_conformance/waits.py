@@ -1,0 +1,163 @@
+"""Waits, and the decisions about them."""
+
+from __future__ import annotations
+
+from flowengine.errors import Conflict, NotFound
+from flowengine.journal.store import Append, ClosedWait, Store, WaitFilter
+from flowengine.kernel.ids import wait_id
+from flowengine.testing.store_conformance.making import (
+    append_event,
+    approval,
+    approve,
+    checks,
+    listed_waits,
+    new_execution,
+    raises,
+    reject,
+    same,
+)
+
+
+@checks
+def check_waits_are_shown_as_given(store: Store) -> None:
+    """A wait has an id of its own, its newest record, and how it ended."""
+    new_execution(store, "e1")
+    append_event(store, "e1", 1, opened=[approval(0, title="Sign?", need=2)])
+    id = wait_id("e1", 0)
+    wait = store.wait(id)
+    same(wait.record, approval(0, title="Sign?", need=2), "the record")
+    same((wait.id, wait.execution, wait.flow, wait.number), (id, "e1", "orders", 0), "its place")
+    same((wait.open, wait.votes, wait.how), (True, [], None), "its state")
+    wait.record["title"] = "changed by a caller"
+
+    append_event(store, "e1", 2, opened=[approval(0, title="Sign now!", assignees=["user:cfo"])])
+    same(store.wait(id).record["title"], "Sign now!", "the newer record")
+    same(listed_waits(store, WaitFilter(assignees=["user:cfo"])), [("e1", 0)], "the new assignee's")
+    same(listed_waits(store, WaitFilter(assignees=["user:ana"])), [], "somebody else's")
+    append_event(store, "e1", 3, closed=[ClosedWait(0, "withdrawn", 50, b"result")])
+
+    wait = store.wait(id)
+    same((wait.open, wait.how, wait.closed_at), (False, "withdrawn", 50), "its end")
+    same(wait.result, b"result", "its result")
+    raises(NotFound, lambda: store.wait("0" * 16), "no wait")
+
+
+@checks
+def check_the_first_decision_wins(store: Store) -> None:
+    """One decision is accepted; every later one is told which stands; the execution gets one."""
+    new_execution(store, "e1")
+    append_event(store, "e1", 1, opened=[approval(0)])
+    id = wait_id("e1", 0)
+
+    first = store.decide(id, approve())
+    later = [store.decide(id, vote) for vote in (approve(), reject(), reject("user:ana"))]
+
+    same((first.accepted, first.settled, first.event), (True, True, b"yes"), "the first")
+    same((first.wait.decision, first.wait.votes), (b"yes", [b"yes"]), "the wait")
+    for standing in later:
+        told = standing.accepted, standing.settled, standing.event
+        same(told, (False, True, b"yes"), "a later one")
+    same([m.event for m in store.inbox("e1")], [b"yes"], "the inbox")
+    same(store.wait(id), first.wait, "the wait afterwards")
+    raises(NotFound, lambda: store.decide("0" * 16, approve()), "a decision on no wait")
+
+
+@checks
+def check_votes_are_counted(store: Store) -> None:
+    """A wait that needs two approvals is settled by two people, or by the first who does not."""
+    new_execution(store, "e1")
+    append_event(store, "e1", 1, opened=[approval(0, need=2), approval(1, need=2)])
+    two, one = wait_id("e1", 0), wait_id("e1", 1)
+
+    first = store.decide(two, approve("user:ana", b"a"))
+    same((first.accepted, first.settled), (True, False), "the first approval")
+    again = store.decide(two, reject("user:ana", b"a2"))
+    same((again.accepted, again.settled, again.event), (False, False, b"a"), "the same person")
+    same(len(listed_waits(store, WaitFilter())), 2, "pending waits")
+    last = store.decide(two, approve("user:ben", b"b"))
+    same((last.accepted, last.settled, last.event), (True, True, b"b"), "the second approval")
+    same(last.wait.votes, [b"a", b"b"], "all votes")
+
+    store.decide(one, approve("user:ana", b"c"))
+    rejected = store.decide(one, reject("user:ben", b"d"))
+    same((rejected.accepted, rejected.settled), (True, True), "the first rejection")
+    same([m.event for m in store.inbox("e1")], [b"a", b"b", b"c", b"d"], "the inbox")
+
+
+@checks
+def check_closed_waits_take_no_decision(store: Store) -> None:
+    """A wait that expired or was withdrawn stands as it is."""
+    new_execution(store, "e1")
+    append_event(store, "e1", 1, opened=[approval(0)])
+    append_event(store, "e1", 2, closed=[ClosedWait(0, "expired", 50, b"result")])
+
+    standing = store.decide(wait_id("e1", 0), approve())
+
+    told = standing.accepted, standing.settled, standing.event, standing.wait.how
+    same(told, (False, True, None, "expired"), "what stands")
+    same(store.inbox("e1"), [], "the inbox")
+
+
+@checks
+def check_decisions_come_before_expiry(store: Store) -> None:
+    """A wait cannot expire once a decision is recorded; the append is refused whole and alone."""
+    for id in ("e1", "e2"):
+        new_execution(store, id)
+        append_event(store, id, 1, opened=[approval(0), approval(1)])
+    store.decide(wait_id("e1", 0), approve())
+    expiry = [ClosedWait(1, "expired", 50), ClosedWait(0, "expired", 50)]
+
+    one, two = store.commit(
+        [Append(id, 1, 2, [(50, b"timer")], closed=expiry) for id in ("e1", "e2")]
+    )
+
+    same((type(one), two), (Conflict, None), "outcomes")
+    assert one is not None
+    same((one.standing.id, one.standing.decision), (wait_id("e1", 0), b"yes"), "what stands")
+    same(len(store.events("e1")), 2, "the journal")
+    same(store.wait(wait_id("e1", 1)).how, None, "the other wait")
+    closing = [ClosedWait(0, "decided", 51), ClosedWait(1, "withdrawn", 51)]
+    append_event(store, "e1", 2, closed=closing)
+    closed = store.wait(wait_id("e1", 0))
+    same((closed.how, closed.decision, closed.votes), ("decided", b"yes", [b"yes"]), "the wait")
+
+
+@checks
+def check_waits_that_open_again_are_new(store: Store) -> None:
+    """After its execution went back, a closed wait asks anew, of the same people too."""
+    new_execution(store, "e1")
+    append_event(store, "e1", 1, opened=[approval(0)])
+    id = wait_id("e1", 0)
+    store.decide(id, approve())
+    append_event(store, "e1", 2, closed=[ClosedWait(0, "decided", 40)])
+
+    append_event(
+        store, "e1", 3, opened=[approval(0, since=50, kind="question", assignees=["user:ana"])]
+    )
+
+    wait = store.wait(id)
+    same((wait.open, wait.decision, wait.votes, wait.how), (True, None, [], None), "the wait")
+    same(listed_waits(store, WaitFilter(kinds=["question"], since=50)), [("e1", 0)], "pending ones")
+    same(store.inbox("e1"), [], "the inbox")
+    again = store.decide(id, approve(event=b"once more"))
+    same((again.accepted, again.event), (True, b"once more"), "the same person's answer")
+    same([m.event for m in store.inbox("e1")], [b"once more"], "the inbox")
+
+
+@checks
+def check_decided_waits_are_not_pending(store: Store) -> None:
+    """Lists show a wait as pending until it is decided or closed, and as closed from then on."""
+    new_execution(store, "e1")
+    records = [approval(n, assignees=["user:ana"], batch="b") for n in range(3)]
+    append_event(store, "e1", 1, opened=records)
+    store.decide(wait_id("e1", 0), approve())
+    append_event(store, "e1", 2, closed=[ClosedWait(1, "withdrawn", 50)])
+    # A change of the record must not bring it back.
+    append_event(store, "e1", 3, opened=[records[0]])
+
+    for given in ({}, {"execution": "e1"}, {"assignees": ["user:ana"]}, {"batch": "b"}):
+        pending = listed_waits(store, WaitFilter(**given))
+        closed = listed_waits(store, WaitFilter("closed", **given))
+        both = listed_waits(store, WaitFilter("all", **given))
+        same((pending, closed), ([("e1", 2)], [("e1", 0), ("e1", 1)]), f"waits by {given}")
+        same(both, [("e1", 0), ("e1", 1), ("e1", 2)], f"all waits by {given}")
