@@ -90,11 +90,12 @@ class Channel:
         self._last = 0
         self._lost = False
         self._closing = False
+        self._loop = asyncio.get_running_loop()
         key = os.urandom(frames.KEY)
         self._sealer = frames.Sealer(key, frames.TO_SUPERVISOR)
         self._opener = frames.Opener(key, frames.TO_ENGINE)
         self._input.write(bootstrap.supervisor() + key)
-        self._heard = asyncio.get_running_loop().time()
+        self._heard = self._loop.time()
         self._watcher = asyncio.ensure_future(self._watch())
         self._readers = [asyncio.ensure_future(self._read())]
         if program.stderr is not None:
@@ -227,6 +228,8 @@ class Channel:
 
     def tell(self, name: str, payload: bytes = b"", **fields: Any) -> None:
         """Send a request whose answer nobody waits for."""
+        # Frames are numbered: two threads at once would spoil the connection.
+        assert asyncio.get_running_loop() is self._loop, "a channel is used on its own loop"
         fields.setdefault("id", 0)
         if not self._lost:
             self._input.write(self._sealer.seal({"request": name, **fields}, payload))
@@ -269,7 +272,7 @@ class Channel:
     async def _read(self) -> None:
         try:
             while data := await self._output.read(_READ):
-                self._heard = asyncio.get_running_loop().time()
+                self._heard = self._loop.time()
                 for each in self._opener.feed(data):
                     if isinstance(each, frames.Message):
                         self._take(each)
@@ -280,11 +283,10 @@ class Channel:
 
     async def _watch(self) -> None:
         """Lose a supervisor that does not answer: where code can see it, code can stop it."""
-        loop = asyncio.get_running_loop()
         pings = 0
         while not self._lost:
             await asyncio.sleep(QUIET)
-            if loop.time() - self._heard < QUIET or not self._exchanges:
+            if self._loop.time() - self._heard < QUIET or not self._exchanges:
                 pings = 0
             elif pings == PINGS:  # counted, since the machine may have slept meanwhile
                 self._program.kill()

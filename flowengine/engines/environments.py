@@ -41,6 +41,8 @@ REGION: Scope = "region"
 EXECUTION: Scope = "execution"
 SESSION: Scope = "session"
 _ANEW = "(opened anew: what was set before in this environment is gone, its files are there)"
+_ENDING = 5.0
+"""Seconds that a command has to end when its attempt is withdrawn."""
 _TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
 _SCOPES: dict[str, Scope] = {
     "step": STEP,
@@ -86,10 +88,13 @@ class Opened(Environment):
             EnvironmentUnavailable: Its kind runs no commands.
         """
         from flowengine import registry
+        from flowengine.sdk.background import background
 
         provider = registry.provider(self.handle.kind)
+        # What a provider does it does on the loop its resources live on, whatever loop drives this.
+        running = provider.run(self.handle.resource, context, command)
         try:
-            result = await provider.run(self.handle.resource, context, command)
+            result = await background().see_through(running, _ENDING)
         except NotImplementedError as error:
             raise EnvironmentUnavailable(str(error)) from None
         if self.fresh and provider.live:

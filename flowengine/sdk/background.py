@@ -89,6 +89,43 @@ class Background:
             return await self.loop.create_task(work)
         return await asyncio.wrap_future(self.submit(work))
 
+    async def see_through(self, work: Coroutine[Any, Any, _Result], bound: float) -> _Result:
+        """Do a coroutine's work as `wait` does; being cancelled takes until the work has ended.
+
+        Args:
+            work: What is to be done.
+            bound: Seconds that it has to end once it is cancelled.
+
+        Returns:
+            What it returns.
+
+        Raises:
+            CancelledError: The awaiting task was cancelled.
+        """
+        import asyncio
+
+        if asyncio.get_running_loop() is self.loop:
+            return await self.loop.create_task(work)
+        tasks: list[asyncio.Task[_Result]] = []
+
+        async def noted() -> _Result:
+            tasks.extend(filter(None, [asyncio.current_task()]))
+            return await work
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+
+        result = asyncio.wrap_future(self.submit(noted()))
+        try:
+            return await asyncio.shield(result)
+        except asyncio.CancelledError:
+            if not result.done():
+                # One round later: the task may be about to begin.
+                self.loop.call_soon_threadsafe(self.loop.call_soon, cancel)
+                await asyncio.wait([result], timeout=bound)
+            raise
+
     def withdraw(self, future: Future[Any]) -> None:
         """Cancel the work of a future, and return when all that was cancelled has been told so."""
         future.cancel()

@@ -14,7 +14,9 @@ import pytest
 
 from flowengine import Engine, Flow
 from flowengine.errors import FlowFileError, NotFound, UsageError
-from flowengine.sdk.environments import Request
+from flowengine.execution_environment import register_provider, unregister_provider
+from flowengine.sdk import Command, StepContext
+from flowengine.sdk.environments import Request, background
 from tests.execution_environment.toy import Thing, Toy, until
 
 FUNCTIONS = """
@@ -749,6 +751,52 @@ steps:
         if result.error is not None and result.status == "failed":
             assert engine.retry("it").error == result.error
     assert warnings()
+
+
+class Runner(Toy):
+    """Runs a command until it is told to end; then it takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__("runner")
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.began = threading.Event()
+        self.ended = False
+
+    async def run(self, resource: Thing, context: StepContext, command: Command) -> dict[str, Any]:
+        self.loop = asyncio.get_running_loop()
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+            self.ended = True
+        raise AssertionError
+
+
+def test_a_command_runs_on_the_loop_of_its_environment_and_has_ended_when_its_step_has(
+    toy: Toy,
+) -> None:
+    """On another loop it would share connections with what runs on that one."""
+    Path("flow.yaml").write_text(
+        "flowengine: 1\nid: it\nenvironments: {box: {kind: runner}}\n"
+        "steps: [{id: a, run: {script: x}, in: box}]\n"
+    )
+    runner = Runner()
+
+    async def cancelled() -> None:
+        async with Engine("store") as engine:
+            running = asyncio.ensure_future(engine.run_async("flow.yaml", id="it"))
+            assert await asyncio.to_thread(runner.began.wait, 60)
+            await engine.cancel_async("it")
+            assert (await running).status == "cancelled"
+            assert runner.ended
+
+    register_provider(runner)
+    try:
+        asyncio.run(cancelled())
+    finally:
+        unregister_provider(runner.kind)
+    assert runner.loop is background().loop
 
 
 def test_an_unused_environment_is_told_of(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
