@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 from benchmarks import advance, environments, flows, limits
 from flowengine import Conflict, Engine, LoadedFlow
+from flowengine.journal.records import Append
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Append, Durability
+from flowengine.journal.store import Durability
 
 ROUNDS = 5
 BODY = b"x" * 60

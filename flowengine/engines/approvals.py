@@ -17,12 +17,13 @@ from flowengine.engines.inputs import fill_defaults
 from flowengine.engines.results import Decision
 from flowengine.errors import Conflict, InputError
 from flowengine.journal.format import pack, unpack
-from flowengine.journal.store import Vote
+from flowengine.journal.records import Vote
 from flowengine.kernel.times import format_time
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
-    from flowengine.journal.store import Store, Wait
+    from flowengine.journal.records import Wait
+    from flowengine.journal.store import Store
     from flowengine.settings import Settings
 
 DECIDABLE = ("approval", "ask", "question")

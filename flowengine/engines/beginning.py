@@ -11,7 +11,7 @@ from flowengine.engines.given import check_environments, check_names
 from flowengine.engines.inputs import check_inputs
 from flowengine.errors import InputError, NotFound, UsageError
 from flowengine.journal.format import pack
-from flowengine.journal.store import Append, Beginning, Claim, Head, NewExecution
+from flowengine.journal.records import Append, Beginning, Claim, Head, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
 from flowengine.kernel.times import format_time

@@ -13,7 +13,7 @@ from flowengine.kernel.machine import Machine
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
-    from flowengine.journal.store import Claimed
+    from flowengine.journal.records import Claimed
 
 
 def circle(host: Host, execution: str, unit: int, lock: str) -> list[str]:

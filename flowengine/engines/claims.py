@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.format import pack
-from flowengine.journal.store import Claim as StoredClaim
+from flowengine.journal.records import Claim as StoredClaim
 from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.locks import is_shared
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowEngineError
 from flowengine.journal.format import pack
-from flowengine.journal.store import Vote
+from flowengine.journal.records import Vote
 from flowengine.kernel.ids import wait_id
 
 if TYPE_CHECKING:

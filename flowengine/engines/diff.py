@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.host import Host
     from flowengine.engines.journals import Moment
-    from flowengine.journal.store import Execution as Record
+    from flowengine.journal.records import Execution as Record
     from flowengine.kernel.commands import Observation
 
 ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})

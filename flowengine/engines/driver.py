@@ -19,7 +19,7 @@ from flowengine.engines.runner import AttemptFailed
 from flowengine.engines.views import entry_view, result_of, wait_view
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.format import unpack
-from flowengine.journal.store import Append, Wait
+from flowengine.journal.records import Append, Wait
 from flowengine.kernel.commands import (
     Command,
     Consult,

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from flowengine.engines.seam import Clock, Ids
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
-    from flowengine.journal.store import Durability, Pruned, Store
+    from flowengine.journal.records import Pruned
+    from flowengine.journal.store import Durability, Store
 
 
 class Engine(Reader):
@@ -561,7 +562,7 @@ class Engine(Reader):
         Returns:
             How much was deleted.
         """
-        from flowengine.journal.store import ENDED
+        from flowengine.journal.records import ENDED
 
         before = self._host.clock.now() - int(older * 1000)
         return self._host.store.prune(before, tuple(status) or ENDED)

@@ -14,8 +14,8 @@ from flowengine.engines.timers import Timers
 from flowengine.engines.views import address_of
 from flowengine.errors import InputError
 from flowengine.journal.format import pack, pack_snapshot, unpack, unpack_snapshot
-from flowengine.journal.store import Append, ClosedWait, Head, NewExecution, Outgoing
-from flowengine.journal.store import Claim as StoredClaim
+from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
+from flowengine.journal.records import Claim as StoredClaim
 from flowengine.kernel import advance, new_state, pending
 from flowengine.kernel.commands import (
     Claim,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowengine.engines.programs import Program, Programs
-    from flowengine.journal.store import Loaded
+    from flowengine.journal.records import Loaded
     from flowengine.kernel.state import State
     from flowengine.sdk import Execution as Context
 

@@ -16,7 +16,8 @@ from flowengine.kernel.handing import EVENTS, change, gave_away
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from flowengine.journal.store import Store, Wait
+    from flowengine.journal.records import Wait
+    from flowengine.journal.store import Store
     from flowengine.settings import Settings
 
 HANDED = ("approval", "ask")

@@ -17,7 +17,7 @@ from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
 from flowengine.engines.views import entry_view, execution_view
 from flowengine.errors import NotFound
 from flowengine.journal.format import unpack
-from flowengine.journal.store import WaitFilter
+from flowengine.journal.records import WaitFilter
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from flowengine.journal.store import Owner, Store
+    from flowengine.journal.records import Owner
+    from flowengine.journal.store import Store
 
 
 class Keeper:

@@ -8,12 +8,12 @@ from flowengine.engines.handing import is_assignee, standing
 from flowengine.engines.results import ExecutionPage, WaitInfo, WaitPage
 from flowengine.engines.views import execution_view, wait_view
 from flowengine.journal.format import unpack
-from flowengine.journal.store import ExecutionFilter, WaitFilter
+from flowengine.journal.records import ExecutionFilter, WaitFilter
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
-    from flowengine.journal.store import Wait
+    from flowengine.journal.records import Wait
     from flowengine.settings import Settings
 
 

@@ -16,7 +16,7 @@ from flowengine.journal.format import pack, unpack
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
-    from flowengine.journal.store import Outgoing
+    from flowengine.journal.records import Outgoing
 
 
 def deliver(host: Host) -> None:

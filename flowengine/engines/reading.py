@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines import lists, updates
 from flowengine.engines.views import result_of
-from flowengine.journal.store import ExecutionFilter
+from flowengine.journal.records import ExecutionFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.execution import Execution
     from flowengine.engines.host import Host
-    from flowengine.journal.store import Message, Owner
+    from flowengine.journal.records import Message, Owner
     from flowengine.kernel.linked import Node
     from flowengine.kernel.state import State, Unit
 

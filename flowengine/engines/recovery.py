@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.engines.execution import Execution
-    from flowengine.journal.store import Message
+    from flowengine.journal.records import Message
     from flowengine.kernel.events import Event
 
 

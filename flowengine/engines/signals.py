@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program
-    from flowengine.journal.store import Beginning, Start
-    from flowengine.journal.store import Sent as Stored
+    from flowengine.journal.records import Beginning, Start
+    from flowengine.journal.records import Sent as Stored
 
 
 def register(host: Host, flow: LoadedFlow) -> list[str]:

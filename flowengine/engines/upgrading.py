@@ -15,7 +15,7 @@ from flowengine.engines.journals import read, walk
 from flowengine.engines.recovery import recover
 from flowengine.engines.results import ObstacleInfo, UpgradeInfo, Verdict
 from flowengine.errors import Conflict, UsageError
-from flowengine.journal.store import ENDED, ExecutionFilter
+from flowengine.journal.records import ENDED, ExecutionFilter
 from flowengine.kernel.moving import Obstacle, obstacles
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program
     from flowengine.flow.building import Flow
-    from flowengine.journal.store import Execution as Record
+    from flowengine.journal.records import Execution as Record
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
     from flowengine.kernel.linked import Flow as Linked

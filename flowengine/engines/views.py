@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.execution import Execution
-    from flowengine.journal.store import Execution as Record
+    from flowengine.journal.records import Execution as Record
     from flowengine.kernel.events import Event
     from flowengine.kernel.linked import Graph
     from flowengine.kernel.state import State, Wait

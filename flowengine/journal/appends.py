@@ -13,8 +13,7 @@ from flowengine.errors import Conflict, LeaseLost, NotFound
 from flowengine.journal import sql
 from flowengine.journal.claims import end_claims, rejected, write_claims
 from flowengine.journal.format import checksum, pack
-from flowengine.journal.rows import event_row, read_execution, read_wait
-from flowengine.journal.store import (
+from flowengine.journal.records import (
     ENDED,
     Append,
     Beginning,
@@ -23,6 +22,7 @@ from flowengine.journal.store import (
     NewExecution,
     Plain,
 )
+from flowengine.journal.rows import event_row, read_execution, read_wait
 from flowengine.kernel.ids import wait_id
 
 ANYONE = ""

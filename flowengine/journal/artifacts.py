@@ -26,7 +26,7 @@ from pathlib import Path
 
 from flowengine.errors import InputError, NotFound, StoreError
 from flowengine.journal.folders import make_folder, sync_folder
-from flowengine.journal.store import Artifact
+from flowengine.journal.records import Artifact
 
 _CHUNK = 1 << 20
 _LONGEST_NAME = 255

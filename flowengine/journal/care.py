@@ -9,7 +9,7 @@ from flowengine.journal import sql
 from flowengine.journal.artifacts import Artifacts
 from flowengine.journal.database import Database
 from flowengine.journal.leases import this_process
-from flowengine.journal.store import ENDED, Pruned
+from flowengine.journal.records import ENDED, Pruned
 
 _BATCH = 200
 """Executions removed in one transaction."""

@@ -10,9 +10,9 @@ import sqlite3
 
 from flowengine.errors import Conflict
 from flowengine.journal import sql
+from flowengine.journal.records import Append
 from flowengine.journal.refusals import not_free
 from flowengine.journal.rows import read_execution
-from flowengine.journal.store import Append
 
 
 def rejected(connection: sqlite3.Connection, append: Append) -> Conflict | None:

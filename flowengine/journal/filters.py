@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowengine.errors import UsageError
-from flowengine.journal.store import Execution, ExecutionFilter, Wait, WaitFilter
+from flowengine.journal.records import Execution, ExecutionFilter, Wait, WaitFilter
 
 Place = tuple[int, int]
 """Where a row stands in a list: its age, then its number."""

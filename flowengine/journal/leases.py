@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 
-from flowengine.journal.store import Owner
+from flowengine.journal.records import Owner
 from flowengine.sdk import process_identity
 from flowengine.sdk.process_identity import is_dead
 

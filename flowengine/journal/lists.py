@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from flowengine.journal import sql
 from flowengine.journal.appends import ANYONE
 from flowengine.journal.filters import Place, may_answer, page_end, read_page_end
+from flowengine.journal.records import ExecutionFilter, ExecutionPage, Wait, WaitFilter, WaitPage
 from flowengine.journal.rows import read_execution, read_wait
-from flowengine.journal.store import ExecutionFilter, ExecutionPage, Wait, WaitFilter, WaitPage
 
 _PENDING = "waits.how IS NULL AND waits.decision IS NULL"
 """As the partial indexes have it, or SQLite would not use them."""

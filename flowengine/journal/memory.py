@@ -22,8 +22,7 @@ from flowengine.journal.filters import (
 )
 from flowengine.journal.format import pack, unpack
 from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
-from flowengine.journal.refusals import not_free
-from flowengine.journal.store import (
+from flowengine.journal.records import (
     ENDED,
     Append,
     Beginning,
@@ -44,12 +43,13 @@ from flowengine.journal.store import (
     Sent,
     Standing,
     Start,
-    Store,
     Vote,
     Wait,
     WaitFilter,
     WaitPage,
 )
+from flowengine.journal.refusals import not_free
+from flowengine.journal.store import Store
 from flowengine.kernel.ids import wait_id
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 
     from flowengine.journal.artifacts import Artifacts
     from flowengine.journal.leases import IsDead
-    from flowengine.journal.store import Artifact, Durability
+    from flowengine.journal.records import Artifact
+    from flowengine.journal.store import Durability
 
 T = TypeVar("T", Execution, Wait)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.errors import StoreError
 from flowengine.journal.format import checksum, unpack
-from flowengine.journal.store import Entry, Execution, Owner, Wait
+from flowengine.journal.records import Entry, Execution, Owner, Wait
 
 
 def event_id(number: int, seq: int) -> int:

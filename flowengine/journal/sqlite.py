@@ -16,16 +16,7 @@ from flowengine.journal.database import ERRORS, Database
 from flowengine.journal.format import checksum, pack, unpack
 from flowengine.journal.ids import SHORT_EXECUTION, SHORT_WAIT, shortest, the_one
 from flowengine.journal.leases import IsDead, is_dead
-from flowengine.journal.rows import (
-    DAMAGE_HINT,
-    event_id,
-    event_row,
-    read_events,
-    read_execution,
-    read_holder,
-    read_wait,
-)
-from flowengine.journal.store import (
+from flowengine.journal.records import (
     ENDED,
     Append,
     Beginning,
@@ -42,19 +33,29 @@ from flowengine.journal.store import (
     Sent,
     Standing,
     Start,
-    Store,
     Vote,
     Wait,
     WaitFilter,
     WaitPage,
 )
+from flowengine.journal.rows import (
+    DAMAGE_HINT,
+    event_id,
+    event_row,
+    read_events,
+    read_execution,
+    read_holder,
+    read_wait,
+)
+from flowengine.journal.store import Store
 
 if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
     from flowengine.journal.artifacts import Artifacts
-    from flowengine.journal.store import Artifact, Durability
+    from flowengine.journal.records import Artifact
+    from flowengine.journal.store import Durability
 
 NO_EXECUTION_FILTER = ExecutionFilter()
 NO_WAIT_FILTER = WaitFilter()

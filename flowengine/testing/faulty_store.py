@@ -25,13 +25,12 @@ from typing import Any, Literal
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.leases import IsDead
 from flowengine.journal.memory import MemoryStore
-from flowengine.journal.store import (
+from flowengine.journal.records import (
     ENDED,
     Append,
     Artifact,
     Beginning,
     Claimed,
-    Durability,
     Entry,
     Execution,
     ExecutionFilter,
@@ -44,12 +43,12 @@ from flowengine.journal.store import (
     Sent,
     Standing,
     Start,
-    Store,
     Vote,
     Wait,
     WaitFilter,
     WaitPage,
 )
+from flowengine.journal.store import Durability, Store
 
 Fault = Literal["full", "locked", "read only", "die before", "die after"]
 """What happens at a write: a `StoreError` that has written nothing, or the death of the process

@@ -12,8 +12,8 @@ import pytest
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, NotAllowed, UsageError
 from flowengine.journal.format import pack
+from flowengine.journal.records import Sent
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Sent
 from tests.engines import world
 
 SIGN = """

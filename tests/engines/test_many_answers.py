@@ -11,7 +11,7 @@ from flowengine.engines.engine import Engine
 from flowengine.engines.seam import SystemClock
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.memory import MemoryStore
-from flowengine.journal.store import Append
+from flowengine.journal.records import Append
 from flowengine.kernel.ids import wait_id
 from flowengine.kernel.times import parse_time
 from tests.engines import child, world

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from flowengine.errors import Conflict, StoreError
 from flowengine.journal.leases import steady_now, this_process
+from flowengine.journal.records import Append, NewExecution, Vote
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Append, NewExecution, Vote
 
 FLOW = "f" * 64
 FOREVER = 10**15

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from flowengine.journal import schema
+from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Owner, Vote
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Append, ClosedWait, Head, NewExecution, Owner, Vote
 from flowengine.kernel.ids import wait_id
 
 ENDED = "01k8xq3z00000000000000000a"

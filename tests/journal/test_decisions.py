@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Append, NewExecution
 from flowengine.kernel.ids import wait_id
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -13,8 +13,9 @@ import pytest
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal.memory import MemoryStore
+from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Append, Durability, NewExecution, Store
+from flowengine.journal.store import Durability, Store
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -20,8 +20,9 @@ import pytest
 
 from flowengine.errors import NotFound, StoreError
 from flowengine.journal import schema
+from flowengine.journal.records import Append, Head, NewExecution, Vote
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Append, Head, NewExecution, Store, Vote
+from flowengine.journal.store import Store
 from flowengine.kernel.ids import wait_id
 
 Start = Callable[..., "subprocess.Popen[str]"]

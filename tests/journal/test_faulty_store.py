@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import StoreError
-from flowengine.journal.store import Append, NewExecution, Owner
+from flowengine.journal.records import Append, NewExecution, Owner
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 
 ANA = Owner("ana", 1, 1, "here", "boot")

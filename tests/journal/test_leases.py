@@ -14,8 +14,8 @@ import pytest
 
 from flowengine.errors import Conflict
 from flowengine.journal.leases import is_dead, steady_now, this_process
+from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Append, NewExecution
 from flowengine.sdk import process_identity
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -14,8 +14,8 @@ import pytest
 
 from flowengine.errors import StoreError
 from flowengine.journal import schema
+from flowengine.journal.records import Append, ExecutionFilter, WaitFilter
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Append, ExecutionFilter, WaitFilter
 
 STORES = Path(__file__).with_name("stores")
 VERSION = len(schema.MIGRATIONS)

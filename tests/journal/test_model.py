@@ -15,8 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from flowengine.errors import FlowEngineError
 from flowengine.journal.leases import this_process
 from flowengine.journal.memory import MemoryStore
-from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import (
+from flowengine.journal.records import (
     ENDED,
     Append,
     Beginning,
@@ -27,10 +26,11 @@ from flowengine.journal.store import (
     NewExecution,
     Owner,
     Sent,
-    Store,
     Vote,
     WaitFilter,
 )
+from flowengine.journal.sqlite import SqliteStore
+from flowengine.journal.store import Store
 from flowengine.kernel.ids import wait_id
 
 ids = st.sampled_from(["e1", "e2", "e3"])

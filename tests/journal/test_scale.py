@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.journal.records import Append, ExecutionFilter, Head, NewExecution, WaitFilter
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.journal.store import Append, ExecutionFilter, Head, NewExecution, WaitFilter
 
 SHORT, LONG = 1_000, 10_000
 

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from flowengine.errors import InputError, LeaseLost, NotFound, UsageError
-from flowengine.journal.store import Append, ExecutionFilter, Head, Store, WaitFilter
+from flowengine.journal.records import Append, ExecutionFilter, Head, WaitFilter
+from flowengine.journal.store import Store
 from flowengine.kernel.ids import wait_id
 from flowengine.testing.store_conformance.making import (
     FLOW,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from flowengine.errors import Conflict, InputError, NotFound, StoreError
-from flowengine.journal.store import Append, Entry, Head, NewExecution, Store
+from flowengine.journal.records import Append, Entry, Head, NewExecution
+from flowengine.journal.store import Store
 from flowengine.testing.store_conformance.making import (
     FLOW,
     append_event,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
-from flowengine.journal.store import Append, Head, Store
+from flowengine.journal.records import Append, Head
+from flowengine.journal.store import Store
 from flowengine.testing.store_conformance.making import (
     ANA,
     MakeStore,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flowengine.errors import Conflict, NotFound
-from flowengine.journal.store import Append, Claim, Head, NewExecution, Store
+from flowengine.journal.records import Append, Claim, Head, NewExecution
+from flowengine.journal.store import Store
 from flowengine.testing.store_conformance.making import (
     FLOW,
     append_event,

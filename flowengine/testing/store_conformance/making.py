@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from flowengine.journal.leases import IsDead
-from flowengine.journal.store import (
+from flowengine.journal.records import (
     Append,
     ExecutionFilter,
     NewExecution,
     Owner,
-    Store,
     Vote,
     WaitFilter,
 )
+from flowengine.journal.store import Store
 
 MakeStore = Callable[[IsDead], Store]
 """Makes an empty store that asks the function given whether an owner is certainly dead."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowengine.errors import Conflict, LeaseLost, NotFound
-from flowengine.journal.store import (
+from flowengine.journal.records import (
     Append,
     Beginning,
     ClosedWait,
@@ -12,8 +12,8 @@ from flowengine.journal.store import (
     Outgoing,
     Sent,
     Start,
-    Store,
 )
+from flowengine.journal.store import Store
 from flowengine.testing.store_conformance.making import (
     FLOW,
     append_event,
