@@ -254,7 +254,6 @@ class Composer:
 
 
 NO_TAGS = "tags are not part of a flow file"
-TAG = re.compile(r"!\S*")
 PROPERTIES = re.compile(r"(?:[&!]\S*\s*)*")
 """Anchor and tag before a value."""
 

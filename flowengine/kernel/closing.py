@@ -24,18 +24,17 @@ if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Arrival, Cut, Final, Scope, Unit
 
 
-def close_activation(m: Machine, act: Activation, status: str = "cancelled") -> None:
+def close_activation(m: Machine, act: Activation) -> None:
     """Withdraw an activation with all that it does; its token is gone.
 
     Args:
         m: The advance at work.
         act: The activation; it is removed from the state.
-        status: What observers are told.
     """
     close_units(m, act)
     scope = m.scope_of(act)
     hand_over(m, act)
-    m.note(act, status)
+    m.note(act, "cancelled")
     tokens.forget(m, act)
     if "undo" in act:  # its past is that of what it undoes, which may lie in a subflow inside
         pasts.drop(m.state, act["past"])

@@ -74,9 +74,6 @@ class Program(Protocol):
     async def wait(self) -> int:
         """Return how it ended, once it has."""
 
-    def terminate(self) -> None:
-        """Tell it to end (SIGTERM)."""
-
     def kill(self) -> None:
         """End it (SIGKILL)."""
 
@@ -139,15 +136,12 @@ class Sandbox:
         """
         raise NotImplementedError
 
-    async def start(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
-    ) -> Program:
-        """Start a program inside, with pipes for its streams.
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
+        """Start a program inside, in the workspace, with pipes for its streams.
 
         Args:
             argv: Program and arguments; no shell.
             env: Its whole environment beside the marks of the sandbox.
-            cwd: Its working directory inside; default: the workspace.
 
         Returns:
             The running program.

@@ -109,7 +109,7 @@ def explore(
     chance = random.Random(seed)
 
     runs: list[Simulator] = []
-    for chooser in _choosers():
+    for chooser in choosers():
         if len(runs) == limit:
             return Explored([play(chance.randrange) for _ in range(limit)], complete=False)
         runs.append(play(chooser.choose))
@@ -143,7 +143,7 @@ class Chooser:
         return None
 
 
-def _choosers() -> Iterator[Chooser]:
+def choosers() -> Iterator[Chooser]:
     """Yield what leads through each schedule; each must be played before the next is asked for."""
     prefix: list[int] | None = []
     while prefix is not None:

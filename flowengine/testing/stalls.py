@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from flowengine.kernel import Graph
 from flowengine.kernel.graph import CompiledFlow, EvaluationError, Names, Plain
-from flowengine.testing.explorer import Chooser
+from flowengine.testing.explorer import choosers
 from flowengine.testing.invariants import is_stuck
 from flowengine.testing.outside import anything
 from flowengine.testing.simulator import Fails, OneOf, Simulator
@@ -100,7 +100,7 @@ def find_stall(flow: CompiledFlow, *, limit: int = TRIES, seed: int = 0) -> Stal
         The first run found, and whether all runs were played.
     """
     play = _player(flow)
-    for number, chooser in enumerate(_counted()):
+    for number, chooser in enumerate(choosers()):
         if number == limit // 2:
             break
         found = play(chooser.choose)
@@ -144,7 +144,7 @@ def play_example(flow: CompiledFlow, example: str, *, limit: int = 4000) -> Simu
     """
     wanted = Counter(_edges(example))
     steps = {edge[0] for edge in wanted}
-    for number, chooser in enumerate(_counted()):
+    for number, chooser in enumerate(choosers()):
         if number == limit:
             return None
         simulator, _ = _simulator(flow, chooser.choose)
@@ -202,15 +202,6 @@ def _simulator(flow: CompiledFlow, choose: Choose) -> tuple[Simulator, Open]:
     ways = [None, *(Fails(type, retryable=False) for type in _types(flow))]
     script = {step["id"]: OneOf(ways) for step in flow["steps"]}
     return Simulator(Graph(flow, evaluator), script, outside=[anything()]), evaluator
-
-
-def _counted() -> Iterator[Chooser]:
-    """Yield what leads through each run; each must be played before the next is asked for."""
-    prefix: list[int] | None = []
-    while prefix is not None:
-        chooser = Chooser(prefix)
-        yield chooser
-        prefix = chooser.next_prefix()
 
 
 def _conditions(node: Any) -> Iterator[int]:

@@ -62,10 +62,6 @@ class Running:
         code = told["ExitCode"]
         return None if told["Running"] or code is None else int(code)
 
-    def terminate(self) -> None:
-        """End its input: the daemon sends no signals to programs it did not begin with."""
-        self._input.close()
-
     def kill(self) -> None:
         """Let go of it; what does not end by that ends with the container."""
         self.returncode = _KILLED

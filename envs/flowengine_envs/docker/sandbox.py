@@ -289,13 +289,11 @@ class Docker(Sandbox):
             return f"{self.request.spec}: this machine has no GPU runtime for Docker: {said}"
         return f"{self.request.spec}: the container did not start: {said}"
 
-    async def start(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
-    ) -> Program:
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
         """Start a program in the container."""
         if not self.alive():
             raise EnvironmentLost(f"{self.request.spec}: its container has ended")
-        made = await asyncio.to_thread(self._exec, list(argv), dict(env), cwd or self.workdir)
+        made = await asyncio.to_thread(self._exec, list(argv), dict(env))
         body = json.dumps({"Detach": False, "Tty": False}).encode()
         streams, stdin = await attached(f"/exec/{made}/start", body)
         return Running(self._client, made, streams, stdin)
@@ -316,12 +314,12 @@ class Docker(Sandbox):
 
         await asyncio.gather(read(keeper.stdout), read(keeper.stderr))
 
-    def _exec(self, argv: list[str], env: dict[str, str], cwd: str) -> str:
+    def _exec(self, argv: list[str], env: dict[str, str]) -> str:
         from docker.errors import APIError
 
         try:
             made = self._client.api.exec_create(
-                self._container, argv, stdin=True, environment=env, workdir=cwd
+                self._container, argv, stdin=True, environment=env, workdir=self.workdir
             )
         except APIError as error:
             raise EnvironmentLost(f"{self.request.spec}: {error.explanation}") from error

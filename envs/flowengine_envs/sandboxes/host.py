@@ -70,11 +70,9 @@ class Host(Processes):
         )
         await super().open()
 
-    async def start(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
-    ) -> Program:
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
         """Start a program in a session of its own."""
-        return await self._start(argv, env={"PATH": PATH, **env}, cwd=cwd or self.workdir)
+        return await self._start(argv, env={"PATH": PATH, **env}, cwd=self.workdir)
 
     def resource_limits(self) -> Mapping[str, int]:
         """Return what the system holds of each process by itself."""

@@ -146,9 +146,7 @@ class Namespace(Processes):
         finally:
             await self._egress.close()
 
-    async def start(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None
-    ) -> Program:
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
         """Start a program as the first process of a new sandbox around the workspace."""
         bwrap = _bwrap()
         if bwrap is None:
@@ -167,7 +165,7 @@ class Namespace(Processes):
             options += ["--setenv", name, value]
         # Root's sandboxes are root to the files of /proc that set up the machine.
         options += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
-        options += ["--chdir", cwd or self.workdir, "--", *argv]
+        options += ["--chdir", self.workdir, "--", *argv]
         try:
             return await self._start(options, env={"PATH": PATH}, cwd="/", pass_fds=fds)
         finally:

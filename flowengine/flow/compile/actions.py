@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flowengine.flow.compile.asking import asked, with_type
 from flowengine.flow.compile.calls import Calls, of_step
 from flowengine.flow.compile.expressions import Expressions, constant, together
@@ -123,7 +121,7 @@ class Actions:
             spec["retry"] = self.calls.retry(model.retry, view)
         if model.timeout is not None:
             loc = (*info.loc, "timeout")
-            spec["timeout"] = self._of(model.timeout, loc, view, TEXT)
+            spec["timeout"] = self.expressions.of_type(model.timeout, loc, view, TEXT)
 
     def _check_keys(self, info: Info) -> None:
         """Refuse modifiers that mean nothing to the action."""
@@ -191,9 +189,9 @@ class Actions:
         """Return an alternative, and what the wait gives if it is the one."""
         spec = AlternativeSpec(id=name)
         if given.for_ is not None:
-            spec["after"] = self._of(given.for_, (*given.loc, "for"), view, TEXT)
+            spec["after"] = self.expressions.of_type(given.for_, (*given.loc, "for"), view, TEXT)
         elif given.until is not None:
-            spec["until"] = self._of(given.until, (*given.loc, "until"), view, TEXT)
+            spec["until"] = self.expressions.of_type(given.until, (*given.loc, "until"), view, TEXT)
         elif given.signal is not None:
             return spec, self._signal(spec, given, view)
         elif given.when is not None:
@@ -216,7 +214,7 @@ class Actions:
         spec["signal"] = name
         data = self.signal_data(name, (*loc, "signal"))
         if given.key is not None:
-            spec["key"] = self._of(given.key, (*loc, "key"), view, TEXT)
+            spec["key"] = self.expressions.of_type(given.key, (*loc, "key"), view, TEXT)
         else:
             self._check_key(name, (*loc, "signal"))
         if given.match is not None:
@@ -225,7 +223,7 @@ class Actions:
         if given.transient:
             spec["transient"] = True
         if given.count is not None:
-            spec["count"] = self._of(given.count, (*loc, "count"), view, INTEGER)
+            spec["count"] = self.expressions.of_type(given.count, (*loc, "count"), view, INTEGER)
             return list_of(data)
         return _result(data)
 
@@ -254,14 +252,14 @@ class Actions:
         spec = EmitSpec(signal=given.signal)
         schema = self.signal_data(given.signal, (*given.loc, "signal"))
         if given.key is not None:
-            spec["key"] = self._of(given.key, (*given.loc, "key"), view, TEXT)
+            spec["key"] = self.expressions.of_type(given.key, (*given.loc, "key"), view, TEXT)
         else:
             self._check_key(given.signal, (*given.loc, "signal"))
         typed = self.expressions.value(given.data, (*given.loc, "data"), view)
         if given.has("data"):
             spec["data"] = typed.value
         if given.to != "execution":
-            spec["to"] = self._of(given.to, (*given.loc, "to"), view, TEXT)
+            spec["to"] = self.expressions.of_type(given.to, (*given.loc, "to"), view, TEXT)
             self._check_all(given)
         if differs(typed.schema, schema):
             message = (
@@ -331,14 +329,6 @@ class Actions:
         if form is None:
             return TEXT
         return with_type(form.value[1]) if form.constant else UNKNOWN
-
-    def _of(self, data: Any, loc: Loc, view: View, wanted: Schema) -> Value:
-        """Compile a value that has to be of a type."""
-        typed = self.expressions.value(data, loc, view)
-        if differs(typed.schema, wanted):
-            message = f"expected {words(wanted)}, this gives {words(typed.schema)}"
-            self.report.at("E103", message, loc)
-        return typed.value
 
 
 def _result(data: Schema) -> Schema:

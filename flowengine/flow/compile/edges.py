@@ -90,46 +90,46 @@ class Edges:
 
     # Targets
 
-    def _target(self, info: Info | None, name: str, loc: Loc, *, key: bool = False) -> int:
+    def _target(self, info: Info | None, name: str, loc: Loc) -> int:
         """Return the step that a target names; None for `info`: at the level of the flow."""
         if name in {"end", "end_all"}:
             return END if name == "end" else END_ALL
         body = 0 if info is None else info.spec["body"]
         number = self.plan.by_id.get(name)
         if number is None:
-            self._unknown(body, name, loc, key)
+            self._unknown(body, name, loc)
             return NEVER
         target = self.plan.steps[number]
         if info is not None and self.plan.is_parallel(body):
             owner = self.plan.steps[self.plan.body(body)["owner"]]
             message = f"{name!r} is outside of {info.id!r}, which is a branch of {owner.id!r}"
             hint = "in 'parallel', 'next' leads to end or end_all; put a longer branch in a group"
-            self.report.at("E205", message, loc, hint, key=key)
+            self.report.at("E205", message, loc, hint)
             self.broken = True
             return NEVER
         if target.spec["body"] != body:
-            self._outside(target, name, loc, key)
+            self._outside(target, name, loc)
             return NEVER
         self.named.setdefault(number, []).append(info)
         return number
 
-    def _unknown(self, body: int, name: str, loc: Loc, key: bool) -> None:
+    def _unknown(self, body: int, name: str, loc: Loc) -> None:
         self.broken = True
         if name in self.plan.misnamed:
             return
         known = [self.plan.steps[n].id for n in self.plan.body(body)["steps"]]
         hint = did_you_mean(name, [*known, "end", "end_all"])
         hint = hint or "targets are steps of the same list, end and end_all"
-        self.report.at("E201", f"there is no step {name!r}", loc, hint, key=key)
+        self.report.at("E201", f"there is no step {name!r}", loc, hint)
 
-    def _outside(self, target: Info, name: str, loc: Loc, key: bool) -> None:
+    def _outside(self, target: Info, name: str, loc: Loc) -> None:
         self.broken = True
         if target.parent >= 0:
             group = self.plan.steps[target.parent].id
             hint = f"it is inside {group!r}: lead to {group!r}, or move the step"
         else:
             hint = "it is outside of this group: end the group here, and lead on from the group"
-        self.report.at("E205", f"{name!r} is a step of another scope", loc, hint, key=key)
+        self.report.at("E205", f"{name!r} is a step of another scope", loc, hint)
 
     # Splits
 

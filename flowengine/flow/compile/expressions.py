@@ -11,7 +11,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from flowengine.flow.compile.types import TEXT, Schema, closed, common, list_of, of_constant
+from flowengine.flow.compile.types import (
+    TEXT,
+    Schema,
+    closed,
+    common,
+    differs,
+    list_of,
+    of_constant,
+    words,
+)
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.expressions import Checked, Piece, TemplateError, Want, check, split_text
@@ -91,6 +100,14 @@ class Expressions:
             items = common([part.schema for part in parts])
             return Typed(["list", [part.value for part in parts]], list_of(items))
         return constant(data)
+
+    def of_type(self, data: Any, loc: Loc, view: View, wanted: Schema) -> Value:
+        """Compile a value that has to be of a type."""
+        typed = self.value(data, loc, view)
+        if differs(typed.schema, wanted):
+            message = f"expected {words(wanted)}, this gives {words(typed.schema)}"
+            self.report.at("E103", message, loc)
+        return typed.value
 
     def condition(self, text: str, loc: Loc, view: View) -> int:
         """Compile a condition and return its number."""

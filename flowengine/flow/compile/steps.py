@@ -195,9 +195,11 @@ class Steps:
         join = spec.get("join")
         if join is not None and join["kind"] == "count" and model.join is not None:
             loc = (*model.join.loc, "need")
-            join["need"] = self._of(model.join.need, loc, view, INTEGER)
+            join["need"] = self.expressions.of_type(model.join.need, loc, view, INTEGER)
         if model.deadline is not None:
-            spec["deadline"] = self._of(model.deadline, (*info.loc, "deadline"), view, TEXT)
+            spec["deadline"] = self.expressions.of_type(
+                model.deadline, (*info.loc, "deadline"), view, TEXT
+            )
         place = self.report.position((*info.loc, "id"))
         spec["at"] = [place.line, place.column]
 
@@ -245,10 +247,12 @@ class Steps:
         defaults = self.plan.model.defaults
         if given.concurrency is not None:
             loc = (*given.loc, "concurrency")
-            spec["concurrency"] = self._of(given.concurrency, loc, view, INTEGER)
+            spec["concurrency"] = self.expressions.of_type(given.concurrency, loc, view, INTEGER)
         elif defaults.map_concurrency is not None:
             loc = (*defaults.loc, "map_concurrency")
-            spec["concurrency"] = self._of(defaults.map_concurrency, loc, view, INTEGER)
+            spec["concurrency"] = self.expressions.of_type(
+                defaults.map_concurrency, loc, view, INTEGER
+            )
         if given.max_failures is not None:
             loc = (*given.loc, "max_failures")
             spec["max_failures"] = self.expressions.value(given.max_failures, loc, view).value
@@ -257,7 +261,7 @@ class Steps:
         elif given.join is not None and given.join.need != "all":
             loc = (*given.join.loc, "need")
             with self.expressions.noting_state() as keys:
-                spec["need"] = self._of(given.join.need, loc, view, INTEGER)
+                spec["need"] = self.expressions.of_type(given.join.need, loc, view, INTEGER)
             if keys:
                 spec["watches"] = sorted(self.plan.model.state if "*" in keys else keys)
             spec["late"] = given.join.late
@@ -281,12 +285,14 @@ class Steps:
         given = info.model.loop
         if given is None:
             return view
-        spec = LoopSpec(max=self._of(given.max, (*given.loc, "max"), view, INTEGER))
+        spec = LoopSpec(max=self.expressions.of_type(given.max, (*given.loc, "max"), view, INTEGER))
         if given.keep is not None:
             spec["keep"] = True
         round_ = self.scopes.round(view)
         if given.every is not None:
-            spec["every"] = self._of(given.every.delay, (*given.every.loc, "delay"), round_, TEXT)
+            spec["every"] = self.expressions.of_type(
+                given.every.delay, (*given.every.loc, "delay"), round_, TEXT
+            )
             spec["backoff"] = given.every.backoff
             if given.every.max_delay is not None:
                 spec["max_delay"] = given.every.max_delay
@@ -313,7 +319,7 @@ class Steps:
     def _lock(self, info: Info, view: View) -> None:
         given = info.model.lock
         if given is not None:
-            key = self._of(given.key, (*given.loc, "key"), view, KEY)
+            key = self.expressions.of_type(given.key, (*given.loc, "key"), view, KEY)
             spec = LockSpec(key=key, permits=given.permits, hold=given.hold)
             if given.scope != "execution":
                 spec["scope"] = given.scope
@@ -425,14 +431,6 @@ class Steps:
         typed = self.expressions.value(model.output, (*model.loc, "output"), view)
         spec["output"] = typed.value
         return typed.schema
-
-    def _of(self, data: object, loc: Loc, view: View, wanted: Schema) -> Value:
-        """Compile a value that has to be of a type."""
-        typed = self.expressions.value(data, loc, view)
-        if differs(typed.schema, wanted):
-            message = f"expected {words(wanted)}, this gives {words(typed.schema)}"
-            self.report.at("E103", message, loc)
-        return typed.value
 
 
 def _locals(view: View) -> dict[str, Schema]:
