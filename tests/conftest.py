@@ -1,7 +1,14 @@
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell ignores it for what it runs in the background, and all programs below would inherit
+    # that: tests that interrupt a program would find that nothing happens.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("flowengine", deadline=None)  # a busy machine is no fault of an example
 settings.load_profile("flowengine")
