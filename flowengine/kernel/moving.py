@@ -317,7 +317,7 @@ def _without_default(schema: Any) -> Any:
 def move(old: Graph, new: Graph, state: State, mapping: Mapping[str, Any]) -> State:
     """Return a state with the numbers and names of another graph.
 
-    What is made anew by the kernel - who watches what - is left empty; see `advance.upgrade`.
+    What is made anew by the kernel - who watches what - is left empty; see `upgrading.upgrade`.
 
     Args:
         old: The graph that the state was made with.
