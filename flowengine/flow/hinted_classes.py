@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+
+from flowengine.flow.python_source import Module, absolute
 
 _HOPS = 8
 """Names behind names; more of them is a circle."""
 
 
-def hinted_classes(
-    hint: ast.AST | None,
-    names: Mapping[str, ast.AST],
-    module_of: Callable[[ast.ImportFrom], str],
-    hops: int = _HOPS,
-) -> list[str]:
+def hinted_classes(hint: ast.AST | None, module: Module, hops: int = _HOPS) -> list[str]:
     """Return what classes a hint allows: `package.module.Class`, of a union each.
 
     Args:
         hint: As it stands in the source.
-        names: What the names of its module are bound to.
-        module_of: Says which module a `from ... import` names.
+        module: Where it stands.
         hops: How many names are followed.
 
     Returns:
@@ -30,7 +25,7 @@ def hinted_classes(
         return []
 
     def each(*parts: ast.AST) -> list[str]:
-        return [one for part in parts for one in hinted_classes(part, names, module_of, hops - 1)]
+        return [one for part in parts for one in hinted_classes(part, module, hops - 1)]
 
     match hint:
         case ast.Constant(value=str(text)):
@@ -49,23 +44,21 @@ def hinted_classes(
                     return each(*items)
         case ast.Name() | ast.Attribute():
             dotted = ast.unparse(hint)
-            bound = names.get(dotted)
+            bound = module.names.get(dotted)
             if isinstance(bound, ast.expr):  # another name for it
                 return each(bound)
-            return _imported(dotted, names, module_of)
+            return _imported(dotted, module)
     return []
 
 
-def _imported(
-    dotted: str, names: Mapping[str, ast.AST], module_of: Callable[[ast.ImportFrom], str]
-) -> list[str]:
+def _imported(dotted: str, module: Module) -> list[str]:
     """Return the full name of what an import binds the beginning of a name to."""
     begin, rest = dotted, ""
     while begin:
-        node = names.get(begin)
+        node = module.names.get(begin)
         if isinstance(node, ast.Import | ast.ImportFrom):
             alias = next(one for one in node.names if (one.asname or one.name) == begin)
-            home = f"{module_of(node)}." if isinstance(node, ast.ImportFrom) else ""
+            home = f"{absolute(node, module)}." if isinstance(node, ast.ImportFrom) else ""
             return [f"{home}{alias.name}{rest}"]
         begin, dot, last = begin.rpartition(".")
         rest = f"{dot}{last}{rest}"

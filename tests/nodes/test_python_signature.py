@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.python_signature import Signature, SignatureError, derive
+from flowengine.flow.python_signature import Signature, derive
+from flowengine.flow.python_source import SignatureError
 
 Write = Callable[..., str]
 

@@ -23,7 +23,8 @@ from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.files import Definition, File, known_names
 from flowengine.flow.models import Defaults, Loc, Part, Retry, Tool
 from flowengine.flow.models.types import has_expression, is_expression
-from flowengine.flow.python_signature import Signature, SignatureError, derive
+from flowengine.flow.python_signature import Signature, derive
+from flowengine.flow.python_source import SignatureError
 from flowengine.kernel.graph import Plain, Value
 from flowengine.validation import SchemaError, Validator
 

@@ -1,0 +1,175 @@
+"""Python modules read from their sources: what their names are bound to, through imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from flowengine.python_modules import find_module, is_beside
+
+HOPS = 16
+"""Imports followed, and hints inside hints; more of either is a circle."""
+
+
+class SignatureError(Exception):
+    """The function or its signature cannot be read.
+
+    Args:
+        message: What is wrong.
+        hint: What to do.
+        path: The module's file, if it was found.
+        line: Line in it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        path: str | None = None,
+        line: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.path = path
+        self.line = line
+
+
+class Module:
+    """A module's source, and what its names are bound to at top level."""
+
+    def __init__(self, name: str, path: str | None, is_package: bool, tree: ast.Module | None):
+        self.name = name
+        self.path = path
+        self.package = name if is_package else name.rpartition(".")[0]
+        self.tree = tree
+        self.names: dict[str, ast.AST] = {}
+        self.open = False
+        """Names can come from elsewhere too: `from x import *`, `__getattr__`."""
+        for statement in _statements(tree.body if tree else []):
+            self._bind(statement)
+
+    def _bind(self, node: ast.stmt) -> None:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                if not _is_overload(node):
+                    self.names[node.name] = node
+                self.open |= node.name == "__getattr__"
+            case ast.Assign():
+                for name in ast.walk(ast.Tuple(node.targets)):
+                    if isinstance(name, ast.Name):
+                        self.names[name.id] = node.value
+            case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
+                self.names[name] = value
+            case _ if type(node).__name__ == "TypeAlias":  # `type X = ...`, from Python 3.12 on
+                self.names[node.name.id] = node.value  # type: ignore[attr-defined]
+            case ast.Import() | ast.ImportFrom():
+                for alias in node.names:
+                    self.open |= alias.name == "*"
+                    self.names[alias.asname or alias.name] = node
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a module, those under `if`, `try` and `with` too."""
+    for statement in body:
+        match statement:
+            case ast.If() | ast.Try() | ast.With():
+                for field in ("body", "handlers", "orelse", "finalbody"):
+                    inner = getattr(statement, field, [])
+                    for part in inner:
+                        nested = part.body if isinstance(part, ast.ExceptHandler) else [part]
+                        yield from _statements(nested)
+            case _:
+                yield statement
+
+
+class Found(NamedTuple):
+    """What a name is bound to, and where."""
+
+    node: ast.AST
+    module: Module
+
+
+class Reader:
+    """Reads modules, each once, and follows imports between them."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._modules: dict[str, Module | None] = {}
+        self.paths: list[str] = []
+
+    def module(self, name: str) -> Module | None:
+        """Return a module; without a `tree` if it has no Python source; None if there is none."""
+        if name not in self._modules:
+            self._modules[name] = self._read(name)
+        return self._modules[name]
+
+    def find(
+        self, module: Module, name: str, *, near: bool = False, hops: int = HOPS
+    ) -> Found | None:
+        """Return what a top-level name of a module is bound to, through `from ... import`.
+
+        With `near` only imports from the same package or from beside the flow file are followed.
+        """
+        node = module.names.get(name)
+        if not isinstance(node, ast.ImportFrom):
+            return None if node is None else Found(node, module)
+        original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
+        source_name = absolute(node, module)
+        if hops == 0 or (near and not self._is_near(source_name, module)):
+            return Found(node, module)
+        source = self.module(source_name)
+        if source is None:
+            return Found(node, module)
+        return self.find(source, original, near=near, hops=hops - 1) or Found(node, module)
+
+    def _is_near(self, name: str, module: Module) -> bool:
+        top = name.partition(".")[0]
+        return top == module.name.partition(".")[0] or is_beside(top, self._folder)
+
+    def _read(self, name: str) -> Module | None:
+        spec = find_module(name, self._folder)
+        if spec is None:
+            return None
+        is_package = spec.submodule_search_locations is not None
+        path = spec.origin
+        if path is None or not path.endswith(".py"):
+            return Module(name, None, is_package, None)
+        self.paths.append(path)
+        try:
+            with open(path, "rb") as file:
+                tree = ast.parse(file.read(), path)
+        except (SyntaxError, ValueError, OSError) as error:
+            line = error.lineno if isinstance(error, SyntaxError) else None
+            what = error.msg if isinstance(error, SyntaxError) else str(error)
+            raise SignatureError(
+                f"module '{name}' cannot be read ({path}{f':{line}' if line else ''}): {what}",
+                path=path,
+                line=line,
+            ) from None
+        return Module(name, path, is_package, tree)
+
+
+def absolute(node: ast.ImportFrom, module: Module) -> str:
+    """Return the full name of the module that a `from ... import` names."""
+    if node.level == 0:
+        return node.module or ""
+    package = module.package.split(".")
+    base = ".".join(package[: len(package) - node.level + 1])
+    return ".".join(part for part in (base, node.module) if part)
+
+
+def _is_overload(node: ast.stmt) -> bool:
+    return any(last_name(item) == "overload" for item in getattr(node, "decorator_list", []))
+
+
+def last_name(node: ast.AST) -> str:
+    """Return the last part of a dotted name, also of one that is called; else nothing."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=function):
+            return last_name(function)
+    return ""
