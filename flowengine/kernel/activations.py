@@ -16,6 +16,7 @@ from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, holds
+from flowengine.kernel.parking import unpark
 from flowengine.kernel.waits import duration_of, is_for
 from flowengine.kernel.watching import listen, watch
 
@@ -369,47 +370,3 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
         m.agenda.append(("attempt", unit["id"]))
     else:
         m.agenda.append(("round", unit["id"]))
-
-
-def park(m: Machine, unit: Unit) -> None:
-    """Give back the place of a unit that waits; the scopes around it may wait with it."""
-    act = m.act_of(unit)
-    while act["units"].get(unit["id"]):
-        act["units"][unit["id"]] = False
-        act["busy"] -= 1
-        if "over" in act:
-            m.places[act["id"]] = True
-        scope = m.scope_of(act)
-        if act["busy"] or not scope["unit"] or _awake(m, scope):
-            return
-        unit = m.state["units"][scope["unit"]]
-        act = m.act_of(unit)
-
-
-def rest(m: Machine, scope: Scope) -> None:
-    """Give back the place of the item around a scope in which nothing works any more.
-
-    Args:
-        m: The advance at work.
-        scope: A scope in which a token has moved; those that are left wait, or are held at joins.
-    """
-    if scope["mapped"] and not _awake(m, scope):
-        park(m, m.state["units"][scope["unit"]])
-
-
-def _awake(m: Machine, scope: Scope) -> bool:
-    return any(m.state["acts"][number]["busy"] for number in scope["live"])
-
-
-def unpark(m: Machine, unit: Unit) -> None:
-    """Let a unit that waited take its place again, and the scopes around it theirs."""
-    while True:
-        act = m.act_of(unit)
-        if act["units"][unit["id"]]:
-            return
-        act["units"][unit["id"]] = True
-        act["busy"] += 1
-        owner = m.scope_of(act)["unit"]
-        if not owner:
-            return
-        unit = m.state["units"][owner]

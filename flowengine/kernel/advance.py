@@ -21,7 +21,6 @@ from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import (
-    activations,
     approvals,
     attempts,
     budgets,
@@ -44,6 +43,7 @@ from flowengine.kernel.agenda import AGENDA
 from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
 from flowengine.kernel.linked import Graph
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.parking import rest
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import (
@@ -276,7 +276,7 @@ def _quiet(m: Machine) -> bool:
                 return True
             if scope["joins"]:
                 m.calm[number] = True
-            activations.rest(m, scope)
+            rest(m, scope)
     for number in sorted(m.calm, reverse=True):
         del m.calm[number]
         scope = m.state["scopes"].get(number)

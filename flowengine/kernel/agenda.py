@@ -29,6 +29,7 @@ from flowengine.kernel import (
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.parking import unpark
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -68,7 +69,7 @@ def _unit_broken(m: Machine, number: int, failure: StepFailure | EvaluationError
     unit = m.state["units"].get(number)
     if unit is not None:
         if not m.act_of(unit)["units"][number]:
-            activations.unpark(m, unit)
+            unpark(m, unit)
         error = as_error(failure, m.address(unit))
         outcomes.unit_failed(m, unit, error)
 

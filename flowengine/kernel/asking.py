@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import questions
-from flowengine.kernel.activations import park, unpark
 from flowengine.kernel.approvals import fill_in
 from flowengine.kernel.commands import Consult
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError, Plain, SecretText
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, regions
+from flowengine.kernel.parking import park, unpark
 from flowengine.kernel.questions import About, leave_questions
 from flowengine.kernel.waits import close_wait, start_hits_anew
 

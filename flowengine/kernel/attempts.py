@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from flowengine.kernel import budgets, cleaning, locks, raising
-from flowengine.kernel.activations import park, unpark
 from flowengine.kernel.approvals import open_approval
 from flowengine.kernel.asking import ask_anew, granted, may_begin
 from flowengine.kernel.closing import close_scope, no_longer_wait, stop_attempt
@@ -30,6 +29,7 @@ from flowengine.kernel.names import (
     regions,
     split_secrets,
 )
+from flowengine.kernel.parking import park, unpark
 from flowengine.kernel.scopes import open_scope
 from flowengine.kernel.subflows import enter
 from flowengine.kernel.times import parse_duration

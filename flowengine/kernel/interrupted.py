@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel import budgets, outcomes, raising, undoing
-from flowengine.kernel.activations import park, unpark
 from flowengine.kernel.approvals import ask, ask_for_environment
 from flowengine.kernel.attempts import limit, run, tries_again
 from flowengine.kernel.closing import cut_off, forget_cut, stop_timeout
 from flowengine.kernel.errors import StepFailure, as_error, is_named
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.parking import park, unpark
 from flowengine.kernel.waits import close_wait
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.parking import hold_back, let_on
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Cleanup, Lock, Unit
@@ -65,8 +66,8 @@ def take(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
         message = f"{m.address(unit)} waits for the lock {key!r}, whose holder waits for its scope"
         raise StepFailure("LockCycle", message, {"key": key}, retryable=False)
     lock["queue"][unit["id"]] = True
-    unit["lock"], unit["phase"], unit["then"] = name, "lock", list(then)
-    m.note(act, "waiting", unit=unit)
+    unit["lock"] = name
+    hold_back(m, unit, "lock", then)
     return False
 
 
@@ -81,17 +82,17 @@ def is_shared(name: str) -> bool:
 
 
 def _claim(m: Machine, unit: Unit, name: str, permits: int, then: tuple[Any, ...]) -> None:
-    unit["lock"], unit["phase"], unit["then"] = name, "lock", list(then)
+    unit["lock"] = name
+    hold_back(m, unit, "lock", then)
     m.state.setdefault("claims", {})[unit["id"]] = name
     m.commands.append(Claim(name, unit["id"], permits, "queue"))
-    m.note(m.act_of(unit), "waiting", unit=unit)
 
 
 def granted(m: Machine, unit: Unit) -> None:
     """Let a unit go on that has a lock now for which it has waited."""
-    unit["held"], unit["phase"] = True, "ready"
+    unit["held"] = True
     answered(m, unit["id"])
-    m.agenda.append(tuple(unit.pop("then")))
+    let_on(m, unit)
 
 
 def answered(m: Machine, number: int) -> None:
@@ -141,8 +142,8 @@ def _grant(m: Machine, lock: Lock) -> None:
             return
         del lock["queue"][unit["id"]]
         lock["holders"].append(unit["id"])
-        unit["held"], unit["phase"] = True, "ready"
-        m.agenda.append(tuple(unit.pop("then")))
+        unit["held"] = True
+        let_on(m, unit)
 
 
 def held(m: Machine, act: Activation, unit: Unit | None) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from flowengine.kernel import cleaning, handlers, locks, pasts, signals, tokens, undoing, variables
-from flowengine.kernel.activations import need_now, unpark
+from flowengine.kernel.activations import need_now
 from flowengine.kernel.attempts import (
     of_loop,
     pause_before_attempt,
@@ -31,6 +31,7 @@ from flowengine.kernel.graph import EvaluationError, MapSpec, Plain
 from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
+from flowengine.kernel.parking import unpark
 from flowengine.kernel.records import known, record
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from flowengine.kernel.budgets import (
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.parking import hold_back, let_on
 from flowengine.kernel.times import format_duration, format_time, parse_duration
 from flowengine.kernel.waits import add_wait, close_wait, show
 
@@ -71,10 +72,10 @@ def waits(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     if not full:
         return False
     number, budget = full[0]
-    unit["phase"], unit["budget"], unit["then"] = "budget", number, list(then)
+    unit["budget"] = number
+    hold_back(m, unit, "budget", then)
     budget["waiting"][unit["id"]] = True
     _ask(m, number, budget, unit)
-    m.note(act, "waiting", unit=unit)
     return True
 
 
@@ -237,9 +238,8 @@ def go_on(m: Machine, number: int, budget: Budget, how: str, result: Plain = Non
         close_wait(m, m.state["waits"][budget.pop("wait")], how, result)
     for waiting in budget["waiting"]:
         unit = m.state["units"][waiting]
-        unit["phase"] = "ready"
         del unit["budget"]
-        m.agenda.append(tuple(unit.pop("then")))
+        let_on(m, unit)
     budget["waiting"] = {}
     if _bound(budget):
         watch_time(m, number, budget)
