@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import allocate_lock
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from flowengine.engines.execution import ENDED, Execution
 from flowengine.engines.leases import Keeper
 from flowengine.engines.programs import Program, Programs
 from flowengine.engines.results import Update
-from flowengine.errors import NotFound
+from flowengine.errors import NotFound, StoreError
 from flowengine.sdk import Execution as Context
 
 if TYPE_CHECKING:
@@ -66,8 +65,6 @@ class Host:
         self.woken: dict[str, bool] = {}
         """Executions to which others have sent something, to be gone on with."""
         self._closed = False
-        self._asking = allocate_lock()
-        """Held while another thread asks the store, which must not be closed meanwhile."""
 
     def close(self, *, store: bool = True) -> None:
         """Give back all that it holds; nothing happens the second time.
@@ -80,18 +77,22 @@ class Host:
             self.environments.close()
             self.keeper.close()
             if store:
-                with self._asking:
-                    self.store.close()
+                self.store.close()
 
     def _may_go_on(self, execution: str) -> bool:
-        """Return whether an execution is there and not over; its workspaces are then kept."""
-        with self._asking:
-            if self._closed:
-                return True
-            try:
-                return self.store.load(execution).record.status not in ENDED
-            except NotFound:
-                return False
+        """Return whether an execution is there and not over; its workspaces are then kept.
+
+        They are kept, too, where the store cannot tell: it is locked, or was closed. (What sweeps
+        workspaces asks on a thread of its own.)
+        """
+        if self._closed:
+            return True
+        try:
+            return self.store.load(execution).record.status not in ENDED
+        except NotFound:
+            return False
+        except StoreError:
+            return True
 
     def execution(self, id: str, program: Program, epoch: int) -> Execution:
         """Return a new object for an execution, with what its steps may know."""

@@ -87,16 +87,34 @@ class Places:
 
     def give_back(self, place: Place) -> None:
         """Give one place back, and serve those that wait."""
-        for counter in self._counters(place):
+        for counter in self.counters(place):
             self._used[counter] -= 1
             if not self._used[counter]:
                 del self._used[counter]
         self._serve()
 
-    def blocks(self, turn: Turn, place: Place) -> bool:
-        """Return whether somebody who waits needs what this place counts for, and it is full."""
-        full = set(self._lacking(turn))
-        return any(counter in full for counter in self._counters(place))
+    def short(self) -> dict[tuple[str, ...], int]:
+        """Return by counter how many places are lacking for all who wait."""
+        wanted: dict[tuple[str, ...], int] = {}
+        for turn in self._waiting:
+            for counter, number in self._wanted(turn).items():
+                wanted[counter] = wanted.get(counter, 0) + number
+        lacking = {
+            counter: self._used.get(counter, 0) + number - self._most(counter)
+            for counter, number in wanted.items()
+        }
+        return {counter: number for counter, number in lacking.items() if number > 0}
+
+    def counters(self, place: Place) -> list[tuple[str, ...]]:
+        """Return what a place is counted by."""
+        counters: list[tuple[str, ...]] = []
+        if self.capacity.whole is not None:
+            counters.append(("whole",))
+        if self.capacity.owner is not None:
+            counters.append(("owner", place.scope, place.owner_id))
+        if place.kind in self.capacity.kinds:
+            counters.append(("kind", place.kind))
+        return counters
 
     @property
     def waiting(self) -> int:
@@ -129,19 +147,9 @@ class Places:
     def _wanted(self, turn: Turn) -> dict[tuple[str, ...], int]:
         wanted: dict[tuple[str, ...], int] = {}
         for place in turn.places:
-            for counter in self._counters(place):
+            for counter in self.counters(place):
                 wanted[counter] = wanted.get(counter, 0) + 1
         return wanted
-
-    def _counters(self, place: Place) -> list[tuple[str, ...]]:
-        counters: list[tuple[str, ...]] = []
-        if self.capacity.whole is not None:
-            counters.append(("whole",))
-        if self.capacity.owner is not None:
-            counters.append(("owner", place.scope, place.owner_id))
-        if place.kind in self.capacity.kinds:
-            counters.append(("kind", place.kind))
-        return counters
 
     def _most(self, counter: tuple[str, ...]) -> int:
         match counter[0]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from functools import partial
 
-from flowengine.execution_environment.bookkeeping import Books
+from flowengine.execution_environment.bookkeeping import Books, place_of
 from flowengine.execution_environment.closing import close_resource
 from flowengine.execution_environment.futures import settled
 from flowengine.execution_environment.handle import Handle
@@ -62,7 +62,8 @@ class Endings:
             instance.timers["idle"] = self.around.clock.call_later(
                 idle, partial(self._close_if_unheld, instance)
             )
-            return None
+            self.make_room()
+            return instance.closing
 
     def park(self, instance: Instance) -> Future[str | None] | None:
         """Take all holds back for a wait: close it, or keep it as long as its spec says.
@@ -81,7 +82,27 @@ class Endings:
                 instance.record.declared.spec.keep_for,
                 partial(self._close_if_unheld, instance, suspend=True),
             )
-            return None
+            self.make_room()
+            return instance.closing
+
+    def make_room(self) -> None:
+        """Close what nobody holds, as much of it as those who wait for a place lack."""
+        with self.books.lock:
+            places = self.books.places
+            short = places.short()
+            if not short:
+                return
+            unheld = []
+            for instance in self.books.instances.values():
+                counters = places.counters(place_of(instance.record.declared))
+                if instance.state == "releasing" and instance.place:
+                    short |= {each: short[each] - 1 for each in counters if each in short}
+                elif instance.state == "ready" and not instance.holds:
+                    unheld.append((instance, counters))
+            for instance, counters in unheld:
+                if any(short.get(each, 0) > 0 for each in counters):
+                    short |= {each: short[each] - 1 for each in counters if each in short}
+                    self.close(instance, suspend="keep" in instance.timers)
 
     def _close_if_unheld(self, instance: Instance, *, suspend: bool = False) -> None:
         with self.books.lock:

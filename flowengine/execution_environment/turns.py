@@ -38,6 +38,9 @@ class Turns:
         """
         with self.books.lock:
             wanted = [record for record in dict.fromkeys(records) if record.current is None]
+            together = [place_of(record.declared) for record in dict.fromkeys(records)]
+            if not self.books.places.possible(Turn(together, bool)):
+                raise self._busy(str(records[0].declared), _NEVER)
         if wanted:
             places = [place_of(record.declared) for record in wanted]
             await self._wait_turn(places, str(wanted[0].declared))
@@ -80,9 +83,9 @@ class Turns:
         places = self.books.places
         with self.books.lock:
             if not places.possible(turn):
-                raise self._busy(who, "so many can never be open at once")
+                raise self._busy(who, _NEVER)
             if not places.ask(turn):
-                self._make_room(turn)
+                self._endings.make_room()
             elif instance is not None:
                 instance.place = True
         if turn.had:
@@ -104,14 +107,6 @@ class Turns:
             if instance is not None:
                 instance.place = True
 
-    def _make_room(self, turn: Turn) -> None:
-        """Close the environment that nobody has held for longest, where that gives the place."""
-        for other in list(self.books.instances.values()):
-            idle = other.state == "ready" and not other.holds
-            if idle and self.books.places.blocks(turn, place_of(other.record.declared)):
-                self._endings.close(other)
-                return
-
     def _busy(self, who: str, why: str) -> EnvironmentBusy:
         """Return the error for no place, which names those who have the places."""
         holding = []
@@ -120,3 +115,6 @@ class Turns:
                 holders = ", ".join(other.holders) or f"{len(other.holds)} holds"
                 holding.append(f"{other.record.declared} held by {holders}")
         return EnvironmentBusy(f"{who}: {why}; open are: {'; '.join(holding[:20]) or 'none'}")
+
+
+_NEVER = "so many can never be open at once"

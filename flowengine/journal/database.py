@@ -16,8 +16,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from _thread import _local, allocate_lock
-from typing import TYPE_CHECKING, Literal
+from _thread import RLock, _local, allocate_lock
+from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal import schema
@@ -54,18 +54,21 @@ class Database:
         self._level = _LEVELS[durability]
         self._patience = patience
         self._own = _local()
-        self._all: list[sqlite3.Connection] = []
+        self._all: list[Connection] = []
         self._lock = allocate_lock()
         self._closed = False
         self._prepare()
 
-    def connection(self) -> sqlite3.Connection:
-        """Return this thread's connection, outside of any transaction."""
+    def connection(self) -> Connection:
+        """Return this thread's connection, outside of any transaction.
+
+        Who uses it without a `Transaction` holds its lock, `using`.
+        """
         try:
-            connection: sqlite3.Connection = self._own.connection
+            connection: Connection = self._own.connection
         except AttributeError:
             connection = self._own.connection = self._open(self._level)
-        return _settled(connection)
+        return self._settled(connection)
 
     def reading(self) -> Transaction:
         """Return a transaction that sees one state of the file throughout."""
@@ -85,24 +88,32 @@ class Database:
         if self._level < _LEVELS["power"]:
             return self.writing()
         try:
-            connection: sqlite3.Connection = self._own.unsynced
+            connection: Connection = self._own.unsynced
         except AttributeError:
             connection = self._own.unsynced = self._open(_LEVELS["process"])
-        return Transaction(self, _settled(connection), "BEGIN IMMEDIATE")
+        return Transaction(self, self._settled(connection), "BEGIN IMMEDIATE")
 
     def close(self) -> None:
-        """Close all connections; the store cannot be used any more."""
+        """Close all connections; the store cannot be used any more.
+
+        A thread that is using its connection ends that first: to close it there crashes the
+        process. One that takes longer than anybody waits for another process keeps it.
+        """
         with self._lock:
             self._closed = True
             connections, self._all = self._all, []
         for connection in connections:
-            connection.close()
+            if connection.using.acquire(timeout=self._patience):
+                connection.close()
+                connection.using.release()
         self._own = _local()
 
     def durability(self) -> Durability:
         """Return what a finished commit survives, from the settings that are in force."""
-        (level,) = self.connection().execute("PRAGMA synchronous").fetchone()
-        (mode,) = self.connection().execute("PRAGMA journal_mode").fetchone()
+        connection = self.connection()
+        with connection.using:
+            (level,) = connection.execute("PRAGMA synchronous").fetchone()
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         return next((name for name in _LEVELS if _LEVELS[name] == level and mode == "wal"), "none")
 
     def explain(self, error: Exception) -> StoreError:
@@ -111,6 +122,8 @@ class Database:
         Args:
             error: One of `ERRORS`.
         """
+        if self._closed:
+            return self._is_closed()
         code = getattr(error, "sqlite_errorname", None) or type(error).__name__
         kind = next((name for name in _EXPLANATIONS if code.startswith(name)), None)
         if kind is None:
@@ -148,10 +161,23 @@ class Database:
             self.close()
             raise
 
-    def _open(self, level: int) -> sqlite3.Connection:
+    def _settled(self, connection: Connection) -> Connection:
+        """Return the connection without what an interrupt between BEGIN and the rest has left."""
+        try:
+            with connection.using:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+        except ERRORS as error:
+            raise self.explain(error) from error
+        return connection
+
+    def _is_closed(self) -> StoreError:
+        return StoreError(f"the store {self.path} has been closed")
+
+    def _open(self, level: int) -> Connection:
         """Open a connection with a level of `synchronous`."""
         if self._closed:
-            raise StoreError(f"the store {self.path} has been closed")
+            raise self._is_closed()
         try:
             connection = sqlite3.connect(
                 self.path,
@@ -159,6 +185,7 @@ class Database:
                 isolation_level=None,  # transactions are begun and ended in words
                 check_same_thread=False,  # so that `close` can close those of other threads
                 cached_statements=128,
+                factory=Connection,
             )
         except ERRORS as error:
             raise self.explain(error) from error
@@ -174,8 +201,11 @@ class Database:
             connection.close()
             raise
         with self._lock:
-            self._all.append(connection)
-        return connection
+            if not self._closed:
+                self._all.append(connection)
+                return connection
+        connection.close()
+        raise self._is_closed()
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
         """Switch the file to a write-ahead log; SQLite itself does not wait for others here."""
@@ -202,6 +232,14 @@ class Database:
         schema.migrate(connection)
 
 
+class Connection(sqlite3.Connection):
+    """A connection, and the lock that is held by whoever uses it."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.using = RLock()
+
+
 class Transaction:
     """A transaction; `with` gives its connection.
 
@@ -216,16 +254,20 @@ class Transaction:
 
     __slots__ = ("_begin", "_connection", "_database")
 
-    def __init__(self, database: Database, connection: sqlite3.Connection, begin: str) -> None:
+    def __init__(self, database: Database, connection: Connection, begin: str) -> None:
         self._database = database
         self._connection = connection
         self._begin = begin
 
     def __enter__(self) -> sqlite3.Connection:
+        self._connection.using.acquire()
         try:
             self._connection.execute(self._begin)
-        except ERRORS as error:
-            raise self._database.explain(error) from error
+        except BaseException as error:
+            self._connection.using.release()
+            if isinstance(error, ERRORS):
+                raise self._database.explain(error) from error
+            raise
         return self._connection
 
     def __exit__(
@@ -237,11 +279,13 @@ class Transaction:
         try:
             if error is None:
                 self._connection.execute("COMMIT")
+            else:
+                self._roll_back()
         except ERRORS as refused:
             self._roll_back()
             raise self._database.explain(refused) from refused
-        if error is not None:
-            self._roll_back()
+        finally:
+            self._connection.using.release()
         if isinstance(error, ERRORS):
             raise self._database.explain(error) from error
         return False
@@ -250,13 +294,6 @@ class Transaction:
         """Undo it; some errors of SQLite have done so already."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
-
-
-def _settled(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """Return the connection without what an interrupt between BEGIN and the rest has left."""
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
-    return connection
 
 
 def check_header(path: str) -> None:

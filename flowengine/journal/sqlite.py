@@ -167,11 +167,12 @@ class SqliteStore(Store):
         connection = self._database.connection()
         try:
             row = event_row(number, append.seq, append.events[0])
-            cursor = connection.execute(sql.APPEND_FENCED, (*row, number, append.epoch))
-            if cursor.rowcount == 1:
-                return None
-            self._numbers.pop(append.execution, None)
-            return lease_lost(connection, append.execution, number)
+            with connection.using:
+                cursor = connection.execute(sql.APPEND_FENCED, (*row, number, append.epoch))
+                if cursor.rowcount == 1:
+                    return None
+                self._numbers.pop(append.execution, None)
+                return lease_lost(connection, append.execution, number)
         except ERRORS as error:
             raise self._database.explain(error) from error
 
@@ -326,7 +327,8 @@ class SqliteStore(Store):
         connection = self._database.connection()
         try:
             version: int
-            (version,) = connection.execute(sql.CHANGES).fetchone()
+            with connection.using:
+                (version,) = connection.execute(sql.CHANGES).fetchone()
         except ERRORS as error:
             raise self._database.explain(error) from error
         return version

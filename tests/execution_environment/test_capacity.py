@@ -93,9 +93,43 @@ def test_what_nobody_holds_makes_room(make: Make, toy: Toy) -> None:
     assert [thing.request.spec.owner_id for thing in toy.released] == ["a"]
 
 
+def test_several_places_are_made_where_several_are_wanted(make: Make, toy: Toy) -> None:
+    manager = make(capacity=Capacity(whole=3))
+    for owner in "abc":
+        manager.release(manager.ensure(named(owner, idle="1h")))
+
+    manager.ensure_all([named("d"), named("e")])
+
+    assert sorted(thing.request.spec.owner_id for thing in toy.released) == ["a", "b"]
+
+
+def test_what_is_given_back_while_somebody_waits_makes_room(make: Make, toy: Toy) -> None:
+    """Whether it would idle or be kept for a wait; no more is closed than is lacking."""
+    manager = make(capacity=Capacity(whole=3))
+    idles = [manager.ensure(named(owner, idle="1h")) for owner in "ab"]
+    manager.ensure({"kind": "toy", "owner_id": "e", "on_wait": "keep"})
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(manager.ensure, named("c"))
+        waiting(manager, 1)
+        manager.release(idles[0])
+        assert call.result(60).state == "ready"
+        call = pool.submit(manager.ensure, named("d"))
+        waiting(manager, 1)
+        manager.suspend_scope("execution", "e")
+        assert call.result(60).state == "ready"
+    manager.release(idles[1])
+
+    assert [thing.request.spec.owner_id for thing in toy.released] == ["a", "e"]
+    assert [thing.request.spec.owner_id for thing in toy.suspended] == ["e"]
+    assert [each["owner_id"] for each in manager.list(state="ready")] == ["b", "c", "d"]
+
+
 def test_more_than_there_are_is_refused_at_once(make: Make, toy: Toy) -> None:
     manager = make(capacity=Capacity(whole=1))
 
+    with pytest.raises(EnvironmentBusy, match="never"):
+        manager.ensure_all([named("a"), named("b")])
+    manager.ensure(named("a"))
     with pytest.raises(EnvironmentBusy, match="never"):
         manager.ensure_all([named("a"), named("b")])
 

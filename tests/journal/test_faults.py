@@ -447,3 +447,67 @@ def test_many_processes_can_make_a_store_at_once(path: Path, start: Start) -> No
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
     connection.close()
+
+
+def test_closing_waits_for_a_thread_that_is_using_the_store(path: Path) -> None:
+    """To close a connection under the thread that uses it crashes the process."""
+    store = SqliteStore(path, patience=60)
+    used, goes_on = threading.Event(), threading.Event()
+    told: list[str] = []
+
+    def use() -> None:
+        with store._database.writing() as connection:
+            used.set()
+            assert goes_on.wait(60)
+            connection.execute("INSERT INTO flows VALUES ('f', x'00')")
+        for again in (lambda: store.get_flow("f"), store.changes):
+            try:
+                again()
+            except StoreError as error:
+                told.append(str(error))
+
+    uses = threading.Thread(target=use)
+    closes = threading.Thread(target=store.close)
+    uses.start()
+    assert used.wait(60)
+    closes.start()
+    closes.join(0.1)  # it would close it here
+    assert closes.is_alive()
+    goes_on.set()
+    uses.join(60)
+    closes.join(60)
+
+    assert set(told) <= {f"the store {path} has been closed"}
+    assert not path.with_name("s.db-wal").exists()
+    again = SqliteStore(path)
+    assert again.get_flow("f") == b"\0"
+    again.close()
+
+
+def test_many_threads_may_use_a_store_that_is_closed(path: Path) -> None:
+    """Each is told that it is closed, whatever it was about to do, and the process lives on."""
+    told: list[str] = []
+
+    def use(store: SqliteStore, began: threading.Event) -> None:
+        try:
+            while True:
+                store.put_flow("f", b"x")
+                store.executions()
+                store.changes()
+                began.set()
+        except StoreError as error:
+            told.append(str(error))
+
+    for _ in range(20):
+        store = SqliteStore(path, "process")
+        began = [threading.Event() for _ in range(3)]
+        threads = [threading.Thread(target=use, args=(store, each)) for each in began]
+        for thread in threads:
+            thread.start()
+        assert all(each.wait(60) for each in began)
+        store.close()
+        for thread in threads:
+            thread.join(60)
+
+    assert set(told) == {f"the store {path} has been closed"}
+    assert len(told) == 60
