@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.output import clean, one_line, table, when
+from flowengine.errors import FlowEngineError
 
 if TYPE_CHECKING:
     from flowengine.engines.results import WaitInfo
@@ -14,6 +16,25 @@ LEFT = "left"
 """State of what a dead process has left open."""
 MISSING = "missing"
 """State of what an execution is stalled for."""
+
+
+NAME = "name or id, as `envs list` shows them; the beginning of an id is enough"
+"""Help on the argument by which an environment is named."""
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Tell what no environment can do, or give, as the command line tells errors.
+
+    Raises:
+        FlowEngineError: With the message of the failure.
+    """
+    from flowengine.sdk import EnvironmentFailure
+
+    try:
+        yield
+    except EnvironmentFailure as error:
+        raise FlowEngineError(error.message) from None
 
 
 def rows(found: list[dict[str, Any]]) -> list[str]:

@@ -223,7 +223,10 @@ class Records:
             lock = open(self.folder / "lock", "ab")  # noqa: SIM115 - closed below
         except OSError as error:
             if wait:
-                raise self.unusable(error) from None
+                raise EnvironmentUnavailable(
+                    "what dead processes left cannot be ended: the registry of environments in "
+                    f"{self.folder} cannot be written: {error.strerror}"
+                ) from None
             yield False
             return
         with lock:

@@ -155,8 +155,9 @@ class Database:
             if version < len(schema.MIGRATIONS):
                 self._migrate(connection)
         except ERRORS as error:
+            explained = self.explain(error)
             self.close()
-            raise self.explain(error) from error
+            raise explained from error
         except StoreError:
             self.close()
             raise

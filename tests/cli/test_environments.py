@@ -172,6 +172,21 @@ def test_reaping_ends_all_that_is_dead_and_nothing_that_lives(
     assert mine.list(state="ready")
 
 
+def test_where_nothing_can_be_written_that_is_told(
+    left: str, folder: Path, flowengine: CommandLine
+) -> None:
+    """Nobody may write a lock that is a folder, whoever runs the test."""
+    (folder / "lock").unlink(missing_ok=True)
+    (folder / "lock").mkdir()
+
+    for words in (["reap"], ["release", "analysis"]):
+        told = flowengine("envs", *words, code=1).err
+        assert told.startswith("error: what dead processes left cannot be ended: ")
+        assert f"{folder} cannot be written: Is a directory" in told
+    (folder / "lock").rmdir()
+    flowengine("envs", "release", "analysis")
+
+
 def test_those_of_one_execution(folder: Path, flowengine: CommandLine) -> None:
     execution = flowengine.newest()
     with EnvironmentManager(folder) as manager:

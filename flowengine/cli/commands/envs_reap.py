@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from flowengine.cli.environments import failures
 from flowengine.cli.output import clean, err, out, out_json
 from flowengine.cli.session import Session
 
@@ -24,7 +25,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with Session(arguments) as session, failures():
         found = session.engine.environments.reap()
     failed = any("error" in one for one in found)
     if arguments.json:

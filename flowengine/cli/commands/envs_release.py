@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from flowengine.cli.environments import NAME, failures
 from flowengine.cli.output import clean, err, out, out_json
 from flowengine.cli.session import Session
 
@@ -15,9 +16,7 @@ flowengine envs release analysis --force"""
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument(
-        "environment", metavar="NAME", help="its name, or any unambiguous beginning of its id"
-    )
+    parser.add_argument("environment", metavar="NAME", help=NAME)
     parser.add_argument(
         "--force", action="store_true", help="take it also from a process that lives"
     )
@@ -32,7 +31,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments) as session:
+    with Session(arguments) as session, failures():
         manager = session.engine.environments
         found = manager.end_written(arguments.environment, force=arguments.force)
     if arguments.json:

@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from flowengine.cli import arguments as read
+from flowengine.cli.environments import failures
 from flowengine.cli.output import is_terminal
 from flowengine.cli.session import Session
-from flowengine.errors import FlowEngineError, NotAllowed, UsageError
+from flowengine.errors import NotAllowed, UsageError
 
 HELP = "run commands in the shell of a flow's environment: typed, or from a pipe"
 EXAMPLE = """\
@@ -101,15 +102,14 @@ def _opened(use: AbstractContextManager[Any]) -> Iterator[Any]:
         NotAllowed: Who was asked said no.
         FlowEngineError: It cannot be had; the message says why.
     """
-    from flowengine.sdk import EnvironmentFailure, Refused, Rejected
+    from flowengine.sdk import Refused, Rejected
 
     with ExitStack() as stack:
         try:
-            shell = stack.enter_context(use)
+            with failures():
+                shell = stack.enter_context(use)
         except (Rejected, Refused) as error:
             raise NotAllowed(error.message) from None
-        except EnvironmentFailure as error:
-            raise FlowEngineError(error.message) from None
         yield shell
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.environments import details
+from flowengine.cli.environments import NAME, details
 from flowengine.cli.output import out, out_json
 from flowengine.cli.session import Session
 
@@ -14,9 +14,7 @@ EXAMPLE = "flowengine envs show analysis"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument(
-        "environment", metavar="NAME", help="its name, or any unambiguous beginning of its id"
-    )
+    parser.add_argument("environment", metavar="NAME", help=NAME)
 
 
 def run(arguments: Namespace) -> int:
