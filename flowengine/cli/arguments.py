@@ -38,7 +38,21 @@ def add_assignments(parser: ArgumentParser, option: str, help: str) -> None:
 
 def add_workdir(parser: ArgumentParser) -> None:
     """Add `--workdir`."""
-    parser.add_argument("--workdir", metavar="DIR", help="folder that file tools see as theirs")
+    parser.add_argument(
+        "--workdir",
+        metavar="DIR",
+        help="folder that its file tools see, whoever goes on with it; default: the current one",
+    )
+
+
+def add_stay(parser: ArgumentParser) -> None:
+    """Add `--stay`, of all commands that go on with executions."""
+    parser.add_argument(
+        "--stay",
+        metavar="DURATION",
+        type=duration,
+        help="stay for waits for time that are due within this; default: 1m",
+    )
 
 
 def assignment(text: str) -> tuple[str, str]:

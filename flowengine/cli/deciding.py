@@ -65,6 +65,7 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
     parser.add_argument(
         "--no-resume", action="store_true", help="record only, and do not go on with it now"
     )
+    read.add_stay(parser)
     many = parser.add_argument_group("in place of ids")
     many.add_argument("--all", action="store_true", help="decide all that these filters leave")
     add_filters(many)  # type: ignore[arg-type]

@@ -35,7 +35,8 @@ class Session:
 
     Args:
         arguments: Of the command line.
-        make: Make the store if there is none.
+        make: Path of the flow that it is about: if there is no store, it is made once this flow
+            has been found right. None: there has to be a store.
 
     Attributes:
         engine: The engine.
@@ -43,15 +44,19 @@ class Session:
         named: Executions that were named to the user before something was said of them.
     """
 
-    def __init__(self, arguments: Namespace, *, make: bool = False) -> None:
+    def __init__(self, arguments: Namespace, *, make: str | None = None) -> None:
         self.arguments = arguments
         self.named: set[str] = set()
         store = arguments.store or os.environ.get("FLOWENGINE_STORE") or ".flowengine"
-        if not make and not os.path.exists(store):
-            raise NoStore(
-                f"there is no store at {store}",
-                hint="it is made by the first run; --store PATH names another one",
-            )
+        if not os.path.exists(store):
+            if make is None:
+                raise NoStore(
+                    f"there is no store at {store}",
+                    hint="it is made by the first run; --store PATH names another one",
+                )
+            from flowengine.engines.flows import load
+
+            load(make)  # what cannot run leaves nothing behind
         self.engine = Engine(
             store,
             durability=arguments.durability,

@@ -41,13 +41,13 @@ def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
     """
     now = host.clock.now()
     program = _program(host, execution.program, run.step)
-    started_by = execution.state["execution"]["started_by"]
-    labels = execution.state["execution"]["labels"]
+    parent = execution.state["execution"]
     id = _id(execution.id, run.address)
-    data = execution_data(host, program.compiled, now, id, labels, started_by)
-    data["parent"] = execution.id
+    data = execution_data(
+        host, program.compiled, now, id, parent["labels"], parent["started_by"]
+    ) | {"parent": execution.id, "workdir": execution.context.workdir}
     try:
-        inputs = check_inputs(program.graph, run.input or {}, data, now, host.workdir)
+        inputs = check_inputs(program.graph, run.input or {}, data, now, data["workdir"])
     except InputError as error:
         failure = {"type": "ValidationError", "message": error.message, "data": None}
         return failed(run, AttemptFailed(failure), now)  # type: ignore[arg-type]

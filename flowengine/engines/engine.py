@@ -63,7 +63,8 @@ class Engine(Reader):
             Default: `$FLOWENGINE_STORE`, else `.flowengine` in the current folder.
         durability: What a commit survives: `power` (a power cut), `process` (a killed process),
             `none`. Default: the host's settings, else `power`.
-        workdir: Folder that the file tools of flows see as theirs. Default: the current one.
+        workdir: Folder that the file tools see as theirs of executions that begin here, whoever
+            goes on with them. Default: the current one.
         user: Who acts, as `user:NAME`. Default: the login name.
         via: Through what, for the audit of decisions: `python`, `cli`, ...
         stay: Seconds ahead that `run` and its kin stay for waits for time. Pauses of `retry` and

@@ -224,7 +224,11 @@ def _check_names(
         dropped = new is None and section in ("state", "signals")
         if not dropped and (not isinstance(new, str) or new not in there):
             known = ", ".join(sorted(there)) or "none"
-            raise UsageError(f"{section}: the new flow has no '{new}'", hint=f"it has: {known}")
+            if new is None:
+                why = f"{section}: '{old}' cannot be dropped, it needs a new name"
+            else:
+                why = f"{section}: the new flow has no '{new}'"
+            raise UsageError(why, hint=f"it has: {known}")
 
 
 def _names(program: Program, section: str, *, qualified: bool = False) -> set[str]:

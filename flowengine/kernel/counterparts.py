@@ -42,7 +42,8 @@ def misfit(pairing: Pairing, state: State, old: int, new: int, use: str, record:
 
 def _type(_p: Pairing, _state: State, old: Node, new: Node, _record: Any) -> str | None:
     if (old.action, old.kind) != (new.action, new.kind):
-        return f"it was {_word(old)} and is {_word(new)}"
+        what = "is" if old.id == new.id else f"'{new.id}' is"
+        return f"it was {_word(old)} and {what} {_word(new)}"
     return None
 
 

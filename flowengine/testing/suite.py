@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.engines.flows import LoadedFlow
 from flowengine.errors import InputError, NotFound
 from flowengine.flow.cases import SUFFIX, Cases, cases_beside, load_cases
+from flowengine.flow.folders import files_below
 from flowengine.testing.coverage import Coverage
 from flowengine.testing.expectations import Problem, path_of, problems
 from flowengine.testing.player import Player
@@ -66,7 +67,7 @@ def find(paths: Iterable[str]) -> list[str]:
     found: list[str] = []
     for path in list(paths) or ["."]:
         if os.path.isdir(path):
-            inside = sorted(_below(path))
+            inside = files_below(path, SUFFIX)
             if not inside:
                 raise NotFound(
                     f"there is no file NAME{SUFFIX} in {path}",
@@ -141,11 +142,3 @@ def run_case(
     status = player.execution.state["status"]
     path = path_of(player.observations)
     return Outcome(case.name, list(problems(case, player)), status, path, perf_counter() - began)
-
-
-def _below(folder: str) -> Iterator[str]:
-    for base, folders, files in os.walk(folder):
-        folders[:] = [one for one in folders if not one.startswith(".") and one != "node_modules"]
-        for name in files:
-            if name.endswith(SUFFIX):
-                yield os.path.normpath(os.path.join(base, name))

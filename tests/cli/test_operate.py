@@ -187,6 +187,29 @@ def test_a_signal_with_an_id_counts_once_and_may_only_be_recorded(
     assert flowengine("events", order).out.count("message") == 1
 
 
+ANSWERED = """
+flowengine: 1
+id: answered
+signals: {go: {}}
+steps:
+  - {id: begin, next: {all: [ask, hold]}}
+  - {id: ask, approval: "Go on?", next: pause}
+  - {id: hold, wait: {signal: go}, next: pause}
+  - {id: pause, join: 1, wait: 50s}
+"""
+
+
+def test_who_answers_says_how_long_to_stay(flowengine: CommandLine) -> None:
+    file = flowengine.write("answered.yaml", ANSWERED)
+    [wait] = flowengine("run", file, code=4).ids
+    said = flowengine("approve", wait, "--stay", "0", code=4).err
+    assert "waiting     until" in said
+    [wait] = flowengine("run", file, code=4).ids
+    flowengine("approve", wait, "--no-resume")
+    said = flowengine("signal", flowengine.newest(), "go", "--stay", "0", code=4).err
+    assert "waiting     until" in said
+
+
 @pytest.mark.parametrize("words", [["paid"], ["01k8", "paid", "--key", "B7"]])
 def test_a_signal_needs_one_place_to_go_to(flowengine: CommandLine, words: list[str]) -> None:
     done = flowengine("signal", *words, code=2)

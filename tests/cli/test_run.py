@@ -54,6 +54,20 @@ def test_json_is_one_object_and_nothing_else(flowengine: CommandLine, refund: Pa
     assert [choice["id"] for choice in wait["choices"]] == ["approve", "reject", "later"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["run bad.yaml", "run none.yaml --detach", "signal --key k s --flow bad.yaml"],
+)
+def test_what_cannot_run_leaves_nothing_behind(
+    flowengine: CommandLine, tmp_path: Path, command: str
+) -> None:
+    flowengine.write("bad.yaml", "flowengine: 1\nid: bad\nsteps: [{id: a, next: b}]\n")
+
+    flowengine(*command.split(), code=9 if "none.yaml" in command else 3)
+
+    assert [one.name for one in tmp_path.iterdir()] == ["bad.yaml"]
+
+
 def test_quiet_shows_results_only(flowengine: CommandLine, hello: Path) -> None:
     done = flowengine("run", hello, "-q")
 

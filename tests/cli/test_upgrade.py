@@ -84,6 +84,47 @@ def test_what_to_write_into_the_mapping_is_said_and_works(
     assert flowengine("approve", wait).out == "done: [looked]\n"
 
 
+@pytest.mark.parametrize(
+    ("mapping", "said", "code"),
+    [
+        (
+            "steps: {sign: done}",
+            "  step sign: it was of the kind 'approval' and 'done' is a step without action\n",
+            7,
+        ),
+        (
+            "steps: {sign: null}",
+            "error: steps: 'sign' cannot be dropped, it needs a new name\n  it has: done, look\n",
+            2,
+        ),
+        ("steps:\n  sign: {", "error: map.yaml:2:10: not YAML: ", 3),
+    ],
+    ids=["another kind", "nothing", "broken"],
+)
+def test_a_mapping_that_does_not_fit_is_told(
+    flowengine: CommandLine, order: str, mapping: str, said: str, code: int
+) -> None:
+    del order
+    file = change(
+        flowengine,
+        ("  - id: sign\n", ""),
+        ('    approval: {title: "Fine?"}\n', ""),
+        ("    next: {outcome: {approve: done, reject: end}}\n", ""),
+    )
+    flowengine.write("map.yaml", mapping)
+    done = flowengine("upgrade", file, "--map", "map.yaml", code=code)
+    assert said in done.out + done.err
+
+
+def test_a_mapping_is_a_file(flowengine: CommandLine, order: str) -> None:
+    del order
+    done = flowengine("upgrade", change(flowengine), "--map", "sign=check", code=9)
+    assert done.err == (
+        "error: cannot read sign=check: No such file or directory\n"
+        "  --map takes a file; in it, for example: steps: {old_name: new_name}\n"
+    )
+
+
 def test_what_cannot_be_moved_says_why_and_goes_on_as_it_was(
     flowengine: CommandLine, order: str
 ) -> None:

@@ -78,6 +78,25 @@ def test_all_files_are_checked_and_one_with_errors_gives_the_code(flowengine: Co
     assert flowengine("check", "none.yaml", code=9).err.startswith("error: cannot read none.yaml")
 
 
+def test_all_flow_files_of_a_folder_are_checked(flowengine: CommandLine, tmp_path: Path) -> None:
+    for folder in ("flows/inner", "flows/.hidden", "none"):
+        (tmp_path / folder).mkdir(parents=True)
+    flowengine.write("flows/bad.yaml", "flowengine: 1\nid: bad\nsteps: [{id: a, next: b}]\n")
+    flowengine.write("flows/inner/good.yml", "flowengine: 1\nid: good\nsteps: [{id: a}]\n")
+    flowengine.write("flows/good.test.yaml", "cases: []\n")
+    flowengine.write("flows/.hidden/worse.yaml", "flowengine: 1\n")
+    flowengine.write("flows/services.yaml", "services: {}\n")
+
+    done = flowengine("check", "flows", "flows/bad.yaml", code=3)
+
+    assert done.out == "flows/inner/good.yml: ok\n"
+    assert done.err.startswith(
+        "no flow files, they do not say 'flowengine: 1': flows/services.yaml\n"
+    )
+    assert done.err.count("1 error in flows/bad.yaml") == 1
+    assert "there is no flow file in none" in flowengine("check", "none", code=9).err
+
+
 def test_a_file_is_printed_with_short_forms_written_out(flowengine: CommandLine) -> None:
     flowengine.write(
         "short.yaml",

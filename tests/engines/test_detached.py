@@ -51,6 +51,30 @@ def write(wait: str = "") -> str:
     return "parent.yaml"
 
 
+def test_it_works_where_its_parent_does(tmp_path: Path) -> None:
+    """Whoever goes on with the parent, from wherever: the child does not begin there."""
+    flow = """
+flowengine: 1
+id: parent
+flows:
+  child: {steps: [{id: write, call: std.write_file, with: {path: it.txt, text: written}}]}
+steps:
+  - {id: ask, approval: Begin it?}
+  - {id: begin, flow: child, detach: true}
+"""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    Path("flow.yaml").write_text(flow)
+    with Engine("store", workdir=here) as engine:
+        engine.run("flow.yaml")
+    with Engine("store", workdir=there) as engine:
+        engine.approve(engine.waits().items[0]["id"])
+
+    assert (here / "it.txt").read_text() == "written"
+    assert not (there / "it.txt").exists()
+
+
 def test_the_step_goes_on_with_the_id_of_an_execution_that_runs_after_it() -> None:
     with Engine("store") as engine:
         result = engine.run(write(), id="it")

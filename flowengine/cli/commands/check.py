@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 HELP = "check flow files: names, types, edges, joins, expressions; nothing is run"
 EXAMPLE = """\
 flowengine check expense.yaml
-flowengine check --strict flows/*.yaml
+flowengine check --strict flows
 flowengine check --print expense.yaml"""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="flow files")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="flow files, or folders of them")
     parser.add_argument("--strict", action="store_true", help="take warnings for errors")
     parser.add_argument(
         "--print", action="store_true", help="print the files with all short forms written out"
@@ -36,9 +36,14 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code: that of the first file that has errors.
     """
+    from flowengine.flow.folders import flow_files
+
     codes = []
     found: list[Diagnostic] = []
-    for path in arguments.files:
+    files, others = flow_files(arguments.files)
+    if others and not arguments.quiet:
+        err(f"no flow files, they do not say 'flowengine: 1': {', '.join(others)}")
+    for path in files:
         code, diagnostics = _check(path, arguments)
         codes.append(code)
         found += diagnostics

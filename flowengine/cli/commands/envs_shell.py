@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
     inputs = read.inputs(declared.inputs, arguments.input)
     owner = f"shell-{os.urandom(4).hex()}"
     _end_in_order()
-    with Session(arguments, make=True) as session:
+    with Session(arguments, make=arguments.file) as session:
         manager = session.engine.environments
         spec = declared.spec(name, args, inputs, owner, manager)
         if "approval" in spec:  # asked here and now: nothing waits that could be resumed

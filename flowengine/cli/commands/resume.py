@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli import arguments as read
 from flowengine.cli.commands.run import add_driving, tell_host_steps
 from flowengine.cli.session import Session
 
@@ -23,7 +22,6 @@ def configure(parser: ArgumentParser) -> None:
         default="ask",
         help="answer all questions about steps that a crash left uncertain; ask: on the terminal",
     )
-    read.add_workdir(parser)
     add_driving(parser)
 
 

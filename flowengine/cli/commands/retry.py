@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli import arguments as read
 from flowengine.cli.commands.run import add_driving
 from flowengine.cli.session import Session
 
@@ -20,7 +19,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--step", metavar="ADDRESS", help="start from this step; default: the one that failed"
     )
-    read.add_workdir(parser)
     add_driving(parser)
 
 

@@ -52,12 +52,7 @@ def add_driving(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-interactive", action="store_true", help="ask nothing, also on a terminal"
     )
-    parser.add_argument(
-        "--stay",
-        metavar="DURATION",
-        type=read.duration,
-        help="stay for waits for time that are due within this; default: 1m",
-    )
+    read.add_stay(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -69,7 +64,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    with Session(arguments, make=True) as session:
+    with Session(arguments, make=arguments.file) as session:
         flow = load(session, arguments.file)
         inputs = read.inputs(flow.inputs, arguments.input)
         labels = dict(arguments.label)
@@ -130,7 +125,7 @@ def detach(session: Session, flow: LoadedFlow, execution: str) -> int:
 
     arguments = session.arguments
     command = [sys.executable, "-m", "flowengine", "resume", execution, "--no-interactive"]
-    for option in ("store", "durability", "workdir"):
+    for option in ("store", "durability"):
         value = getattr(arguments, option)
         if value:
             command += [f"--{option}", value]

@@ -40,6 +40,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-resume", action="store_true", help="record only, and do not go on with it now"
     )
+    read.add_stay(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -67,7 +68,7 @@ def run(arguments: Namespace) -> int:
     data: Any = None
     if arguments.data is not None:
         data = read.json_argument(arguments.data, "the data")
-    with Session(arguments, make=arguments.flow is not None) as session:
+    with Session(arguments, make=arguments.flow) as session:
         engine = session.engine
         sent = engine.signal(
             arguments.name,

@@ -12,7 +12,7 @@ from flowengine.cli.commands.run import load
 from flowengine.cli.output import clean, err, one_line, out, out_json, paint
 from flowengine.cli.session import Session
 from flowengine.cli.yaml_text import entry
-from flowengine.errors import Conflict, InputError
+from flowengine.errors import Conflict, InputError, NotFound
 
 if TYPE_CHECKING:
     from flowengine.engines.results import UpgradeInfo
@@ -33,6 +33,7 @@ WORDS = {
 }
 COLOURS = {"continues": "green", "mapping": "yellow", "held": "yellow", "cannot": "red"}
 FINE = ("continues", "current")
+_MAPPING = "steps: {old_name: new_name}"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -93,16 +94,25 @@ def _mapping(path: str) -> dict[str, Any]:
 
     Raises:
         InputError: The file is no mapping.
+        NotFound: There is no such file.
     """
     import yaml
 
-    text = read.read_file(path)
+    try:
+        text = read.read_file(path)
+    except NotFound as error:
+        hint = f"--map takes a file; in it, for example: {_MAPPING}"
+        raise NotFound(error.message, hint=hint) from None
     try:
         mapping = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = path if mark is None else f"{path}:{mark.line + 1}:{mark.column + 1}"
+        raise InputError(f"{place}: not YAML: {error.problem}", hint=_MAPPING) from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path} is not YAML: {error}") from None
+        raise InputError(f"{path} is not YAML: {error}", hint=_MAPPING) from None
     if mapping is not None and not isinstance(mapping, dict):
-        raise InputError(f"{path} is no mapping", hint="steps: {old_name: new_name}")
+        raise InputError(f"{path} is no mapping", hint=_MAPPING)
     return mapping or {}
 
 
