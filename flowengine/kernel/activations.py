@@ -23,6 +23,9 @@ from flowengine.kernel.watching import listen, watch
 if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Arrival, Scope, Unit
 
+MAX_ITEMS = 1_000_000
+"""Of a map over a number, as of `range`: a slip of the keyboard must not fill the memory."""
+
 
 def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:
     """Activate a step with the tokens that a join has let through.
@@ -171,6 +174,11 @@ def _begin_map(m: Machine, node: Node, act: Activation, names: Names) -> None:
     assert spec is not None
     over = evaluate(names, spec["over"])
     if isinstance(over, int) and not isinstance(over, bool) and over >= 0:
+        require(
+            over <= MAX_ITEMS,
+            "ValidationError",
+            f"'map.over' of {node.id!r} is {over}: at most {MAX_ITEMS} items",
+        )
         over = list(range(over))
     require(
         isinstance(over, list),

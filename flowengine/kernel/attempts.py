@@ -76,6 +76,15 @@ def begin_round(m: Machine, unit: Unit) -> None:
             f"{node.id!r} was not done after {unit['max']} rounds (loop.max)",
             {"last": last, "rounds": unit["round"]},
         )
+        m.rounds[unit["id"]] = m.rounds.get(unit["id"], 0) + 1
+        limit = m.graph.limits["steps"]
+        require(
+            m.rounds[unit["id"]] <= limit,
+            "LimitExceeded",
+            f"{node.id!r} began more than {limit} rounds in which nothing was called or waited for "
+            "(limits.steps)",
+            {"limit": "steps"},
+        )
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(("unit_broken", unit["id"], failure))
         return

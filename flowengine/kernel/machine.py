@@ -35,6 +35,7 @@ class Machine:
         awake: Those that are on that heap.
         emitted: Number of messages that steps have sent since the event began.
         entered: Number of subflows that have begun since the event began.
+        rounds: Unit → number of its rounds that have begun since the event began.
         places: Map activations in which an item has given back its place.
         begun: Units whose attempts the event has begun; withdrawn by it, they never run.
         asked: Questions about budgets for whose answer perhaps nobody waits any more → the budget.
@@ -56,6 +57,7 @@ class Machine:
         "now",
         "observe",
         "places",
+        "rounds",
         "state",
         "watchers",
     )  # fmt: skip
@@ -72,6 +74,7 @@ class Machine:
         self.calm: dict[int, bool] = {}
         self.emitted = 0
         self.entered = 0
+        self.rounds: dict[int, int] = {}
         self.changed: set[str] = set()
         self.watchers: list[int] = []
         self.awake: set[int] = set()

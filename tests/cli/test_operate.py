@@ -201,12 +201,12 @@ steps:
 
 def test_who_answers_says_how_long_to_stay(flowengine: CommandLine) -> None:
     file = flowengine.write("answered.yaml", ANSWERED)
-    [wait] = flowengine("run", file, code=4).ids
-    said = flowengine("approve", wait, "--stay", "0", code=4).err
+    flowengine("run", file, "--id", "e1", code=4)
+    said = flowengine("approve", "--all", "--execution", "e1", "--stay", "0", code=4).err
     assert "waiting     until" in said
-    [wait] = flowengine("run", file, code=4).ids
-    flowengine("approve", wait, "--no-resume")
-    said = flowengine("signal", flowengine.newest(), "go", "--stay", "0", code=4).err
+    flowengine("run", file, "--id", "e2", code=4)
+    flowengine("approve", "--all", "--execution", "e2", "--no-resume")
+    said = flowengine("signal", "e2", "go", "--stay", "0", code=4).err
     assert "waiting     until" in said
 
 

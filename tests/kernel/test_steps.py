@@ -525,6 +525,37 @@ class TestLimits:
 
         assert play(flow).status == "succeeded"
 
+    @pytest.mark.parametrize("inner", [{"action": "none"}, {"group": [step("i", action="none")]}])
+    def test_rounds_in_which_nothing_is_called_do_not_go_on_for_ever(
+        self, inner: dict[str, Any]
+    ) -> None:
+        """Items of a map count for themselves: each has a bound of its own, as its data has."""
+        loop = {"until": x(lambda _n: False), "max": v(10**9)}
+        looping = graph(step("a", loop=loop, **inner))
+        short = graph(step("m", map={"over": v(50), **ITEM}, group=[
+            step("a", loop={**loop, "until": x(lambda n: n["round"]["number"] == 40)}, **inner)
+        ]), limits={"steps": 100})  # fmt: skip
+
+        error = play(looping).state["error"]
+
+        assert error is not None
+        assert (error["type"], error["data"]) == ("LimitExceeded", {"limit": "steps"})
+        assert play(short).status == "succeeded"
+
+    def test_long_loops_that_call_something_go_on(self) -> None:
+        loop = {"until": x(lambda n: n["round"]["number"] == 200), "max": v(10**9)}
+
+        assert play(graph(step("a", loop=loop), limits={"steps": 100})).status == "succeeded"
+
+    def test_a_map_over_a_number_without_reason_is_refused_before_it_fills_the_memory(self) -> None:
+        error = play(graph(step("m", action="none", map={"over": v(10**12)}))).state["error"]
+
+        assert error is not None
+        assert (error["type"], "at most 1000000 items" in error["message"]) == (
+            "ValidationError",
+            True,
+        )
+
     def test_other_steps_count(self) -> None:
         flow = graph(step("a", action="none"), step("b", action="none"), limits={"steps": 1})
 
