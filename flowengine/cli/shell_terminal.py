@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import termios
 import tty
@@ -20,6 +21,8 @@ _GLANCE = 0.05
 _MUCH = 4_000_000
 """Bytes that are brought to this process in a second: output comes as a whole each time."""
 _KEYS = 1024
+_NOTICED = 0.2
+"""Seconds within which Ctrl-C at the prompt is noticed."""
 
 
 def talk(shell: Any, name: str) -> int:
@@ -42,7 +45,8 @@ def talk(shell: Any, name: str) -> int:
     code, text, cwd = 0, "", ""
     while True:
         try:
-            line = input(_prompt(name, cwd, code) if not text else "> ")
+            with _woken():
+                line = input(_prompt(name, cwd, code) if not text else "> ")
         except EOFError:
             out()
             return code
@@ -64,6 +68,22 @@ def talk(shell: Any, name: str) -> int:
             err(clean(told))
         if ended(result):
             return code
+
+
+@contextmanager
+def _woken() -> Iterator[None]:
+    """Wake whoever waits for a key again and again, so that Ctrl-C is noticed without one.
+
+    Python looks for signals when a wait is cut off by one: not for one that came just before the
+    wait began, or to another thread.
+    """
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, _NOTICED, _NOTICED)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _prompt(name: str, cwd: str, code: int) -> str:

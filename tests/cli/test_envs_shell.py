@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from ctypes import CDLL
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,26 @@ def test_a_conversation_at_a_terminal(flowengine: CommandLine) -> None:
         terminal.expect("got-Bob")
         terminal.answer("box:/tmp$ ", "\x04")
         assert terminal.end(0).endswith("box:/tmp$ \n")
+    finally:
+        terminal.close()
+
+
+def test_ctrl_c_at_the_prompt_withdraws_the_line(flowengine: CommandLine) -> None:
+    """At once, whatever the program does when it comes, and whichever of its threads gets it."""
+    terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
+    try:
+        terminal.answer("box$ ", "echo typ")
+        terminal.expect("echo typ")
+        os.write(terminal.master, b"\x03")
+        terminal.answer("box$ ", "if true; then\n")
+        terminal.expect("> ")
+        pid = terminal.process.pid
+        [other, *_] = [int(each) for each in os.listdir(f"/proc/{pid}/task") if int(each) != pid]
+        assert CDLL(None).tgkill(pid, other, signal.SIGINT) == 0
+        terminal.answer("box$ ", "echo fine\n")
+        terminal.expect("\nfine")
+        terminal.answer("$ ", "\x04")
+        terminal.end(0)
     finally:
         terminal.close()
 

@@ -311,7 +311,9 @@ def test_input_is_sent(shell: Shell) -> None:
     assert ended(shell).output == "name? Bob\n"
     assert shell.run("echo [$x]").output == "[Bob]\n"
 
-    shell.run("sleep 30", wait=0.1)
+    shell.run("sleep 30", wait=0)
+    while not any(each.command == "sleep 30" for each in shell.wait(0.05).processes):
+        pass
     shell.keys("C-c")
     assert ended(shell).exit_code == 130
 

@@ -117,9 +117,9 @@ def look(root: int, fd: int) -> Seen:
             if count is None or (lines and count == 0):
                 continue
             if _at_prompt(each.pid, count, flags, lines=lines):
-                return Seen(each.pid, plain=_file(each.pid) != "bash", group=group)
+                return Seen(each.pid, plain=program(each.pid) != "bash", group=group)
             waiting = "keys" if not lines else "line" if echo else "secret"
-            if not lines and _file(each.pid) == "bash" and not echo:
+            if not lines and program(each.pid) == "bash" and not echo:
                 waiting = "secret"  # `read -s` takes characters, not lines
     return Seen(waiting=waiting, group=group)
 
@@ -144,17 +144,18 @@ def _asks(pid: int, device: int) -> Optional[int]:  # noqa: UP045
 
 def _at_prompt(pid: int, count: int, flags: Any, *, lines: bool) -> bool:
     """Return whether a process that reads the terminal is a shell at its prompt."""
-    file = _file(pid)
-    if file not in _SHELLS:
+    name = program(pid)
+    if name not in _SHELLS:
         return False
     if lines:  # bash asks for as many bytes in `read`; its prompt does not take lines
-        return file != "bash" and count >= _WHOLE
-    if file == "bash":  # as readline sets the terminal; `read -n` and `read -s` do not
+        return name != "bash" and count >= _WHOLE
+    if name == "bash":  # as readline sets the terminal; `read -n` and `read -s` do not
         return bool(flags[6][_NEXT] == _DISABLED)
     return True
 
 
-def _file(pid: int) -> str:
+def program(pid: int) -> str:
+    """Return the name of a process's program file; empty: it is gone."""
     try:
         return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:

@@ -49,8 +49,12 @@ _SURE = 3
 """Looks in a row that must find the same."""
 _BEGIN = 10.0
 """Seconds within which a shell at its prompt takes a line."""
+_EARLY = 1.0
+"""Seconds in which a shell may still be starting what its command begins with."""
 _LOST_LOOKS = 5
 _AGAIN = 0.3
+_CLEAR = b"\x15"
+"""Takes back what stands at a prompt, whoever reads it."""
 
 
 class Terminal:
@@ -166,13 +170,15 @@ class Terminal:
 
     def send(self, data: bytes, done: Call) -> None:
         """Type bytes."""
-        self._heard()
-        self._tmux.type(data, lambda *_: done()) if data else done()
+        if data:
+            self._typed(partial(self._tmux.type, data, lambda *_: done()), done)
+        else:
+            done()
 
     def press(self, keys: Sequence[str], done: Any) -> None:
         """Press keys; `done` is called with whether all are known."""
-        self._heard()
-        self._tmux.press(keys, lambda well, _words: done(well))
+        press = partial(self._tmux.press, keys, lambda well, _words: done(well))
+        self._typed(press, partial(done, True))
 
     def screen(self, done: Any) -> None:
         """Call with what the screen shows."""
@@ -183,11 +189,16 @@ class Terminal:
         self._tmux.screen(told)
 
     def interrupt(self) -> bool:
-        """Interrupt the command that runs; returns whether one does."""
-        if self._running is None:
+        """Interrupt the command that runs, or end one that is to run; returns whether one is."""
+        running = self._running
+        if running is None:
             return False
         self._heard()
-        self._shell.signal(signal.SIGINT)
+        if not running.handed:
+            running.interrupted = True
+        elif not (running.asked or running.ending):  # else it has ended already
+            running.interrupted = self._shell.has_terminal()
+            self._shell.signal(signal.SIGINT)
         return True
 
     def stop(self, why: str) -> None:
@@ -197,11 +208,17 @@ class Terminal:
             why: Its status: `timeout`, `cancelled`.
         """
         running = self._running
-        if running is None or running.stopped is not None or running.ending:
+        if running is None or running.stopped is not None or running.asked or running.ending:
             return
         running.stopped = why
-        running.stopped_at = time.monotonic()
         self._heard()
+        if running.handed:
+            self._end(running)
+        else:
+            running.interrupted = True
+
+    def _end(self, running: Running) -> None:
+        running.stopped_at = time.monotonic()
         grace = running.task.grace
         self._shell.signal(signal.SIGINT)
         for share, call in (
@@ -225,11 +242,31 @@ class Terminal:
 
     # Typing
 
+    def _typed(self, call: Call, dropped: Call) -> None:
+        """Type, but not while the shell takes a line of ours: Ctrl-C would take that back.
+
+        Args:
+            call: Types it.
+            dropped: Called instead if the command does not come to read it.
+        """
+        self._heard()
+        running = self._running
+        if running is None or (running.handed and not running.asked):
+            call()
+        else:
+            running.held.append((call, dropped))
+
+    def _let_type(self, running: Running) -> None:
+        held, running.held = running.held, []
+        for call, _dropped in held:
+            call()
+
     def _type(self, running: Running) -> None:
         # Where no job was left, what came since the last command is the prompt.
         running.background = self._between.bytes() if self._jobs else b""
         self._stream.sink = running.echo
-        self._tmux.type(self._lines.taking(running) + b"\r")
+        # What was typed at the prompt before is no part of it.
+        self._tmux.type(_CLEAR + self._lines.taking(running) + b"\r")
 
     def _opened_pipe(self, running: Running) -> None:
         """Give the shell, which now reads from the pipe, the command."""
@@ -253,7 +290,23 @@ class Terminal:
                 echo = echo.replace(part, b"")
             running.background += echo
         self._stream.sink = running.output
+        self._hand(running)
+        running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
+
+    def _hand(self, running: Running) -> None:
+        """Write the command into the pipe; of one that was interrupted already nothing."""
         assert running.pipe is not None
+        running.handed = True
+        running.clock_handed = time.monotonic()
+        if running.interrupted:
+            running.interrupted = False
+            if running.stopped is not None:
+                self._end(running)
+            else:
+                self._shell.signal(signal.SIGINT)
+            self._close_pipe(running)
+            self._let_type(running)
+            return
         outbox = Outbox(self._loop, running.pipe, partial(self._close_pipe, running))
         running.tail = self._lines.telling(running)
         outbox.write(running.task.text + b"\n" + running.tail)
@@ -262,7 +315,7 @@ class Terminal:
             running.timers.append(
                 self._loop.after(running.task.timeout, partial(self.stop, "timeout"))
             )
-        running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
+        self._let_type(running)
 
     def _close_pipe(self, running: Running) -> None:
         if running.pipe is not None:
@@ -380,10 +433,12 @@ class Terminal:
             if running.missing == _LOST_LOOKS:
                 self._shell_ended(None)
                 return
+        self._interrupt_again(running)
         seen = foreground.look(self._shell.pane, tty)
         running.count = running.count + 1 if running.seen == seen else 1
         running.seen = seen
-        if running.count >= _SURE and seen.shell and running.pipe is None:
+        if running.count >= _SURE and seen.shell:
+            self._close_pipe(running)  # who was interrupted while it read does not read the rest
             self._shell.at_prompt(seen)
             running.asked = True
             self._stream.barrier(partial(self._ask, running))
@@ -396,6 +451,13 @@ class Terminal:
             running.waiting = None
         running.pause = min(running.pause * 1.3, _LAST_LOOK)
         self._loop.after(running.pause, partial(self._look, running))
+
+    def _interrupt_again(self, running: Running) -> None:
+        """Interrupt the first program of a command, too, if the shell was about to start it."""
+        early = time.monotonic() - running.clock_handed < _EARLY
+        if running.interrupted and early and not self._shell.has_terminal():
+            running.interrupted = False
+            self._shell.signal(signal.SIGINT)
 
     def _tell_waiting(self, running: Running) -> None:
         if running is self._running and running.waiting is not None:
@@ -445,6 +507,8 @@ class Terminal:
         self._between = Transcript(BACKGROUND)
         self._stream.sink = self._between
         self._waiters.answer(self._last)
+        for _call, dropped in running.held:
+            dropped()
         self._files.open_gate(running.id)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from flowengine_envs.supervisor import foreground
-from flowengine_envs.supervisor.loop import Timer
+from flowengine_envs.supervisor.loop import Call, Timer
 from flowengine_envs.supervisor.transcript import Transcript
 
 BACKGROUND = 1024 * 1024
@@ -49,6 +49,14 @@ class Running:
         self.cwd = cwd
         self.output = Transcript(task.kept)
         self.begun = False
+        """The shell reads from the pipe."""
+        self.handed = False
+        """The command is in the pipe, or what was interrupted before will never be."""
+        self.clock_handed = 0.0
+        self.interrupted = False
+        """It is not to be handed over; or it is, and the shell alone has heard of it so far."""
+        self.held: list[tuple[Call, Call]] = []
+        """What is to be typed for it, and what is called if it never is."""
         self.asked = False
         self.ending = False
         self.stopped: Optional[str] = None  # noqa: UP045

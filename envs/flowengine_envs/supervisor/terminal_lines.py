@@ -40,13 +40,16 @@ class Lines:
         return b" \\. " + self._files.path(running.id).encode()
 
     def telling(self, running: Running) -> bytes:
-        """Return the line that tells how the command before it ended, and has the same status."""
+        """Return the line that tells how the command before it ended, and has the same status.
+
+        Its descriptor is none that is written to: bash, interrupted here, does not take it back.
+        """
         gate = self._files.make_gate(running.id)
         codes = ""
         if not self._shell.plain:
             codes = "".join(f"${{PIPESTATUS[{at}]-}}." for at in range(_PIPES))
         mark = f"{self._files.path(running.id)}.$?.{codes}"
-        return f' >"{mark}" >"{gate}" 2>"/dev/null$(exit $?)"\n'.encode()
+        return f' 9>"{mark}" 9>"{gate}" 9>"/dev/null$(exit $?)"\n'.encode()
 
     def shown(self, running: Running) -> bytes:
         """Return what puts the command in the place of the line that was typed."""

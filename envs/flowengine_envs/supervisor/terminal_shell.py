@@ -80,6 +80,13 @@ class TerminalShell:
             with suppress(OSError):
                 os.killpg(group, number)
 
+    def has_terminal(self) -> bool:
+        """Return whether the shell has the terminal, or a copy that has become no program yet."""
+        found = foreground.process(self.idle)
+        return found is not None and foreground.program(found.foreground) == foreground.program(
+            self.idle
+        )
+
     def kill_foreground(self) -> bool:
         """Kill what has the terminal; returns whether something other than the shell has it."""
         found = foreground.process(self.pid)

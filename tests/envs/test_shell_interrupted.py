@@ -1,0 +1,88 @@
+"""Interrupts and input of a shell at the edges of a command: just before it begins, just after."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from flowengine_envs.shell import Shell
+from flowengine_envs.shell_result import ShellResult
+
+LONG = ": 123456789\n" * 60_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def marked(shell: Shell) -> None:
+    """Show by a variable that the shell is the same one to the end."""
+    shell.run("KEPT=kept")
+
+
+def ended(shell: Shell) -> ShellResult:
+    result = shell.wait(60)
+    assert result.idle, result
+    assert not result.shell_restarted
+    assert shell.run("echo $KEPT").output == "kept\n"
+    return result
+
+
+def test_an_interrupt_before_the_command_begins_is_remembered(shell: Shell) -> None:
+    for _ in range(5):
+        assert shell.run("sleep 1000", wait=0).busy
+        assert shell.interrupt()
+
+        result = ended(shell)
+
+        assert (result.status, result.exit_code, result.pipe_codes) == ("done", 130, [130])
+        assert result.signal == 2
+
+
+def test_a_call_withdrawn_before_the_command_begins_ends_it(shell: Shell) -> None:
+    async def withdrawn() -> None:
+        task = asyncio.ensure_future(shell.async_run("sleep 1000"))
+        while (await shell.async_wait(0)).idle:
+            pass
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    for _ in range(3):
+        asyncio.run(withdrawn())
+
+        assert ended(shell).status == "cancelled"
+
+
+def test_an_interrupt_while_the_shell_reads_a_long_command(shell: Shell) -> None:
+    shell.run(f"{LONG}sleep 1000", wait=0)
+    for _ in range(4):
+        shell.interrupt()
+        shell.wait(0.01)
+
+    assert ended(shell).exit_code == 130
+
+
+def test_input_before_the_command_begins_is_for_the_command(shell: Shell) -> None:
+    for _ in range(3):
+        shell.run("read x; echo got-$x", wait=0)
+        shell.send("Bob\n")
+
+        assert ended(shell).output == "Bob\ngot-Bob\n"
+
+
+def test_what_stands_at_the_prompt_is_no_part_of_the_next_command(shell: Shell) -> None:
+    shell.send("sleep 1000; echo ")
+
+    assert shell.run("echo hi").output == "hi\n"
+    assert ended(shell).exit_code == 0
+
+
+def test_keys_after_a_command_do_not_silence_the_next(shell: Shell) -> None:
+    """Ctrl-C may come while the shell tells how the command before has ended."""
+    for _ in range(5):
+        shell.run("true")
+        shell.keys("C-c")
+
+        result = shell.run("echo hi; echo ho >&2")
+
+        assert (result.output, result.exit_code) == ("hi\nho\n", 0)
+    ended(shell)
