@@ -180,7 +180,6 @@ class Driving:
         if execution.error is None and driver.executions:
             from flowengine.engines.local import drive_alone
 
-            execution.queued = False
             drive_alone(self._host, execution, [command for _, command in driver.left])
         if execution.error is not None:
             raise execution.error

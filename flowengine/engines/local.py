@@ -82,7 +82,8 @@ class Local(Driver):
             self.add(execution)
             for command in left or ():
                 self._carry_left(execution, command)
-            if left is None or execution.queue:
+            if left is None or execution.queued:  # the other driver was about to look at it
+                execution.queued = False
                 self.look(execution)
             self._set_alarm(execution)
         self._awaited[id] = self._awaited.get(id, 0) + 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import sleep
 
 import pytest
 
+from flowengine.engines.driving import SYNC_SECONDS
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
@@ -230,6 +232,17 @@ def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) ->
         assert first["what"] == "the lock 'a' became free for it, which it has not taken"
         assert first["command"] == "flowengine resume e1"
         assert [wait["title"] for wait in engine.resume("e1").waits] == ["Sure?"]
+
+
+def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path: Path) -> None:
+    def write(_number: int, method: str) -> None:
+        if method == "commit":  # so that the claim is on disk when the loop has to take over
+            sleep(2 * SYNC_SECONDS)
+
+    with Engine(FaultyStore(on_write=write), stay=0) as engine:
+        for id in ("e0", "e1"):
+            assert engine.run(holds(tmp_path, "global"), id=id).status == "waiting"
+        assert engine.why("e1")[0]["what"] == "it waits for the lock 'a', which execution e0 has"
 
 
 def test_a_crash_at_any_write_loses_and_doubles_no_lock(tmp_path: Path) -> None:
