@@ -306,7 +306,7 @@ def test_a_reader_that_goes_away_is_no_error(flowengine: CommandLine, failed: st
     err = process.stderr.read()
     process.stderr.close()
 
-    assert process.wait(30) == 141
+    assert process.wait(60) == 141
     assert err == ""
 
 

@@ -62,7 +62,7 @@ class Terminal:
 
     def expect(self, text: str) -> None:
         """Wait until a text comes after what was expected before."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while text not in self.seen[self._read :]:
             assert time.monotonic() < end, self.seen
             assert self._more(), self.seen
@@ -77,7 +77,7 @@ class Terminal:
         """Wait for the program's end, and return all that was shown, without colours."""
         while self._more():
             pass
-        assert self.process.wait(30) == code, self.seen
+        assert self.process.wait(60) == code, self.seen
         return CONTROL.sub("", self.seen).replace("\r", "")
 
     def _more(self) -> bool:

@@ -40,7 +40,7 @@ def send_at_once(store: str, barrier: Any, who: str, count: int) -> None:
     """Send a first message for each of many keys, at the same moment as another process does."""
     with Engine(store) as engine:
         for number in range(count):
-            barrier.wait(30)
+            barrier.wait(60)
             engine.signal("placed", {"customer": who}, key=f"k{number}", resume=False)
 
 

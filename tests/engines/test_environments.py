@@ -299,7 +299,7 @@ def test_two_executions_at_once_have_one_each(toy: Toy) -> None:
 both = threading.Barrier(2)
 
 def meet(toy):
-    both.wait(20)
+    both.wait(60)
     return toy.request.spec.owner_id
 """
     )
@@ -309,7 +309,7 @@ def meet(toy):
     Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{ONE}steps: [{step}]\n{told}\n")
     with Engine("store") as engine, ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(engine.run, "flow.yaml", id=id) for id in ("one", "two")]
-        outputs = [run.result(30).outputs for run in runs]
+        outputs = [run.result(60).outputs for run in runs]
 
     assert outputs == [{"a": "one"}, {"a": "two"}]
     assert (toy.opens, toy.releases) == (2, 2)
@@ -451,7 +451,7 @@ def test_what_is_kept_too_long_is_given_back_and_told(toy: Toy) -> None:
     with Engine("store") as engine:
         engine.environments.subscribe(lambda event: told.append(event.event))
         assert engine.run("flow.yaml", id="it").status == "waiting"
-        until(lambda: engine.environments.flush_events(10) and RELEASED in told)
+        until(lambda: engine.environments.flush_events(60) and RELEASED in told)
         [wait] = engine.waits().items
         ended = engine.approve(wait["id"]).result
 

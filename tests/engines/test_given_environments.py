@@ -72,7 +72,7 @@ def test_a_step_reads_it_from_the_runtime_resources_and_runs_code(toy: Toy) -> N
             ],
         )
         assert result.outputs == {"a": 42}, result.error
-        engine.environments.flush_events(10)
+        engine.environments.flush_events(60)
 
     assert ended.count("execution_environment.released") == 1
 

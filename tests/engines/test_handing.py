@@ -206,7 +206,7 @@ def test_of_many_who_claim_at_once_one_has_it_and_the_others_are_told(
 
     def send_together(store: SqliteStore, execution: str, *rest: Any) -> Sent:
         if rest[-1].endswith("hand 0"):  # all have looked, and nobody has claimed
-            start.wait(10)
+            start.wait(60)
         return send(store, execution, *rest)
 
     monkeypatch.setattr(SqliteStore, "send", send_together)
@@ -223,7 +223,7 @@ def test_of_many_who_claim_at_once_one_has_it_and_the_others_are_told(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     for wait in waits:
         holder = engine.wait(wait)["claimed_by"]
         assert [seen[wait, user] for user in users] == [holder] * len(users)

@@ -122,7 +122,7 @@ def noted(note: Path) -> int:
 
 def alive(pid: int) -> bool:
     """Say whether a process goes on; one that was killed may take a moment to end."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while _runs(pid):
         if time.monotonic() > until:
             return True

@@ -152,7 +152,7 @@ def test_a_waiting_execution_goes_on_in_its_own_process(tmp_path: Path) -> None:
         process = child.start(child.begin, str(store), file, "e1")
         world.until(lambda: len(engine.store.claims("global:a")) == 2)
         approve(engine, "e0")
-        process.join(30)
+        process.join(60)
         assert process.exitcode == 0
         assert asked(engine, "e1")
 

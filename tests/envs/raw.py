@@ -105,11 +105,11 @@ class Raw:
         }
         return self.send("run", argv=argv, **{**asked, **fields})
 
-    def last(self, id: int | None, seconds: float = 20) -> Message:
+    def last(self, id: int | None, seconds: float = 60) -> Message:
         """Wait for the last answer to a request."""
         return self.until(lambda header: header.get("id") == id and header.get("done"), seconds)
 
-    def until(self, wanted: Any, seconds: float = 20) -> Message:
+    def until(self, wanted: Any, seconds: float = 60) -> Message:
         deadline = time.monotonic() + seconds
         while True:
             for index, message in enumerate(self._got):

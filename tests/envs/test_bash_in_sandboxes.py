@@ -109,7 +109,7 @@ def test_calls_at_the_same_time_do_not_mix_and_one_can_be_cancelled(bash: Bash) 
             loop.call_soon_threadsafe(begun.set)
 
         endless = asyncio.ensure_future(bash.async_run("echo x; sleep 1099", on_output=heard))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), 60)
         calls = [asyncio.ensure_future(bash.async_run(f"echo {n}; echo {n}")) for n in range(20)]
         endless.cancel()
         with pytest.raises(asyncio.CancelledError):

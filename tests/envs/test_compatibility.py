@@ -271,7 +271,7 @@ def test_stacked_on_a_tool_that_wants_no_variables() -> None:
     assert call(1, context_variables={"code_env": "C", "web_env": "W"}) == (1, "C", "W")
 
 
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come about in time"

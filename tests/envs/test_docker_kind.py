@@ -122,7 +122,7 @@ def test_an_image_that_must_not_be_fetched(tmp_path: Path) -> None:
 
 
 def test_a_timeout_ends_the_container(docker: Containers) -> None:
-    result = docker.run(["sh", "-c", "echo begun; sleep 1000"], timeout=1)
+    result = docker.run(["sh", "-c", "echo begun; sleep 1000"], timeout=3)
 
     assert result.timed_out
     assert (result.stdout, result.exit_code, result.stopped) == ("begun\n", 137, "timeout")
@@ -164,10 +164,10 @@ def test_release_ends_the_container(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert heard.wait(20)
+    assert heard.wait(60)
     background().run(resource.finish(0.1))
     release(DockerProvider(), resource)
-    thread.join(20)
+    thread.join(60)
 
     assert lost
     assert of(resource) == []
@@ -287,6 +287,6 @@ def test_the_engine_is_killed_and_the_next_start_sweeps(tmp_path: Path) -> None:
     with EnvironmentManager(tmp_path) as manager:
         found = manager.reap()
     assert id in {each.get("id") for each in found}
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left():
         assert time.monotonic() < deadline

@@ -57,7 +57,7 @@ class Registry:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(30)
+            self._process.wait(60)
             self._process = None
 
     def push(self, name: str, word: str) -> str:

@@ -245,7 +245,7 @@ def test_what_is_not_taken_is_not_fetched_and_pings_are_answered(
 
         thread = threading.Thread(target=work)
         thread.start()
-        assert begun.wait(30)
+        assert begun.wait(60)
         last = -1
         while last != outside.sent:  # until nobody takes any more
             last = outside.sent
@@ -253,7 +253,7 @@ def test_what_is_not_taken_is_not_fetched_and_pings_are_answered(
         assert last < 32 << 20
         if hasattr(box, "ping"):
             assert background().run(box.ping())
-    thread.join(30)
+    thread.join(60)
     assert ended
 
 
@@ -277,7 +277,7 @@ def test_a_bulk_transfer_does_not_delay_a_ping(
 
         thread = threading.Thread(target=work)
         thread.start()
-        assert begun.wait(30)
+        assert begun.wait(60)
         before = outside.sent
         slowest = 0.0
         for _ in range(20):
@@ -287,7 +287,7 @@ def test_a_bulk_transfer_does_not_delay_a_ping(
         assert slowest < 1
         while outside.sent < before + (8 << 20):
             time.sleep(0.01)
-    thread.join(30)
+    thread.join(60)
 
 
 def test_connections_end_with_the_sandbox_and_nothing_is_left(
@@ -315,10 +315,10 @@ def test_connections_end_with_the_sandbox_and_nothing_is_left(
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert outside.held.wait(30)
+    assert outside.held.wait(60)
     release(provider, box)
-    thread.join(30)
-    assert outside.gone.wait(30)
+    thread.join(60)
+    assert outside.gone.wait(60)
     assert not folder.exists()
     if case.sandbox is Docker:
         label = f"flowengine.environment={request.id}"

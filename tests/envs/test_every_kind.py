@@ -122,7 +122,7 @@ class Stage:
 
     def opened(self) -> int:
         """How many were opened since it was asked last."""
-        self.engine.environments.flush_events(10)
+        self.engine.environments.flush_events(60)
         count = len(self.ready)
         self.ready.clear()
         return count

@@ -24,13 +24,13 @@ async def begun(python: PythonSandbox, code: str) -> asyncio.Task[object]:
             loop.call_soon_threadsafe(runs.set)
 
     call = asyncio.ensure_future(python.async_run(f"print(1)\n{code}", on_output=heard))
-    await asyncio.wait_for(runs.wait(), 20)
+    await asyncio.wait_for(runs.wait(), 60)
     return call
 
 
 def when_free(python: PythonSandbox) -> object:
     """Return what a call gives when the one that was cancelled has ended."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         try:
             return python.run("1").value

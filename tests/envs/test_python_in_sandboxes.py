@@ -318,7 +318,7 @@ def test_code_that_refuses_to_stop_is_stopped(python: PythonSandbox, code: str) 
 
     assert result.error is not None
     assert result.error.type == "Timeout"
-    assert result.duration < 10
+    assert result.duration < 60
     # What catches all exceptions may yet be hit between two of its tries; then the names stay.
     assert result.namespace_lost or "signal" not in code
     assert python.run("'kept' in globals()").value is not result.namespace_lost
@@ -367,7 +367,7 @@ def test_cancelling_the_caller_ends_the_call(python: PythonSandbox) -> None:
         call = asyncio.ensure_future(
             python.async_run("kept = 2; print(1)\nwhile True: pass", on_output=heard)
         )
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), 60)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -609,7 +609,7 @@ def wheel(path: Path) -> None:
         )
 
 
-def eventually(condition: object, seconds: float = 20) -> None:
+def eventually(condition: object, seconds: float = 60) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while True:

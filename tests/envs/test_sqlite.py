@@ -313,7 +313,7 @@ def test_a_cancelled_statement_is_interrupted(opened: Open) -> None:
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        return await asyncio.wait_for(database.async_query("select 1 as a"), 10)
+        return await asyncio.wait_for(database.async_query("select 1 as a"), 60)
 
     assert asyncio.run(work()) == [{"a": 1}]
 
@@ -353,7 +353,7 @@ def test_others_wait_until_a_transaction_has_ended(opened: Open) -> None:
     inside, asked = threading.Event(), threading.Event()
 
     def count() -> Any:
-        assert inside.wait(20)
+        assert inside.wait(60)
         asked.set()
         return database.query("select count(*) as n from t")
 
@@ -362,9 +362,9 @@ def test_others_wait_until_a_transaction_has_ended(opened: Open) -> None:
             counted = pool.submit(count)
             database.execute("insert into t values (1)")
             inside.set()
-            assert asked.wait(20)
+            assert asked.wait(60)
             database.execute("insert into t values (2)")
-        assert counted.result(20) == [{"n": 2}]
+        assert counted.result(60) == [{"n": 2}]
 
 
 def test_parallel_tasks_do_not_mix_their_transactions(opened: Open) -> None:
@@ -446,11 +446,9 @@ def test_release_interrupts_what_runs(opened: Open, manager: EnvironmentManager)
         running = pool.submit(database.query, endless)
         while not database._turn.locked():  # until it has begun
             time.sleep(0.01)
-        begin = time.monotonic()
         report = manager.release_scope("session")
-        assert running.exception(20) is not None
+        assert running.exception(60) is not None
     assert report.failed == []
-    assert time.monotonic() - begin < 20
 
 
 def test_memory_lives_as_long_as_the_handle(opened: Open, manager: EnvironmentManager) -> None:

@@ -25,7 +25,7 @@ def terminal(shell: Shell) -> Shell:
 
 def waiting(shell: Shell, result: ShellResult | None = None) -> str:
     """Return the screen when the program waits for a key."""
-    result = result or shell.wait(20)
+    result = result or shell.wait(60)
     assert result.status == "waiting_for_input", result
     assert result.waiting is not None
     assert result.waiting.kind == "keys"
@@ -38,7 +38,7 @@ def test_arrow_keys_arrive(terminal: Shell) -> None:
     assert terminal.run(read, wait=20).status == "waiting_for_input"
     terminal.keys("Up", "Down", "Right", "Left")
 
-    assert terminal.wait(20).output == r"$'\E[A' $'\E[B' $'\E[C' $'\E[D' "
+    assert terminal.wait(60).output == r"$'\E[A' $'\E[B' $'\E[C' $'\E[D' "
 
 
 def test_a_pager_is_led_by_keys(terminal: Shell) -> None:
@@ -52,7 +52,7 @@ def test_a_pager_is_led_by_keys(terminal: Shell) -> None:
     terminal.keys("Up")
     assert waiting(terminal).startswith("776\n")
     terminal.keys("q")
-    result = terminal.wait(20)
+    result = terminal.wait(60)
 
     assert (result.status, result.output) == ("done", "before\nafter\n")
 
@@ -65,9 +65,9 @@ def test_a_prompt_of_python_waits_for_keys_and_gets_no_enter(terminal: Shell) ->
     assert result.waiting.prompt == ">>> "
     assert terminal.wait(1).output == result.output == ">>> "  # nothing is typed by itself
     terminal.send("6 * 7\n")
-    assert "42" in terminal.wait(20).output
+    assert "42" in terminal.wait(60).output
     terminal.send("exit()\n")
-    assert terminal.wait(20).status == "done"
+    assert terminal.wait(60).status == "done"
 
 
 def test_silent_work_is_shown_as_a_tree(terminal: Shell) -> None:
@@ -79,7 +79,7 @@ def test_silent_work_is_shown_as_a_tree(terminal: Shell) -> None:
         ("sleep 31", "S"),
     ]
     terminal.interrupt()
-    terminal.wait(20)
+    terminal.wait(60)
 
 
 def test_an_editor_writes_what_was_typed(terminal: Shell) -> None:
@@ -90,7 +90,7 @@ def test_an_editor_writes_what_was_typed(terminal: Shell) -> None:
     terminal.keys("Escape")
     screen = waiting(terminal)
     terminal.send(":wq\n")
-    result = terminal.wait(20)
+    result = terminal.wait(60)
 
     assert screen.startswith("first\nsecond\n~\n")
     assert (result.status, result.exit_code) == ("done", 0)

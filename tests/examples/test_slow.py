@@ -34,7 +34,7 @@ def test_a_killed_run_is_resumed_without_repeating_finished_parts(flowengine: Sh
 
 def until_done(flowengine: Shell, count: int) -> None:
     """Return when so many parts are done and the next one has begun."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         statuses = [step["status"] for step in parts(flowengine)]
         if statuses.count("succeeded") == count and "running" in statuses:

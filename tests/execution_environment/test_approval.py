@@ -247,7 +247,7 @@ print(input_timeout_fail(question))
 """
 
 
-def ask_on_terminal(keys: bytes, seconds: float = 30) -> tuple[str, str]:
+def ask_on_terminal(keys: bytes, seconds: float = 60) -> tuple[str, str]:
     """Return what was shown on a pseudo-terminal, and what the handler answered."""
     main, other = pty.openpty()
     process = subprocess.Popen(
@@ -308,7 +308,7 @@ def test_a_plain_handler_runs_beside_the_loop(
 
     def blocks(question: Question) -> dict[str, Any]:
         begun.set()
-        assert go.wait(30)
+        assert go.wait(60)
         return {"approved": True}
 
     person({"approved": True})

@@ -42,8 +42,8 @@ def test_who_must_wait_is_served_in_order(make: Make, toy: Toy) -> None:
             waiting(manager, number)
         assert toy.opens == 2
         for handle, call in zip([*handles, None], calls, strict=True):
-            manager.release(handle or calls[0].result(10))
-            call.result(10)
+            manager.release(handle or calls[0].result(60))
+            call.result(60)
 
     assert served == ["c", "d", "e"]
     assert toy.opens == 5
@@ -60,7 +60,7 @@ def test_past_the_bound_the_error_names_who_has_the_places(
         clock.advance(30)
 
         with pytest.raises(EnvironmentBusy, match=r"30 s.*session a.*held by step fetch"):
-            call.result(10)
+            call.result(60)
     assert toy.tries == 1
 
 
@@ -146,7 +146,7 @@ def test_two_that_need_two_each_do_not_wait_for_one_another(make: Make, toy: Toy
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(both, owner) for owner in "abcd"]:
-            done.result(30)
+            done.result(60)
 
     assert (toy.opens, toy.releases) == (80, 80)
     assert manager._books.places._used == {}

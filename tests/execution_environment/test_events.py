@@ -68,7 +68,7 @@ def test_one_that_raises_or_blocks_holds_up_nobody(
 
     with caplog.at_level(logging.DEBUG):
         handle = manager.ensure(SPEC)
-        assert blocked.wait(10)
+        assert blocked.wait(60)
         manager.release(handle)
         go.set()
         names = heard.names()

@@ -117,7 +117,7 @@ class Schedules(RuleBasedStateMachine):
 
     @invariant()
     def only_moves_of_the_table(self) -> None:
-        assert self.manager.flush_events(10)
+        assert self.manager.flush_events(60)
         states: dict[str, str] = {}
         numbers: dict[str, int] = {}
         for event in self.heard.events:

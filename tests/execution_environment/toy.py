@@ -196,7 +196,7 @@ class Heard:
 
     def names(self, id: str | None = None) -> list[str]:
         """Return the names of the events so far, perhaps of one handle."""
-        assert self._manager.flush_events(10)
+        assert self._manager.flush_events(60)
         return [
             event.event.removeprefix("execution_environment.")
             for event in self.events
@@ -206,7 +206,7 @@ class Heard:
 
 def until(condition: Callable[[], object]) -> None:
     """Wait until something is so; the time only bounds a hang."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, "it never came to that"
         time.sleep(0.001)

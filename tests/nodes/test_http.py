@@ -275,7 +275,7 @@ def test_silent_server_is_a_timeout(
     monkeypatch.setattr("flowengine_nodes.http.READ_SECONDS", 0.05)
 
     assert bench.fail("http", {}, {"url": f"{server}/hang"})["type"] == "Timeout"
-    assert Handler.gone.wait(10)
+    assert Handler.gone.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_withdrawn_request_is_given_up(bench: Bench, server: str) -> None:
 
     asyncio.run(withdraw())
 
-    assert Handler.gone.wait(10)
+    assert Handler.gone.wait(60)
 
 
 def test_proxy_of_the_environment_is_not_asked_for_this_machine(

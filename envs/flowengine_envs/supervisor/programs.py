@@ -71,7 +71,8 @@ class Programs:
 
     def forget(self, keeper: Keeper) -> None:
         """Know no more of a keeper that has ended."""
-        self.keepers.pop(keeper.pid, None)
+        if self.keepers.get(keeper.pid) is keeper:  # a new one may have its pid already
+            del self.keepers[keeper.pid]
         if keeper in self._free:
             self._free.remove(keeper)
 

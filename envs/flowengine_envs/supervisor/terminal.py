@@ -53,6 +53,9 @@ _EARLY = 1.0
 """Seconds in which a shell may still be starting what its command begins with."""
 _LOST_LOOKS = 5
 _AGAIN = 0.3
+_BETWEEN = 0.01
+_INTERRUPTS = 500
+"""How often something is looked for that an interrupt can reach, and the seconds between."""
 _CLEAR = b"\x15"
 """Takes back what stands at a prompt, whoever reads it."""
 
@@ -197,9 +200,17 @@ class Terminal:
         if not running.handed:
             running.interrupted = True
         elif not (running.asked or running.ending):  # else it has ended already
-            running.interrupted = self._shell.has_terminal()
-            self._shell.signal(signal.SIGINT)
+            self._interrupt(running)
         return True
+
+    def _interrupt(self, running: Running, tries: int = _INTERRUPTS) -> None:
+        """Interrupt what has the terminal; between two programs that may be nothing that lives."""
+        if running is not self._running or running.asked or running.ending:
+            return
+        running.interrupted = self._shell.has_terminal()
+        if not self._shell.signal(signal.SIGINT) and tries:
+            again = partial(self._interrupt, running, tries - 1)
+            running.timers.append(self._loop.after(_BETWEEN, again))
 
     def stop(self, why: str) -> None:
         """End the command that runs: interrupted, told to end, killed.
@@ -222,10 +233,13 @@ class Terminal:
         grace = running.task.grace
         self._shell.signal(signal.SIGINT)
         for share, call in (
-            (0.4, partial(self._shell.signal, signal.SIGTERM)),
+            (0.4, self._tell_to_end),
             (0.8, partial(self._kill, running)),
         ):
             running.timers.append(self._loop.after(grace * share, call))
+
+    def _tell_to_end(self) -> None:
+        self._shell.signal(signal.SIGTERM)
 
     def close(self, closed: Call) -> None:
         """End all of it, and call something when that is done."""

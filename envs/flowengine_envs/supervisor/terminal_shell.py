@@ -72,13 +72,25 @@ class TerminalShell:
             with suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the group that has the terminal, a shell at its prompt excepted."""
+    def signal(self, number: int) -> bool:
+        """Send a signal to the group that has the terminal, a shell at its prompt excepted.
+
+        Args:
+            number: Of the signal.
+
+        Returns:
+            Whether anything in the group lives: between two programs it is still that of the first.
+        """
         found = foreground.process(self.pid)
         group = found.foreground if found is not None else 0
-        if group > 1:
-            with suppress(OSError):
-                os.killpg(group, number)
+        if group <= 1:
+            return False
+        lives = any(
+            each.group == group and each.state not in "ZX" for each in foreground.tree(self.pane)
+        )
+        with suppress(OSError):
+            os.killpg(group, number)
+        return lives
 
     def has_terminal(self) -> bool:
         """Return whether the shell has the terminal, or a copy that has become no program yet."""

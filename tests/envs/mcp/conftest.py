@@ -76,7 +76,7 @@ def processes(manager: EnvironmentManager) -> list[int]:
     return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
 
 
-def is_gone(pid: int, seconds: float = 5.0) -> bool:
+def is_gone(pid: int, seconds: float = 60) -> bool:
     """Return whether a process is gone, or a zombie, within a bound."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -68,12 +67,10 @@ def test_a_server_that_forgets_at_once_again_is_an_error(opened: Open, server: H
 def test_a_server_that_vanishes_during_a_call_is_lost(opened: Open, server: HttpServer) -> None:
     session = opened(url=server.url)
     server.during = lambda: True
-    begin = time.monotonic()
 
     with pytest.raises(EnvironmentLost, match="may or may not have acted") as caught:
         session.call_tool("count")
 
-    assert time.monotonic() - begin < 5
     assert caught.value.data == {"ran": "maybe"}
     assert server.calls == 1
 
@@ -101,7 +98,7 @@ def test_release_does_not_wait_for_a_call(
 
     with ThreadPoolExecutor(1) as pool:
         called = pool.submit(session.call_tool, "count")
-        assert begun.wait(20)
+        assert begun.wait(60)
         assert manager.release_scope("session").failed == []
         assert called.exception(20) is not None
         end.set()
