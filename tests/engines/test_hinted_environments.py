@@ -48,6 +48,13 @@ class Own:
     it: int
 
 def mine(box: Own): return box
+
+from collections.abc import Hashable
+from flowengine.sdk.environments import Resource
+
+def derived(box: Resource): return type(box).__name__
+def anything(box: object): return box
+def hashable(box: Hashable): return box
 """
 DATABASE = "environments: {db: {kind: sqlite, config: {path: ':memory:'}}}\n"
 TWO = (
@@ -138,6 +145,13 @@ def test_what_is_named_must_be_of_the_class() -> None:
 def test_what_may_be_left_out_is_and_other_classes_are_arguments() -> None:
     assert run("", 'python: "things:either"') is None
     assert "needs 'box'" in refused(DATABASE, 'python: "things:mine"')
+
+
+def test_a_class_from_which_it_is_derived_will_do_and_pythons_own_say_nothing() -> None:
+    assert run(DATABASE, 'python: "things:derived"') == "Database"
+    assert "'a' and 'b' and 'other' are such" in refused(TWO, 'python: "things:derived"')
+    for function in ("anything", "hashable"):
+        assert "needs 'box'" in refused(DATABASE, f'python: "things:{function}"')
 
 
 def test_a_check_imports_nothing_that_opens_anything() -> None:

@@ -7,6 +7,7 @@ of the parameter, as if `environments: {box: …}` said so; what runs the functi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -131,12 +132,21 @@ def _kinds_of(classes: list[str]) -> list[str]:
 
 
 def _fits(kind: str | None, classes: list[str]) -> bool:
-    """Return whether what a kind opens is of one of these; its package may hand the class on."""
+    """Return whether what a kind opens is one of these, or derived from one.
+
+    Its package may hand the class on, so it is known by package and name.
+    """
     if kind is None or kind not in registry.environment_names():
         return False
     try:
         opened = registry.provider(kind).resource_types()
     except FlowEngineError:
         return False  # reported with the declaration
-    known = {(one.__module__.partition(".")[0], one.__name__) for one in opened}
+    known = {_known_as(one) for each in opened for one in each.__mro__}
     return any((one.partition(".")[0], one.rpartition(".")[2]) in known for one in classes)
+
+
+def _known_as(one: type) -> tuple[str, str]:
+    """Return package and name of a class; Python's own say nothing about an environment."""
+    package = one.__module__.partition(".")[0]
+    return ("", "") if package in sys.stdlib_module_names else (package, one.__name__)
