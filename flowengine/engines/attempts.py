@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flowengine import registry
 from flowengine.engines.failures import failure_of
 from flowengine.engines.left_running import Left, LeftRunning, Started, judge, tell_left
-from flowengine.engines.plain import copy, to_plain
+from flowengine.engines.plain import copy, place_of_fault, to_plain
 from flowengine.engines.runner import AttemptFailed, QuickCall, Ran
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import OPENING, Plain, StepSpec
@@ -189,6 +189,11 @@ class Task:
     def _result(self, value: Any) -> Plain:
         try:
             plain = to_plain(value)
+        except ValidationError as error:
+            place = place_of_fault(value)
+            at = f"result{place}: " if place else ""
+            raise ValidationError(f"the result cannot be kept: {at}{error.message}") from None
+        try:
             if self._returns is not None:
                 self._returns.check(plain, "the result")
         except ValidationError as error:

@@ -59,6 +59,30 @@ def to_plain(value: Any, depth: int = 0) -> Plain:
     return to_plain(_simpler(value), depth + 1)
 
 
+def place_of_fault(value: Any) -> str:
+    """Return where in a value, which `to_plain` has refused, the fault is: `.rows[3].box`."""
+    place = ""
+    for _ in range(_DEEP):
+        parts: Any = ()
+        if isinstance(value, dict):
+            parts = [(f".{key}", item) for key, item in value.items() if isinstance(key, str)]
+        elif isinstance(value, list | tuple):
+            parts = [(f"[{at}]", item) for at, item in enumerate(value)]
+        found = next((part for part in parts if _is_refused(part[1])), None)
+        if found is None:
+            return place
+        place, value = place + found[0], found[1]
+    return ""  # it holds itself
+
+
+def _is_refused(value: Any) -> bool:
+    try:
+        to_plain(value)
+    except ValidationError:
+        return True
+    return False
+
+
 def _checked_text(text: str) -> str:
     try:
         text.encode()

@@ -185,6 +185,8 @@ class Records:
     def read(self) -> tuple[list[Entry], list[Path]]:
         """Return all entries, and put those that cannot be read aside.
 
+        Those of a newer release are left alone: it knows what they stand for.
+
         Returns:
             The entries, oldest first, and where the damaged ones are now.
         """
@@ -195,7 +197,9 @@ class Records:
         entries, damaged = [], []
         for path in paths:
             try:
-                entries.append(Entry(self, _checked(json.loads(_content(path)))))
+                data = json.loads(_content(path))
+                if not _is_newer(data):
+                    entries.append(Entry(self, _checked(data)))
             except FileNotFoundError:
                 continue  # its owner has just closed it
             except (ValueError, TypeError, LookupError, RecursionError, OSError):
@@ -260,6 +264,11 @@ def _content(path: Path) -> bytes:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ValueError("not a file")
         return file.read()
+
+
+def _is_newer(data: Any) -> bool:
+    found = data.get("format") if isinstance(data, dict) else None
+    return isinstance(found, int) and found > FORMAT
 
 
 def _checked(data: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, Flow, Result, UsageError, cel, check, load
+from flowengine import Engine, Flow, FlowFileError, Result, UsageError, cel, check, load
 from flowengine.flow.building.words import Words
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models import Step
@@ -576,3 +576,21 @@ steps:
   - {id: count, run: select 1, in: memory}
 """,
     )
+
+
+def one_more(memory: Any, n: int) -> int:
+    found: int = memory.query("select :n + 1 as m", {"n": n})[0]["m"]
+    return found
+
+
+def test_a_tool_declares_the_environments_that_its_function_gets() -> None:
+    """E27: by the name of a parameter, which its callers do not see."""
+    flow = Flow("it")
+    flow.declare("environments", "memory", {"kind": "sqlite", "config": {"path": ":memory:"}})
+    flow.tool(environments=["memory"])(one_more)
+    flow.output("m", flow.step("a", call=one_more, with_={"n": 1}).output)
+    assert run(flow).outputs == {"m": 2}
+
+    flow.step("b", call=one_more, with_={"n": 1, "memory": 2})
+    with pytest.raises(FlowFileError, match="takes no argument 'memory'"):
+        run(flow)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,9 @@ def fail(toy):
 
 def keep(toy):
     return {"it": toy}
+
+def keep_handle(toy, context: StepContext):
+    return {"it": context.environment("toy")}
 
 def spoil(toy):
     toy.healthy = False
@@ -391,12 +395,37 @@ outputs: {b: "${{ steps.b.output }}", c: "${{ steps.c.output }}"}
     assert (toy.opens, toy.releases) == (2, 2)
 
 
-def test_a_resource_is_no_output(toy: Toy) -> None:
-    result = run(ONE + 'steps: [{id: a, python: "things:keep", environments: [toy]}]\n')
+@pytest.mark.parametrize(
+    ("function", "more", "type_"),
+    [
+        ("keep", "", "toy.Thing"),
+        ("keep", 'output: {v: "${{ result }}"}', "toy.Thing"),
+        ("keep", 'output: "it is ${{ result.it }}"', "toy.Thing"),
+        ("keep_handle", "", "environments.Opened"),
+    ],
+    ids=["returned", "stored", "interpolated", "what it hangs on"],
+)
+def test_a_resource_is_no_output(toy: Toy, function: str, more: str, type_: str) -> None:
+    """E81: the step that lets it out fails, naming key and type; the state before stays."""
+    result = run(
+        f"""{ONE}
+state: {{n: {{type: integer, default: 1}}}}
+steps:
+  - {{id: first, set: {{n: 2}}}}
+  - id: a
+    python: "things:{function}"
+    environments: [toy]
+    on_error: [{{type: ValidationError, output: "${{{{ error.message }}}}"}}]
+    {more}
+outputs: {{n: "${{{{ state.n }}}}", told: "${{{{ steps.a.output }}}}"}}
+"""
+    )
 
-    assert result.status == "failed"
-    assert result.error is not None
-    assert "Thing" in result.error["message"]
+    assert result.outputs is not None, result.error
+    assert result.outputs["n"] == 2
+    assert re.search(rf"result\.it: a value of type \S*{type_} cannot", result.outputs["told"])
+    stored = b"".join(path.read_bytes() for path in Path("store").iterdir() if path.is_file())
+    assert b"object at 0x" not in stored
 
 
 WAITS = """

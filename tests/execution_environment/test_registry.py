@@ -261,6 +261,20 @@ def test_a_damaged_entry_is_put_aside_and_its_processes_are_found_by_their_mark(
     assert Path(found[0]["path"]).read_bytes() == content
 
 
+def test_an_entry_of_a_newer_release_is_left_to_it(
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    kill("ready")
+    [entry] = (tmp_path / "environments" / "entries").glob("*.json")
+    entry.write_text('{"format": 2, "what": ["this", "release", "cannot know"]}')
+
+    found = make().reap()
+
+    assert entry.exists()
+    assert {each["what"] for each in found} == {"processes", "workspace"}  # the mark tells whose
+    assert make().written() == []
+
+
 def test_two_who_reap_at_once_end_each_thing_once(
     kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def f():
         ("float('nan')", "nan is no number that JSON has"),
         ("2 ** 70", "more than 64 bits"),
         ("'\\ud800'", "no Unicode text"),
+        ("{'a': [1, {'b': object()}]}", "result.a[1].b: a value of type builtins.object"),
         ("loop", "nested more than 200 deep"),
     ],
 )
