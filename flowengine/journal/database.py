@@ -308,11 +308,12 @@ def check_header(path: str) -> None:
     """
     try:
         with open(path, "rb") as file:
+            # Looked at before the header is read: another process may be making the file now.
+            if os.fstat(file.fileno()).st_size == 0:
+                return
             header = file.read(_HEADER_SIZE)
             size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
-        return
-    if size == 0:
         return
     if len(header) < _HEADER_SIZE or not header.startswith(_MAGIC):
         raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_RESTORE)

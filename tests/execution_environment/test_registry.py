@@ -40,22 +40,31 @@ def boxes() -> Iterator[Boxes]:
 
 @pytest.fixture
 def kill(tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """Run a process that opens a box, and kill it where it stops."""
+    """Run processes that open a box each, and kill them where they stop.
+
+    All run before one is killed: the next to open something would reap what it left.
+    """
     started: list[subprocess.Popen[str]] = []
 
-    def run_and_kill(stop: str, scope: str = "session") -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.execution_environment.crash", str(tmp_path), stop, scope],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "now\n"
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+    def run_and_kill(stop: str, scope: str = "session", *, processes: int = 1) -> None:
+        words = ["tests.execution_environment.crash", str(tmp_path), stop, scope]
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-m", *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
+            for _ in range(processes)
+        ]
+        started.extend(running)
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "now\n"
+        for process in running:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
 
     yield run_and_kill
     for process in started:
@@ -278,8 +287,7 @@ def test_an_entry_of_a_newer_release_is_left_to_it(
 def test_two_who_reap_at_once_end_each_thing_once(
     kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
 ) -> None:
-    for _ in range(3):
-        kill("ready")
+    kill("ready", processes=3)
     managers = [make() for _ in range(4)]
 
     with ThreadPoolExecutor(4) as pool:
