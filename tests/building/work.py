@@ -76,7 +76,3 @@ class Order(BaseModel):
 class Ticket:
     title: str
     labels: list[str] = field(default_factory=list)
-
-
-def ship(order: Order) -> str:
-    return str(order)

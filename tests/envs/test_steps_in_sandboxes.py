@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,24 +19,7 @@ from flowengine_envs.python import Python
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell import ShellProvider
 from tests.envs.opening import opened
-
-
-class Kept:
-    """Kept files, in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def put(self, source: Any, name: str) -> dict[str, Any]:
-        data = source if isinstance(source, bytes) else Path(source).read_bytes()
-        digest = hashlib.sha256(data).hexdigest()
-        (self.folder / digest).write_bytes(data)
-        return {"path": self.path(digest), "name": name, "size": len(data), "sha256": digest}
-
-    def path(self, sha256: str) -> str:
-        if not (self.folder / sha256).exists():
-            raise KeyError(sha256)
-        return str(self.folder / sha256)
+from tests.nodes.kept import Kept
 
 
 class Context:

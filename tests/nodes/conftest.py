@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,27 +13,8 @@ from flowengine.engines.runner import AttemptFailed, Runner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import CompiledFlow, SecretText, StepSpec
-from flowengine.sdk import Execution, File
-
-
-class Kept:
-    """Artifacts in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def put(self, source: bytes | os.PathLike[str], name: str) -> File:
-        data = source if isinstance(source, bytes) else Path(source).read_bytes()
-        digest = hashlib.sha256(data).hexdigest()
-        self.folder.mkdir(exist_ok=True)
-        (self.folder / digest).write_bytes(data)
-        path = str(self.folder / digest)
-        return {"path": path, "name": name, "size": len(data), "sha256": digest}
-
-    def path(self, sha256: str) -> str:
-        if not (self.folder / sha256).exists():
-            raise KeyError(sha256)
-        return str(self.folder / sha256)
+from flowengine.sdk import Execution
+from tests.nodes.kept import Kept
 
 
 class Bench:
