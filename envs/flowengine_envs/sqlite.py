@@ -357,6 +357,7 @@ class Sqlite(Provider[Database]):
                 "output": "rows and bytes of a result are counted",
                 "disk": "largest number of pages",
             },
+            {"time": _SECONDS, "output": _BYTES},
         )
 
     async def probe(self, spec: Spec) -> None:

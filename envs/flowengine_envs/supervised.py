@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
-from flowengine_envs.call_limits import GRACE
+from flowengine_envs.call_limits import GRACE, OUTPUT
 from flowengine_envs.channel import COMMAND, Channel
 from flowengine_envs.results import CommandResult, OnOutput, Streams
 from flowengine_envs.workspace import OWN, InWorkspace
@@ -207,7 +207,8 @@ class SupervisedProvider(Provider[_Kind]):
                 "time": "the supervisor ends a call, and kills what does not end",
                 "total_time": "the supervisor",
                 "output": "cut in the sandbox; all of it is in a file of the workspace",
-            }
+            },
+            {"output": OUTPUT},
         )
 
     async def probe(self, spec: Spec) -> None:

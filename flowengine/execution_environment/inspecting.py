@@ -19,6 +19,7 @@ def describe(instance: Instance, now: float) -> dict[str, Any]:
     """
     opened = instance.opened
     limits = instance.record.declared.spec.limits.model_dump(exclude_none=True)
+    defaults = opened.capabilities.defaults if opened else {}
     return {
         "id": instance.id,
         **_of_spec(instance.record),
@@ -31,7 +32,7 @@ def describe(instance: Instance, now: float) -> dict[str, Any]:
         "waiting": len(instance.waiters),
         "age": max(0.0, now - instance.opened_at) if opened else None,
         "checked": None if instance.checked_at is None else max(0.0, now - instance.checked_at),
-        "limits": limits,
+        "limits": {**defaults, **limits},
         "held": dict(opened.capabilities.holds) if opened else {},
         "unenforced": list(opened.unenforced) if opened else [],
         "workspace": str(instance.workspace) if instance.workspace else None,

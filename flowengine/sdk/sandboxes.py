@@ -51,9 +51,15 @@ class Capabilities(NamedTuple):
     holds: Mapping[Axis, str] = {}
     """Axis → by what: `{"memory": "cgroup v2", "network": "own network namespace"}`."""
 
-    def also(self, holds: Mapping[Axis, str]) -> Capabilities:
+    defaults: Mapping[Axis, float] = {}
+    """Limit → what it is where the spec does not say, as far as there is one at all."""
+
+    def also(
+        self, holds: Mapping[Axis, str], defaults: Mapping[Axis, float] | None = None
+    ) -> Capabilities:
         """Return these and what somebody else holds, who counts where both do."""
-        return Capabilities(self.isolation, {**self.holds, **holds})
+        held = {**self.holds, **holds}
+        return Capabilities(self.isolation, held, {**self.defaults, **(defaults or {})})
 
 
 class Program(Protocol):

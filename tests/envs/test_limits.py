@@ -119,6 +119,21 @@ def test_a_container_of_a_command_names_its_limits(tmp_path: Path) -> None:
         assert docker.run(["echo", "usable"]).stdout == "usable\n"
 
 
+def test_what_is_in_force_is_told_also_where_the_spec_says_nothing(tmp_path: Path) -> None:
+    """E7."""
+    with EnvironmentManager(tmp_path / "data") as manager:
+        said = manager.ensure({"kind": "python", "limits": {"memory": "1GiB"}})
+        database = manager.ensure({"kind": "sqlite", "config": {"path": ":memory:"}})
+        limits = {
+            handle.kind: (manager.inspect(handle.id) or {})["limits"] for handle in (said, database)
+        }
+        held = said.capabilities.holds
+
+    assert limits["python"].pop("processes", None) == (512 if "processes" in held else None)
+    assert limits["python"] == {"memory": 2**30, "output": 100_000, "best_effort": False}
+    assert limits["sqlite"] == {"time": 30, "output": 16 * 2**20, "best_effort": False}
+
+
 def test_what_this_machine_cannot_hold_is_refused_or_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from flowengine.sdk.environments import (
     Request,
     Spec,
 )
-from flowengine_envs.call_limits import UNBOUNDED
+from flowengine_envs.call_limits import OUTPUT, UNBOUNDED
 from flowengine_envs.docker.containers import Containers
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.fetching import find_image
@@ -52,7 +52,8 @@ class DockerProvider(Provider[Containers]):
                 "time": "the container is removed",
                 "total_time": "the container is removed",
                 "output": "cut as it comes; all of it is in a file of the workspace",
-            }
+            },
+            {"output": OUTPUT},
         )
 
     async def probe(self, spec: Spec) -> None:

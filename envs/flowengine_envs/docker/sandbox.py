@@ -36,7 +36,15 @@ from flowengine_envs.docker.fetching import find_image
 from flowengine_envs.docker.leftovers import reap, remove, sweep
 from flowengine_envs.docker.ownership import group, lend, take_back, user
 from flowengine_envs.docker.programs import Running
-from flowengine_envs.docker.rights import HOME, may_write, network, rights, workdir
+from flowengine_envs.docker.rights import (
+    HOME,
+    MEMORY,
+    PROCESSES,
+    may_write,
+    network,
+    rights,
+    workdir,
+)
 from flowengine_envs.egress import INSIDE, Egress
 from flowengine_envs.mounts import check_all
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
@@ -129,6 +137,7 @@ class Docker(Sandbox):
                 "processes": "cgroup of the container",
                 "disk": "size of /tmp and of the home folder; the workspace is watched",
             },
+            {"memory": MEMORY, "processes": PROCESSES},
         )
 
     @classmethod

@@ -99,6 +99,7 @@ class Mcp(Provider[Session | Sessions]):
                 "time": "a call is given up",
                 "output": "a longer message is not taken in",
             },
+            {"output": _LARGEST},
         )
 
     async def probe(self, spec: Spec) -> None:

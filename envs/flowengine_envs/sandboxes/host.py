@@ -11,8 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from flowengine.sdk import EnvironmentUnavailable
-from flowengine.sdk.environments import VARIABLE, Capabilities, Program, Spec
-from flowengine_envs.sandboxes.processes import MEMORY, PATH, Processes, has, held_by_group
+from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, Spec
+from flowengine_envs.sandboxes.processes import (
+    MEMORY,
+    PATH,
+    Processes,
+    defaults,
+    has,
+    held_by_group,
+)
 
 
 class Host(Processes):
@@ -33,15 +40,13 @@ class Host(Processes):
     @classmethod
     def capabilities(cls) -> Capabilities:
         """Return what is held of programs that run as the user: limits, and what they are given."""
-        return Capabilities(
-            "none",
-            {
-                "variables": "only those that are declared are handed on",
-                "memory": "each process by itself (RLIMIT_DATA)",
-                "disk": "size of each file (RLIMIT_FSIZE); the workspace is watched",
-                **held_by_group(),
-            },
-        )
+        holds: dict[Axis, str] = {
+            "variables": "only those that are declared are handed on",
+            "memory": "each process by itself (RLIMIT_DATA)",
+            "disk": "size of each file (RLIMIT_FSIZE); the workspace is watched",
+            **held_by_group(),
+        }
+        return Capabilities("none", holds, defaults(holds))
 
     @classmethod
     async def probe(cls, spec: Spec) -> None:

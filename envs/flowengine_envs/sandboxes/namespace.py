@@ -26,6 +26,7 @@ from flowengine_envs.sandboxes.processes import (
     PATH,
     PROCESSES,
     Processes,
+    defaults,
     has,
     held_by_group,
 )
@@ -84,20 +85,18 @@ class Namespace(Processes):
     @classmethod
     def capabilities(cls) -> Capabilities:
         """Return what namespaces hold, and limits as far as this machine and user can."""
-        return Capabilities(
-            "namespace",
-            {
-                "filesystem": "own mounts: the system read-only, only the workspace of the rest",
-                "network": "own network namespace; places that are named are reached by the engine",
-                "user": "own user namespace, no capabilities, no new privileges",
-                "variables": "only those that are declared",
-                "disk": "size of /tmp and of each file (RLIMIT_FSIZE); the workspace is watched",
-                "memory": "each process by itself (RLIMIT_DATA)",
-                **_syscalls_held(),
-                **_processes_held(),
-                **held_by_group(),
-            },
-        )
+        holds: dict[Axis, str] = {
+            "filesystem": "own mounts: the system read-only, only the workspace of the rest",
+            "network": "own network namespace; places that are named are reached by the engine",
+            "user": "own user namespace, no capabilities, no new privileges",
+            "variables": "only those that are declared",
+            "disk": "size of /tmp and of each file (RLIMIT_FSIZE); the workspace is watched",
+            "memory": "each process by itself (RLIMIT_DATA)",
+            **_syscalls_held(),
+            **_processes_held(),
+            **held_by_group(),
+        }
+        return Capabilities("namespace", holds, defaults(holds))
 
     @classmethod
     async def probe(cls, spec: Spec) -> None:

@@ -121,3 +121,9 @@ def held_by_group() -> dict[Axis, str]:
         return {}
     axes: dict[str, Axis] = {"memory": "memory", "pids": "processes", "cpu": "cpus"}
     return {axes[each]: f"control group, version {tree.version}" for each in tree.folders}
+
+
+def defaults(held: Mapping[Axis, str]) -> dict[Axis, float]:
+    """Return what holds of processes where a spec says nothing, as far as it can be held here."""
+    every: dict[Axis, float] = {"memory": MEMORY, "processes": PROCESSES}
+    return {axis: value for axis, value in every.items() if axis in held}
