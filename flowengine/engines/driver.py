@@ -214,11 +214,13 @@ class Driver:
         """Return whether to stay for a lock that others have, as for a time that is near."""
         if execution.claims:
             return True  # it may be granted with this very commit
+        if self.host.woken:
+            return False  # it may be one of these that gives it back, once this process drives it
         now, stay = self.host.clock.now(), self.host.stay
         if execution.waited_until is None:
+            if stay and not self.look_later(execution, stay):
+                return True
             execution.waited_until = now + stay
-            if stay:
-                self.look_later(execution, stay)
         return now < execution.waited_until
 
     def _claimed(self, execution: Execution, append: Append) -> None:
@@ -241,8 +243,17 @@ class Driver:
         if execution.id in self.executions and "claims" in execution.state:
             self.look(execution)
 
-    def look_later(self, execution: Execution, delay: int) -> None:
-        """Look at an execution again after some milliseconds; here nothing can be waited for."""
+    def look_later(self, execution: Execution, delay: int) -> bool:
+        """Look at an execution again after some milliseconds, and return whether that can be done.
+
+        Args:
+            execution: The execution.
+            delay: Milliseconds.
+
+        Returns:
+            False: here nothing can be waited for, whoever drives it next on an event loop does it.
+        """
+        return False
 
     def _refused(self, execution: Execution, verdict: Conflict) -> None:
         """Go back to what the store holds if a decision was first; else it is somebody else's."""

@@ -82,7 +82,8 @@ class Local(Driver):
             self.add(execution)
             for command in left or ():
                 self._carry_left(execution, command)
-            if left is None or execution.queued:  # the other driver was about to look at it
+            # The other driver was about to look at it, or could not stay with it for a lock.
+            if left is None or execution.queued or "claims" in execution.state:
                 execution.queued = False
                 self.look(execution)
             self._set_alarm(execution)
@@ -124,9 +125,10 @@ class Local(Driver):
             self._scheduled = True
             self._loop.call_soon(self._turns)
 
-    def look_later(self, execution: Execution, delay: int) -> None:
+    def look_later(self, execution: Execution, delay: int) -> bool:
         """Look at an execution after a delay; the loop polls for what others send meanwhile."""
         self._loop.call_later(delay / 1000, self.look, execution)
+        return True
 
     def start(self, execution: Execution, run: Run) -> None:
         """Begin an attempt in a task."""

@@ -324,3 +324,33 @@ steps:
     assert "waiting for 1 approval\n" in told
     assert "both/pay: it waits for the lock 'desk', which execution first has\n" in told
     assert "look  flowengine why first\n" in told
+
+
+HELD = """
+flowengine: 1
+id: held
+concurrency: {max: 1, then: THEN}
+steps: [{id: sure, approval: Sure?}]
+"""
+
+
+@pytest.mark.parametrize("then", ["queue", "cancel"])
+def test_it_does_not_stay_for_ever_for_executions_that_nobody_drives(
+    flowengine: CommandLine, then: str
+) -> None:
+    """What waits is left to others after `--stay`; what is to be cancelled is cancelled here."""
+    file = str(flowengine.write("held.yaml", HELD.replace("THEN", then)))
+    flowengine("run", file, "--id", "e1", code=4)
+    stay = {"queue": "100ms", "cancel": "1h"}[then]
+
+    process = flowengine.spawn("run", file, "--id", "e2", "--stay", stay)
+    try:
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+
+    assert process.returncode == 4
+    found = {one["execution"]: one for one in flowengine("--json", "list").json()}
+    assert found["e1"]["status"] == {"queue": "waiting", "cancel": "cancelled"}[then]
+    [wait] = flowengine("--json", "approvals", "list").json()
+    assert wait["execution"] == {"queue": "e1", "cancel": "e2"}[then]
