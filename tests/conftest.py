@@ -3,14 +3,17 @@ from __future__ import annotations
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell ignores it for what it runs in the background, and all programs below would inherit
     # that: tests that interrupt a program would find that nothing happens.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("flowengine", deadline=None)  # a busy machine is no fault of an example
+# A busy machine is no fault of an example. Each run draws the same ones, so that what a change did
+# is told from luck; others are drawn with --hypothesis-profile=explore.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("flowengine", settings.get_profile("explore"), derandomize=True)
 settings.load_profile("flowengine")
 
 

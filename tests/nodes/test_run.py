@@ -17,7 +17,8 @@ import pytest
 from flowengine.engines.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import SecretText
-from flowengine.sdk.process_tree import MARK, end_marked
+from flowengine.sdk.process_identity import as_text, this_process
+from flowengine.sdk.process_tree import MARK, end_marked, mark_of
 
 from .conftest import Bench
 
@@ -306,13 +307,16 @@ def test_nothing_that_a_script_leaves_running_outlives_it(bench: Bench) -> None:
 
 
 def marked_processes() -> list[int]:
+    """Those of steps of this process: other tests run some of the same execution."""
+    start, end = f"{MARK}=01k8exec:".encode(), f"@{as_text(this_process())}".encode()
     found = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
-            environ = Path(f"/proc/{name}/environ").read_bytes()
+            environ = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if f"{MARK}=01k8exec:".encode() in environ and alive(int(name)):
+        marks = [each for each in environ if each.startswith(start) and each.endswith(end)]
+        if marks and alive(int(name)):
             found.append(int(name))
     return found
 
@@ -329,7 +333,7 @@ def test_withdrawn_step_ends_with_all_its_processes_even_those_that_ignore_it(
         f"echo started > {fifo}\n"
         "while :; do sleep 1000; done\n"
     )
-    processes = ProcessRunner(bench.kept, "01k8exec:9", lambda value: value, grace=0.2)
+    processes = ProcessRunner(bench.kept, mark_of("01k8exec", 9), lambda value: value, grace=0.2)
 
     async def withdraw() -> None:
         task = asyncio.create_task(
@@ -377,13 +381,14 @@ def test_what_a_dead_engine_left_running_is_found_and_killed(tmp_path: Path) -> 
 
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
+    dead = f"01k8dead{os.getpid()}"  # of no other test, which may run beside this one
     program = f"setsid -f bash -c 'echo $$ > {fifo}; while :; do sleep 1000; done'"
-    subprocess.run(["bash", "-c", program], env={**os.environ, MARK: "01k8exec:4"}, check=True)
+    subprocess.run(["bash", "-c", program], env={**os.environ, MARK: f"{dead}:4"}, check=True)
     pid = int(fifo.read_text())
-    other = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: "01k8execution:4"})
+    other = subprocess.Popen(["sleep", "1000"], env={**os.environ, MARK: f"{dead}er:4"})
 
     try:
-        end_marked("01k8exec")
+        end_marked(dead)
         assert not alive(pid)
         assert other.poll() is None
     finally:
