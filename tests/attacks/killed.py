@@ -50,8 +50,8 @@ def _calm(place: Path) -> float:
     engine.wait()
     length = time.monotonic() - began
     assert engine.returncode == 0, (place / "said").read_text()
-    left = _left(place)
-    assert not any(left.values()), left
+    left = _left_in_time(place)
+    assert left == {}, left
     return length
 
 

@@ -24,6 +24,7 @@ from flowengine.sdk import (
     ToolError,
 )
 from flowengine.sdk.environments import background
+from flowengine_envs.mcp.stdio import GRACE
 from flowengine_envs.mcp.tool_list import Changed
 from tests.envs.mcp.conftest import NASTY, Open, is_gone, processes
 
@@ -125,6 +126,7 @@ def test_the_whole_process_tree_ends(nasty: Open, manager: EnvironmentManager, h
         with pytest.raises(EnvironmentLost):
             session.call_tool("die")
     verb = manager.suspend_scope if how == "suspend" else manager.release_scope
+    assert 2 * GRACE < 5  # what closed input does not end is told to end, and killed
     verb("session")
 
     assert is_gone(child)
