@@ -50,6 +50,20 @@ def test_calls_that_lead_past_a_sandbox_are_denied(python: PythonSandbox) -> Non
     assert set(result.value.values()) <= {"EPERM", "ENOSYS"}, result.value
 
 
+def test_no_socket_leads_out_of_a_virtual_machine(python: PythonSandbox) -> None:
+    """No namespace separates them: the host of the machine would be reached."""
+    assert python.run("import socket; socket.socket(socket.AF_INET).fileno() > 0").value is True
+    error = python.run("socket.socket(socket.AF_VSOCK)").error
+    assert error is not None
+    assert error.type == "PermissionError"
+
+
+def test_nothing_tells_of_keys_of_the_machine(python: PythonSandbox) -> None:
+    told = python.run("try: text = open('/proc/keys').read()\nexcept OSError: text = ''\ntext")
+
+    assert told.value == ""
+
+
 def test_a_supervisor_that_was_stopped_is_lost_and_nothing_hangs(
     sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

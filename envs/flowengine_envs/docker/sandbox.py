@@ -128,7 +128,7 @@ class Docker(Sandbox):
             "container",
             {
                 "filesystem": "read-only image; only the workspace is mounted",
-                "network": "own network without a way out",
+                "network": "own network without a way out; AF_VSOCK as the daemon's filter has it",
                 "user": "no root, no capabilities, no new privileges",
                 "syscalls": "the daemon's filter of calls (seccomp)",
                 "variables": "only those that are declared",

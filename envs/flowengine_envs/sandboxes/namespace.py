@@ -75,6 +75,8 @@ _ETC = (
     "timezone",
 )
 """What programs need of `/etc`: nothing that says who uses this machine, nothing private."""
+_TELLTALE = ("keys", "key-users", "sched_debug", "timer_list")
+"""What in `/proc` tells of users and processes outside."""
 
 
 class Namespace(Processes):
@@ -253,11 +255,13 @@ def _python_folders() -> list[str]:
 
 
 def _written(home: str, hosts: Mapping[str, str]) -> dict[str, str]:
-    """Return the files of `/etc` that are made up: path → text."""
+    """Return the files that are made up: path → text."""
     named = "".join(f"{address} {name}\n" for name, address in hosts.items())
     user = f"flow:x:{USER}:{USER}:flow:{home}:/bin/sh\n"
     nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    telltale = (f"/proc/{name}" for name in _TELLTALE)
     return {
+        **{path: "" for path in telltale if os.path.exists(path)},
         "/etc/passwd": "root:x:0:0:root:/root:/usr/sbin/nologin\n" + user + nobody,
         "/etc/group": f"root:x:0:\nflow:x:{USER}:\nnogroup:x:65534:\n",
         "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n" + named,

@@ -83,9 +83,11 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
     "vhangup": (153, 58),
 }
 """Name → its number on x86_64 and on aarch64."""
-_CLONE, _CLONE3 = (56, 220), 435
+_CLONE3 = 435
 _NAMESPACES = 0x7E020000
 """Flags of `clone` that make namespaces."""
+_VSOCK = 40
+"""Sockets that lead out of a virtual machine: no network namespace separates them."""
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine → column of the numbers, and what the kernel calls it."""
 _X32 = 0x40000000
@@ -96,6 +98,12 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _NO_RIGHT = _ERROR | errno.EPERM
 _NOT_THERE = _ERROR | errno.ENOSYS
+
+_DENIED_WITH = (
+    ((56, 220), _HAS_BITS, _NAMESPACES),  # clone
+    ((41, 198), _EQUAL, _VSOCK),  # socket
+)
+"""Calls that are denied with some first arguments: numbers, how it is looked at, what for."""
 
 
 def held() -> bool:
@@ -129,13 +137,15 @@ def program() -> bytes:
     ]
     for number in sorted(denied().values()):
         steps += [_step(_EQUAL, number, unmet=1), _step(_RETURN, _NO_RIGHT)]
-    steps += [
-        _step(_EQUAL, _CLONE[column], unmet=3),
-        _step(_LOAD, _FIRST_ARGUMENT),
-        _step(_HAS_BITS, _NAMESPACES, unmet=1),
-        _step(_RETURN, _NO_RIGHT),
-        _step(_RETURN, _ALLOW),
-    ]
+    for numbers, test, value in _DENIED_WITH:
+        steps += [
+            _step(_EQUAL, numbers[column], unmet=4),
+            _step(_LOAD, _FIRST_ARGUMENT),
+            _step(test, value, unmet=1),
+            _step(_RETURN, _NO_RIGHT),
+            _step(_RETURN, _ALLOW),
+        ]
+    steps.append(_step(_RETURN, _ALLOW))
     return b"".join(steps)
 
 
