@@ -116,7 +116,7 @@ async def _try(
         if provider.sandbox is not None:
             sandbox = providers.find_sandbox(name)
             await within(around.clock, around.bounds.start, sandbox.probe(spec))
-            held = sandbox.capabilities()
+            held = sandbox.capabilities_of(spec)
         held = provider.capabilities(held)
         unenforced = _check_held(declared, held, name, spec.policy)
         await within(around.clock, around.bounds.start, _call(lambda: provider.probe(spec)))

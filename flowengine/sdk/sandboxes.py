@@ -61,6 +61,10 @@ class Capabilities(NamedTuple):
         held = {**self.holds, **holds}
         return Capabilities(self.isolation, held, {**self.defaults, **(defaults or {})})
 
+    def without(self, axis: Axis) -> Capabilities:
+        """Return these but for one that is not held."""
+        return self._replace(holds={one: by for one, by in self.holds.items() if one != axis})
+
 
 class Program(Protocol):
     """A process inside a sandbox, with its streams; `asyncio.subprocess.Process` is one."""
@@ -119,6 +123,20 @@ class Sandbox:
     def capabilities(cls) -> Capabilities:
         """Return what this sandbox holds on this machine; may be asked often, so be quick."""
         raise NotImplementedError
+
+    @classmethod
+    def capabilities_of(cls, spec: Spec) -> Capabilities:
+        """Return what it holds of one spec, which may have opened some of it.
+
+        Args:
+            spec: What is asked for.
+
+        Returns:
+            The same as `capabilities`, but no network where the policy says `network: any`.
+        """
+        held = cls.capabilities()
+        opened = getattr(spec.policy, "network", None) == "any"
+        return held.without("network") if opened else held
 
     @classmethod
     async def probe(cls, spec: Spec) -> None:

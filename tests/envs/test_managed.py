@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable
 from flowengine_envs.sandboxes import namespace
+from tests.envs.containers import skip_without_docker
 
 SPEC = {"kind": "python", "scope": "session", "owner_id": "s"}
 
@@ -50,6 +52,34 @@ def test_without_bubblewrap_nothing_weaker_is_taken(
         with pytest.raises(EnvironmentUnavailable, match=r"provider: docker.*provider: host"):
             manager.ensure({"kind": kind, "scope": "session", "owner_id": "s"})
     assert not list((tmp_path / "data").rglob(".flowengine"))
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        {"provider": "namespace", "policy": {"network": "any"}},
+        {"provider": "docker", "policy": {"network": "any"}},
+        {"provider": "docker", "config": {"network": "bridge"}},
+        {"provider": "docker", "config": {"network": "host"}},
+    ],
+    ids=str,
+)
+def test_what_the_spec_itself_opens_is_not_said_to_be_held(
+    manager: EnvironmentManager, opened: dict[str, Any]
+) -> None:
+    if opened["provider"] == "docker":
+        skip_without_docker()
+    spec = {**SPEC, "kind": "bash", **opened}
+
+    with pytest.raises(EnvironmentUnavailable, match="requires that 'network' is held"):
+        manager.ensure({**spec, "requires": {"network": True}})
+    handle = manager.ensure({**spec, "resource_key": "open"})
+
+    assert "network" not in handle.capabilities.holds
+    assert "filesystem" in handle.capabilities.holds
+    seen = manager.inspect(handle.id)
+    assert seen is not None
+    assert "network" not in seen["held"]
 
 
 def test_what_is_required_must_be_there(manager: EnvironmentManager) -> None:

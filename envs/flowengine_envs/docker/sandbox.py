@@ -127,7 +127,7 @@ class Docker(Sandbox):
         return Capabilities(
             "container",
             {
-                "filesystem": "read-only image; only the workspace is mounted",
+                "filesystem": "read-only image; only the workspace and mounts of the spec",
                 "network": "own network without a way out; AF_VSOCK as the daemon's filter has it",
                 "user": "no root, no capabilities, no new privileges",
                 "syscalls": "the daemon's filter of calls (seccomp)",
@@ -139,6 +139,12 @@ class Docker(Sandbox):
             },
             {"memory": MEMORY, "processes": PROCESSES},
         )
+
+    @classmethod
+    def capabilities_of(cls, spec: Spec) -> Capabilities:
+        """Return the same, but no network where a way out is asked for."""
+        held = cls.capabilities()
+        return held if network(spec) == "none" else held.without("network")
 
     @classmethod
     async def probe(cls, spec: Spec) -> None:

@@ -88,7 +88,7 @@ class Namespace(Processes):
     def capabilities(cls) -> Capabilities:
         """Return what namespaces hold, and limits as far as this machine and user can."""
         holds: dict[Axis, str] = {
-            "filesystem": "own mounts: the system read-only, only the workspace of the rest",
+            "filesystem": "own mounts: the system to read, the workspace, mounts of the spec",
             "network": "own network namespace; places that are named are reached by the engine",
             "user": "own user namespace, no capabilities, no new privileges",
             "variables": "only those that are declared",
