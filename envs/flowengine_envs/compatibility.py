@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("flowengine.environments")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _AGAIN = "the sandbox was lost and opened anew: earlier names are gone\n"
+_GONE = "earlier names are gone\n"
 
 
 def _mountable(value: str) -> str:
@@ -170,7 +171,8 @@ class _Env:
         again = self._resource is not None and not self._resource.healthy
         resource = await self._ready()
         done = await resource._call(lambda: resource._run(code, timeout=timeout))
-        return Execution(done.stdout, (_AGAIN if again else "") + done.stderr, _told(done))
+        before, after = _AGAIN if again else "", _GONE if done.namespace_lost else ""
+        return Execution(done.stdout, f"{before}{done.stderr}{after}", _told(done))
 
     async def _ready(self) -> PythonSandbox:
         async with self._opening:

@@ -129,6 +129,27 @@ def test_a_timeout_keeps_what_was_printed_and_the_names(env: DockerEnv | LocalEn
     assert env.execute_code("y").result == "1"
 
 
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("import os; os._exit(3)", "exit code 3"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+    ],
+)
+def test_a_crash_is_a_result_and_says_that_names_are_gone(
+    env: DockerEnv | LocalEnv, code: str, end: str
+) -> None:
+    env.execute_code("z = 1")
+
+    told = env.execute_code(code)
+
+    assert told.result.startswith("Error: Crashed")
+    assert end in told.result
+    assert told.stderr.endswith("earlier names are gone\n")
+    assert env.execute_code("z").result == "Error: NameError: name 'z' is not defined"
+    assert env.execute_code("1") == ("", "", "1")
+
+
 def test_both_sides_see_the_workspace(env: DockerEnv | LocalEnv) -> None:
     folder = env.resource.workspace
     (folder / "from_host").write_text("1")
