@@ -166,7 +166,6 @@ def test_29_cancelling_discriminator_and_32_cancelling_partial_join(
 ) -> None:
     """Enough of them start what follows, and in the same moment the others are withdrawn."""
     answers = {"city_taxi": "we_come", "night_rider": "we_come", "tape": "it_is"}
-    answers = {"city_taxi": "we_come", "night_rider": "we_come", "tape": "it_is"}
     people = [deciding(step, choice) for step, choice in answers.items()]
 
     def holds(story: Story) -> None:
@@ -266,10 +265,14 @@ def test_41_thread_merge() -> None:
         tyres = story.items("change_tyre")
         assert len(tyres) == 4
         assert story.one("leave").begun == max(tyre.ended for tyre in tyres)
+        tyres.sort(key=lambda tyre: tyre.last)
+        assert story.outputs["tyres"] == [tyre.output for tyre in tyres], "in order of arrival"
+        assert len(set(story.outputs["tyres"])) == 4
         assert story.status == "succeeded"
 
     play(41).always(holds)
     play(41, ("need: 4", "need: 2")).refute(holds)
+    play(41, ("join.all.map(a, a.output)", "values(join.outputs)")).refute(holds)
     play(41, ("over: 4", "over: 8"), limit=20).refute(holds)
 
 

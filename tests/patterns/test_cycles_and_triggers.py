@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.testing import deciding, sending
+from flowengine.testing import Simulator, deciding, sending
+from flowengine.testing.simulator import Happening
 from tests.patterns.playing import Story, at_most, play
 
 EDIT = {"good": "legal", "rewrite": "write", "drop": None}
@@ -120,7 +121,12 @@ def test_23_transient_trigger() -> None:
 
 def test_24_persistent_trigger() -> None:
     """A message is kept until somebody wants it: none is lost, none counts twice, in order."""
-    letters = [sending("letter", "a", key="Mill Lane", times=2)]
+
+    def letters(played: Simulator) -> list[Happening]:
+        came = sum(event["type"] == "message" for event in played.journal)
+        id = f"letter {came + 1}"
+        post = Happening("letter is sent", lambda: played.send("letter", id, "Mill Lane", id))
+        return [post] if came < 2 else []
 
     def holds(story: Story) -> None:
         came = moment(story, "letter is sent")
@@ -128,12 +134,12 @@ def test_24_persistent_trigger() -> None:
         assert len(came) == 2
         assert first.ended == max(first.begun, came[0])
         assert second.ended == max(second.begun, came[1])
+        assert [first.output, second.output] == ["letter 1", "letter 2"]
         assert story.status == "succeeded"
 
-    plays = play(24, outside=letters)
+    plays = play(24, outside=[letters])
     plays.always(holds)
     kept = plays.seen(lambda s: moment(s, "letter is sent")[0] < s.one("first_letter").begun)
     assert kept == {True, False}
-    play(24, ("{signal: letter}", "{signal: letter, transient: true}"), outside=letters).refute(
-        holds
-    )
+    forgetful = ("{signal: letter}", "{signal: letter, transient: true}")
+    play(24, forgetful, outside=[letters]).refute(holds)

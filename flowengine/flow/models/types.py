@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NoReturn
+from unicodedata import combining, normalize
 
 from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
@@ -140,7 +141,8 @@ def name(what: str, reserved: frozenset[str] = frozenset()) -> Callable[[Any], s
 
 
 def _better_id(text: str) -> str:
-    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
+    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower().replace("ß", "ss")
+    plain = "".join(one for one in normalize("NFKD", plain) if not combining(one))
     plain = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:63]
     rule = "begin with a small letter; then small letters, digits, underscores, at most 63 in all"
     return f"write {plain!r}" if re.fullmatch(ID, plain) else rule
