@@ -79,7 +79,7 @@ def test_interrupted_while_it_starts(flowengine: CommandLine, silent: str) -> No
         time.sleep(0.05)
 
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
     assert "Traceback" not in err

@@ -146,7 +146,7 @@ def test_a_journal_is_followed_to_its_end(flowengine: CommandLine, order: str) -
     assert process.stdout is not None
     first = process.stdout.readline()
     flowengine("signal", order, "paid", "--data", '{"amount": 5}')
-    rest, _ = process.communicate(timeout=30)
+    rest, _ = process.communicate(timeout=60)
 
     assert json.loads(first)["type"] == "started"
     assert [json.loads(line)["type"] for line in rest.splitlines()] == ["message"]
@@ -275,7 +275,7 @@ def test_an_execution_held_by_another_process_is_left_to_it(flowengine: CommandL
 
     held = flowengine("resume", execution, code=7)
     flowengine("cancel", execution)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
 
     assert str(process.pid) in held.err
     assert process.returncode == 6, err
@@ -289,7 +289,7 @@ def test_interrupting_saves_and_says_how_to_go_on(flowengine: CommandLine) -> No
     process = flowengine.spawn("run", str(flow), start_new_session=True)
     flowengine.wait_until_running(process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
     assert steady(err).endswith(

@@ -79,7 +79,7 @@ def test_a_breach_of_python_is_named_and_it_goes_on(
 
 
 def test_time_and_output_are_named(limited: Bash) -> None:
-    late = limited.run("echo begun; sleep 60", timeout=0.5)
+    late = limited.run("echo begun; sleep 60", timeout=1)
     long = limited.run("head -c 50000 /dev/zero | tr '\\0' x")
 
     assert (late.timed_out, late.stdout) == (True, "begun\n")

@@ -263,7 +263,7 @@ def ask_on_terminal(keys: bytes, seconds: float = 60) -> tuple[str, str]:
         shown += os.read(main, 1000)
     if keys:
         os.write(main, keys)
-    answer, _ = process.communicate(timeout=30)
+    answer, _ = process.communicate(timeout=60)
     os.close(main)
     return shown.decode(), answer
 
