@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
@@ -17,11 +16,10 @@ from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
 from flowengine.flow.models.types import shown
 from flowengine.flow.source import Source, read, read_text
 from flowengine.flow.validate import Validator, locate
+from flowengine.kernel.addresses import steps_in
 from flowengine.kernel.graph import CompiledFlow
 
 SUFFIX = ".test.yaml"
-_NUMBERS = re.compile(r"\[[^\]]*\]|@\d+|#\d+")
-"""What an address has beside the ids of steps."""
 
 
 class Cases(NamedTuple):
@@ -87,11 +85,6 @@ def parse_cases(text: str) -> CaseFile:
 def cases_beside(flow: str) -> str:
     """Return the path of the file of test cases of a flow file."""
     return f"{os.path.splitext(flow)[0]}{SUFFIX}"
-
-
-def steps_in(address: str) -> list[str]:
-    """Return the ids of the steps of an address, from the outermost on."""
-    return _NUMBERS.sub("", address).split("/")
 
 
 def _model(source: Source, faults: Faults) -> CaseFile | None:

@@ -187,6 +187,8 @@ class Files:
             folders = list(spec.submodule_search_locations or ()) if spec is not None else []
             if not folders:
                 hint = "install it, or write the path of the file"
+                if package == "package":  # meant as a word of the language
+                    hint = "write its name before the colon: acme_flows:letters/lib.yaml"
                 file.report.at("E401", f"there is no package {package!r}", loc, hint)
                 return None
             found = os.path.join(folders[0], inside)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.flow.cases import as_data
+from flowengine.kernel.addresses import around, is_part, without_repetition
 from flowengine.testing.differences import differences, same, shown, ways_apart
 
 if TYPE_CHECKING:
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Observation
     from flowengine.testing.player import Player
 
-INNER = re.compile(r"[/\[@]")
-"""What only addresses of parts of a step have."""
-AGAIN = re.compile(r"#\d+")
 BEGUN = frozenset({"running", "waiting", "retrying", "succeeded", "failed", "uncertain"})
 
 
@@ -35,15 +32,8 @@ def path_of(observations: list[Observation]) -> list[str]:
     path: dict[str, None] = {}
     for seen in observations:
         if seen.status in BEGUN and seen.address not in path:
-            path.update(dict.fromkeys(_around(seen.address)))
+            path.update(dict.fromkeys(around(seen.address)))
     return list(path)
-
-
-def _around(address: str) -> Iterator[str]:
-    """Yield an address after the steps whose item, round or part it is."""
-    for match in INNER.finditer(address):
-        yield address[: match.start()]
-    yield address
 
 
 def problems(case: Case, player: Player) -> Iterator[Problem]:
@@ -119,10 +109,10 @@ def _path(case: Case, player: Player) -> Iterator[Problem]:
     if wanted is None:
         return
     found = path_of(player.observations)
-    if not any(INNER.search(address) for address in wanted):
-        found = [address for address in found if not INNER.search(address)]
-    if not any("#" in address for address in wanted):
-        found = [AGAIN.sub("", address) for address in found]
+    if not any(map(is_part, wanted)):
+        found = [address for address in found if not is_part(address)]
+    if all(address == without_repetition(address) for address in wanted):
+        found = list(map(without_repetition, found))
     if found != wanted:
         lines = "\n".join(ways_apart(wanted, found))
         yield Problem(f"path\n{lines}", (*case.expect.loc, "path"))

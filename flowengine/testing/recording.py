@@ -17,6 +17,7 @@ from flowengine.errors import Conflict, InputError
 from flowengine.flow.cases import parse_cases
 from flowengine.flow.expanded import to_yaml
 from flowengine.kernel import ENDED, Graph, advance, new_state
+from flowengine.kernel.addresses import place
 from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
 from flowengine.kernel.graph import OPENING
 from flowengine.kernel.times import format_duration, format_time
@@ -279,7 +280,7 @@ class _Tape:
             calls.setdefault(short, []).append((call.run.address, answer))
         tools: dict[str, Any] = {}
         for short, made in calls.items():
-            one_place = len({_place(address) for address, _ in made}) == 1
+            one_place = len({place(address) for address, _ in made}) == 1
             for address, answer in made:
                 tools.setdefault(short if one_place else address, []).append(answer)
         return tools
@@ -298,7 +299,7 @@ class _Tape:
         places: dict[str, set[str]] = {}
         for record, _ in self._decisions:
             short = record.get("environment", record["step"])
-            places.setdefault(short, set()).add(_place(record["address"]))
+            places.setdefault(short, set()).add(place(record["address"]))
         approvals: dict[str, Any] = {}
         for record, made in self._decisions:
             short = record.get("environment", record["step"])
@@ -351,11 +352,6 @@ def in_file(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: in_file(one) for key, one in value.items()}
     return [in_file(one) for one in value] if isinstance(value, list) else value
-
-
-def _place(address: str) -> str:
-    """Return an address without the numbers of what may come again: rounds and arrivals."""
-    return "/".join(part.split("#")[0].split("@")[0] for part in address.split("/"))
 
 
 def _timely(entry: Mapping[str, Any], key: str, exact: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cli.conftest import CommandLine
 
@@ -387,6 +388,27 @@ steps:
   - {id: write, call: std.write_file, with: {path: "${{ inputs.name }}.txt", text: hello}}
   - {id: ask, approval: {title: Good?}}
 """
+
+
+def test_items_may_be_named_by_any_text(flowengine: CommandLine) -> None:
+    """Of a recorded case too: slashes, brackets and signs in a key are no parts of an address."""
+    people = ["ana@example.com", "ana@other.org", "a/b#2", "a/b#3", "c]d", "[e", "x\ny"]
+    flowengine.write(
+        "each.yaml",
+        "flowengine: 1\nid: each\nsteps:\n"
+        "  - id: each\n"
+        f"    map: {{over: {json.dumps(people)}, as: who, key: '${{{{ who }}}}'}}\n"
+        "    group:\n      - {id: send, call: std.print, with: {text: '${{ who }}'}}\n"
+        "      - {id: sign, approval: Fine?}\n",
+    )
+    flowengine("run", "each.yaml", "--id", "e1", code=4)
+    flowengine("approve", "--all")
+    flowengine("test", "each.yaml", "--from", "e1")
+    flowengine("test", "each.yaml")
+
+    path = yaml.safe_load(Path("each.test.yaml").read_text())["cases"][0]["expect"]["path"]
+    ways = [f"each[{who}]{rest}" for who in people for rest in ("", "/send", "/sign")]
+    assert sorted(path) == sorted(["each", *ways])
 
 
 def test_an_execution_is_written_as_a_case_and_others_are_added(

@@ -102,6 +102,8 @@ def test_files_of_packages_are_imported(folder: Path, monkeypatch: pytest.Monkey
 
     write("main.yaml", USER.replace("./lib.yaml", '"nowhere:flows/lib.yaml"'))
     assert refused("main.yaml")[0][1:] == (4, "E401", "there is no package 'nowhere'")
+    write("main.yaml", USER.replace("./lib.yaml", '"package:acme/flows/lib.yaml"'))
+    assert "write its name before the colon" in (check("main.yaml")[0].hint or "")
 
 
 def test_a_flow_of_another_file_is_run_by_its_path_or_as_the_flow_of_an_import() -> None:
