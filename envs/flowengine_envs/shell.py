@@ -33,6 +33,7 @@ from flowengine_envs.shell_input import (
 from flowengine_envs.shell_result import ShellResult, shell_result, step_code
 from flowengine_envs.steps import StepFiles, place_for_value, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider
+from flowengine_envs.supervisor.terminal_text import masked
 from flowengine_envs.supervisor.tmux import SESSION, SOCKET
 from flowengine_envs.workspace import OWN
 
@@ -364,8 +365,8 @@ class Shell(Supervised):
         if result.exit_code == 0 and not unfinished:
             return None
         cwd = self.sandbox.workdir
-        words = result.stderr
-        return ShellResult(0, "syntax_error", 2, words, words.encode(), result.duration, cwd)
+        raw = masked(result.stderr.encode(), [each.encode() for each in self._secrets])
+        return ShellResult(0, "syntax_error", 2, raw.decode(), raw, result.duration, cwd)
 
     async def _ask(
         self,

@@ -15,6 +15,7 @@ from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
 from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
+from tests.envs.containers import skip_without_docker
 
 BUILD = """\
 flowengine: 1
@@ -86,6 +87,24 @@ def test_lines_of_a_pipe_are_commands_of_one_shell(flowengine: CommandLine) -> N
     assert out.splitlines()[1:4] == ["a", "b", "quoted 'text'"]
     assert out.splitlines()[-1] == "got Bob"
     assert (code, err) == (3, "")
+
+
+@pytest.mark.parametrize("provider", ["docker", "host"])
+def test_it_is_the_same_in_every_sandbox(flowengine: CommandLine, provider: str) -> None:
+    if provider == "docker":
+        skip_without_docker()
+    text = "cd /tmp; X=1\nread name\nBob\necho $name $X $PWD; false | true; (exit 4)"
+    flowengine.write(
+        "other.yaml",
+        "flowengine: 1\nid: other\n"
+        f"environments: {{box: {{kind: shell, provider: {provider}}}}}\n"
+        "steps: [{id: a, run: make, in: box}]\n",
+    )
+
+    code, out, err = piped(flowengine, text, "envs", "shell", "other.yaml")
+
+    assert (code, out.splitlines()[-1]) == (4, "Bob 1 /tmp"), (out, err)
+    assert ("without a sandbox" in err) == (provider == "host")
 
 
 def test_results_as_json_with_secrets_masked(flowengine: CommandLine) -> None:

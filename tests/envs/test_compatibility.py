@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import APIError
 from pydantic import ValidationError
 
 from flowengine.sdk import (
@@ -23,6 +24,7 @@ from flowengine.sdk import (
 from flowengine_envs import DockerConfig, DockerEnv, LocalEnv, run_python_code, with_env
 from flowengine_envs.compatibility import LocalConfig
 from flowengine_envs.docker.daemon import connect
+from flowengine_envs.docker.image import build
 from tests.envs.containers import skip_without_docker
 
 
@@ -101,6 +103,37 @@ def test_another_platform_is_warned_of_once(
     [record] = caplog.records
     assert "linux/riscv64" in record.getMessage()
     env.close()
+
+
+def test_what_is_asked_for_reaches_the_daemon_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_without_docker()
+    tag = build(connect())
+    asked: list[dict[str, Any]] = []
+
+    def recorded(image: str, *_: Any, **settings: Any) -> None:
+        asked.append({"image": image, **settings})
+        raise APIError("recorded")
+
+    monkeypatch.setattr(connect().api, "create_container", recorded)
+    more = {"image": tag, "platform": "linux/arm64", "gpus": "all", "network": "host"}
+    for config in (more, {"image": tag}, {}):
+        env = make("docker", tmp_path, **config)
+        with pytest.raises(EnvironmentStartFailed, match="recorded"):
+            env.init_container()
+        env.close()
+
+    rich, plain, default = asked
+    assert (rich["image"], rich["platform"]) == (tag, "linux/arm64")
+    assert rich["host_config"]["NetworkMode"] == "host"
+    [devices] = rich["host_config"]["DeviceRequests"]
+    assert (devices["Count"], devices["Capabilities"]) == (-1, [["gpu"]])
+    assert (plain["image"], plain["platform"]) == (tag, "linux/amd64")
+    assert (default["image"], default["platform"]) == (tag, None)
+    for each in (plain, default):
+        assert each["host_config"]["NetworkMode"] == "none"
+        assert not each["host_config"].get("DeviceRequests")
 
 
 # Code

@@ -445,6 +445,16 @@ def test_secrets_are_masked(sandbox: type[Sandbox], tmp_path: Path) -> None:
 
         assert result.output == "***\n***\n***\n"
         assert b"hunter" not in result.raw
+        assert "hunter" not in str(shell.run("echo hunter-2-very )"))
+        inside = shell.run("mkdir $TOKEN; cd $TOKEN; bash -c 'sleep 1000; true' $TOKEN &")
+        assert "hunter" not in str(inside)
+        assert inside.cwd.endswith("/***")
+        working = shell.run(f"bash -c 'sleep 1000; true' {'x' * 170} $TOKEN", wait=0)
+        while not working.processes or "sleep" not in str(working.processes):
+            working = shell.wait(0.05)
+        assert "hunter" not in str(working)
+        shell.interrupt()
+        assert shell.wait(60).idle
         for name in ("raw", "clean"):
             assert b"hunter-2-very" not in shell.get(f"{shell.records}/{name}.log")
 

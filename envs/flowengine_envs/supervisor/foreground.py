@@ -11,10 +11,12 @@ import os
 import platform
 import struct
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fcntl import ioctl
 from typing import Any, NamedTuple, Optional
+
+from flowengine_envs.supervisor.terminal_text import masked
 
 _ARM = platform.machine() in {"aarch64", "arm64"}
 _READ = 63 if _ARM else 0
@@ -79,11 +81,12 @@ def tree(root: int) -> Iterator[Process]:
             yield from tree(int(child))
 
 
-def described(each: Process) -> dict[str, Any]:
-    """Return what a result says of a process."""
+def described(each: Process, secrets: Sequence[bytes]) -> dict[str, Any]:
+    """Return what a result says of a process; secrets are not in it."""
     command = ""
     with suppress(OSError), open(f"/proc/{each.pid}/cmdline", "rb") as file:
-        command = file.read(_COMMAND * 4).replace(b"\0", b" ").decode(errors="replace").strip()
+        line = masked(file.read(_COMMAND * 4).replace(b"\0", b" "), secrets)
+        command = line.decode(errors="replace").strip()
     return {"pid": each.pid, "command": command[:_COMMAND] or each.name, "state": each.state}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any, Optional
@@ -38,10 +39,10 @@ class Answers:
             "command": running.id,
             "exit_code": None,
             "pipe_codes": [],
-            "cwd": self._shell.cwd(self._plan.cwd),
+            "cwd": self._path(self._shell.cwd(self._plan.cwd)),
             "duration": time.monotonic() - running.clock,
             "waiting": running.waiting if status == "waiting_for_input" else None,
-            "processes": self._shell.running(),
+            "processes": self._shell.running(self._plan.secrets),
             "jobs": [],
             "restarted": False,
             "shells": self._shell.chain(),
@@ -69,19 +70,22 @@ class Answers:
             restarted: Whether the shell ended with it.
         """
         header, raw, _none = self.standing(running, running.stopped or "done")
-        left = self._shell.jobs()
+        left = self._shell.jobs(self._plan.secrets)
         header.update(
             exit_code=code, pipe_codes=codes, jobs=left, processes=left, restarted=restarted
         )
         self._record(running, header, raw)
         return Answer(header, raw, masked(running.background, self._plan.secrets))
 
+    def _path(self, path: str) -> str:
+        return os.fsdecode(masked(os.fsencode(path), self._plan.secrets))
+
     def _record(self, running: Running, header: Mapping[str, Any], raw: bytes) -> None:
         command = masked(running.task.text, self._plan.secrets).decode(errors="replace")
         entry = {
             "id": running.id,
             "command": command,
-            "cwd": running.cwd,
+            "cwd": self._path(running.cwd),
             "start": running.began,
             "end": time.time(),
             "status": header["status"],

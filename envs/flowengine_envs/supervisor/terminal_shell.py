@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Optional
 
@@ -120,14 +121,14 @@ class TerminalShell:
             each = foreground.process(each.parent)
         return found
 
-    def running(self) -> list[dict[str, Any]]:
+    def running(self, secrets: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return what runs on the terminal beside the shell and its parent."""
-        return [foreground.described(each) for each in foreground.tree(self.pane)][2:]
+        return [foreground.described(each, secrets) for each in foreground.tree(self.pane)][2:]
 
-    def jobs(self) -> list[dict[str, Any]]:
+    def jobs(self, secrets: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return what the shell at its prompt has started and what still runs."""
         tree = foreground.tree(self.idle)
-        return [foreground.described(each) for each in tree if each.pid != self.idle]
+        return [foreground.described(each, secrets) for each in tree if each.pid != self.idle]
 
     def cwd(self, default: str) -> str:
         """Return the directory of the shell at its prompt."""
