@@ -89,6 +89,8 @@ def run(arguments: Namespace, choice: str | None) -> int:
         waits = _chosen(session, arguments)
         if arguments.dry_run:
             return _show(session, waits)
+        if not waits and not arguments.quiet:
+            err("no approval fits these filters; nothing was decided")
         codes: list[int] = []
         decisions: list[Decision] = []
         for wait in waits:
@@ -146,7 +148,7 @@ def _chosen(session: Session, arguments: Namespace) -> list[WaitInfo]:
             flow=arguments.flow,
             execution=arguments.execution,
             batch=arguments.batch,
-            assignee=engine.user if arguments.mine else None,
+            assignee=(arguments.by or engine.user) if arguments.mine else None,
             kinds=("approval",),
             after=after,
         )

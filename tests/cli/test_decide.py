@@ -172,6 +172,23 @@ def test_one_of_several_that_cannot_be_decided_gives_the_exit_code(
     assert "succeeded in" in done.err
 
 
+def test_mine_are_those_of_whom_is_acted_for_and_that_none_are_is_told(
+    flowengine: CommandLine,
+) -> None:
+    flowengine.write(
+        "one.yaml",
+        "flowengine: 1\nid: one\nsteps:\n"
+        "  - {id: a, approval: {title: A?, assignees: ['user:ben']}}\n",
+    )
+    flowengine("run", "one.yaml", code=4)
+
+    none = "no approval fits these filters; nothing was decided\n"
+    assert flowengine("approve", "--all", "--mine").err == none
+    assert flowengine("approve", "--all", "--batch", "b", "--as", "ben").err == none
+    assert flowengine("approve", "--all", "--batch", "b", "-q").err == ""
+    assert "approved by user:ben" in flowengine("approve", "--all", "--mine", "--as", "ben").err
+
+
 def test_all_that_filters_leave_are_decided_after_a_dry_run(
     flowengine: CommandLine, trio: Path, wait: str
 ) -> None:
