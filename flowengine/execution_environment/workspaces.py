@@ -2,6 +2,7 @@
 
     FOLDER/workspaces/SCOPE/OWNER/SPEC/           the workspace
     FOLDER/workspaces/SCOPE/OWNER/SPEC.claim      the process that uses it
+    FOLDER/workspaces/lock                        held by whoever claims or removes one
 
 An environment that is given back for a wait leaves its folder for whoever goes on, in this process
 or another. It goes when its scope ends. While a living process uses it, another one gets a folder
@@ -11,18 +12,25 @@ of its own.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from flowengine.sdk.environments import Owner, Scope
+from flowengine.sdk.folders import remove_tree
 from flowengine.sdk.process_identity import is_dead
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 
 Wanted = Callable[[str, str], bool]
 """Says whether an owner may still go on: scope, owner id."""
+
+
+_PATIENCE = 2.0
+"""Seconds that a lock is waited for."""
 
 
 class Workspaces:
@@ -60,14 +68,16 @@ class Workspaces:
             OSError: It cannot be made.
         """
         above = self._of(scope, owner_id)
-        above.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(above / "owner.json", {"scope": scope, "owner_id": owner_id})
-        path = above / spec_id
-        taken = self._take(path, generation)
-        if taken is None:
-            path = above / f"{spec_id}.{self._manager}"
-            taken = self._take(path, generation) or generation
-        path.mkdir(exist_ok=True, mode=0o700)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._alone():
+            above.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write(above / "owner.json", {"scope": scope, "owner_id": owner_id})
+            path = above / spec_id
+            taken = self._take(path, generation)
+            if taken is None:
+                path = above / f"{spec_id}.{self._manager}"
+                taken = self._take(path, generation) or generation
+            path.mkdir(exist_ok=True, mode=0o700)
         return path, taken
 
     def note_ready(self, path: Path) -> None:
@@ -97,24 +107,22 @@ class Workspaces:
             remove: Whether nobody will want what is in it.
             generation: Which opening used it.
         """
-        if not remove:
+        if not self.has(path):
+            remove_scratch(path)
+        elif remove:
+            self._remove(path, lambda claim: not self._is_others(claim))
+        else:
             claim = _claim_of(path)
             left = {"generation": generation, "left_by": self._owner, **_openness(_read(claim))}
             with contextlib.suppress(OSError):
                 _write(claim, left)
-            return
-        remove_scratch(path)
-        with contextlib.suppress(OSError):
-            _claim_of(path).unlink(missing_ok=True)
-        _remove_empty(path.parent)
 
     def end_scope(self, scope: Scope, owner_id: str) -> None:
         """Remove all folders of an owner but those that another living manager uses."""
         above = self._of(scope, owner_id)
         for path in _folders(above):
-            if not self._is_others(_read(_claim_of(path))):
-                self.let_go(path, remove=True)
-        _remove_empty(above)
+            self._remove(path, lambda claim: not self._is_others(claim))
+        self._remove_if_empty(above)
 
     def sweep(self, wanted: Wanted) -> list[Path]:
         """Remove the folders of dead processes whose owners will not go on.
@@ -130,13 +138,49 @@ class Workspaces:
             whose = _read(above / "owner.json")
             if wanted(str(whose.get("scope")), str(whose.get("owner_id"))):
                 continue
-            for path in _folders(above):
-                claim = _read(_claim_of(path))
-                if not {"owner", "left_by"} & claim.keys() or is_dead(_owner_of(claim)):
-                    self.let_go(path, remove=True)
-                    removed.append(path)
-            _remove_empty(above)
+            removed += [path for path in _folders(above) if self._remove(path, _is_left)]
+            self._remove_if_empty(above)
         return removed
+
+    def _remove(self, path: Path, may_go: Callable[[dict[str, object]], bool]) -> bool:
+        """Remove a folder, if its claim lets it go; nobody can claim it meanwhile."""
+        gone = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
+        with self._alone():
+            if not may_go(_read(_claim_of(path))):
+                return False
+            with contextlib.suppress(OSError):
+                os.rename(path, gone)
+            with contextlib.suppress(OSError):
+                _claim_of(path).unlink(missing_ok=True)
+        remove_tree(gone)
+        self._remove_if_empty(path.parent)
+        return True
+
+    def _remove_if_empty(self, above: Path) -> None:
+        """Remove the folder of an owner when only its description is left."""
+        with self._alone(), contextlib.suppress(OSError):
+            if [each.name for each in above.iterdir()] in ([], ["owner.json"]):
+                (above / "owner.json").unlink(missing_ok=True)
+                above.rmdir()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only one who claims or removes, where a lock can be had at all.
+
+        Nobody holds it for longer than a moment, unless that process was stopped just then.
+        """
+        try:
+            lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            yield
+            return
+        try:
+            end = time.monotonic() + _PATIENCE
+            while not _locked(lock) and time.monotonic() < end:
+                time.sleep(0.002)
+            yield
+        finally:
+            os.close(lock)
 
     def _of(self, scope: Scope, owner_id: str) -> Path:
         return self._folder / scope / hashlib.sha256(owner_id.encode()).hexdigest()[:20]
@@ -150,17 +194,7 @@ class Workspaces:
         last = found.get("generation")
         generation = max(generation, last + 1 if isinstance(last, int) else 1)
         text = {"owner": self._owner, "manager": self._manager, "generation": generation}
-        text |= _openness(found)
-        new = claim.with_name(f"{claim.name}.{self._manager}.new")
-        new.write_text(json.dumps(text), encoding="utf-8")
-        try:
-            os.link(new, claim)  # fails if there is one; never shows half of one
-        except FileExistsError:
-            if self._is_others(_read(claim)):
-                return None
-            os.replace(new, claim)
-        finally:
-            new.unlink(missing_ok=True)
+        _write(claim, text | _openness(found))
         return generation
 
     def _is_others(self, claim: dict[str, object]) -> bool:
@@ -177,6 +211,19 @@ def _owner_of(claim: dict[str, object]) -> Owner:
     """Return who uses a folder, or left it for whoever goes on."""
     owner = claim.get("owner", claim.get("left_by"))
     return Owner(*owner) if isinstance(owner, list) and len(owner) == 4 else Owner(0, 0, "", "")
+
+
+def _locked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_left(claim: dict[str, object]) -> bool:
+    """Return whether nobody uses a folder, nor will: whoever left it is dead."""
+    return not {"owner", "left_by"} & claim.keys() or is_dead(_owner_of(claim))
 
 
 def _openness(claim: dict[str, object]) -> dict[str, object]:
@@ -203,11 +250,3 @@ def _write(path: Path, data: object) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.write_text(json.dumps(data), encoding="utf-8")
     os.replace(new, path)
-
-
-def _remove_empty(path: Path) -> None:
-    """Remove the folder of an owner when only its description is left."""
-    with contextlib.suppress(OSError):
-        if [each.name for each in path.iterdir()] in ([], ["owner.json"]):
-            (path / "owner.json").unlink(missing_ok=True)
-            path.rmdir()

@@ -182,6 +182,22 @@ def test_the_folder_of_what_waits_is_left_alone_and_can_be_taken_over(
     assert third.workspace != again.workspace
 
 
+def test_who_ends_a_scope_takes_no_folder_from_another_who_begins_it(make: Make) -> None:
+    """Several at once have one session each, and end it, again and again."""
+    spec = {"kind": "files", "scope": "session", "owner_id": "team"}
+
+    def use(manager: EnvironmentManager) -> None:
+        for _ in range(40):
+            folder = manager.ensure(spec).resource
+            folder.write("mine", manager.id)
+            assert folder.read("mine") == manager.id.encode()
+            assert not manager.release_scope("session", "team").failed
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(use, make()) for _ in range(4)]:
+            done.result()
+
+
 def change_entries(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     for path in (tmp_path / "environments" / "entries").glob("*.json"):
         data = json.loads(path.read_text())
