@@ -7,6 +7,7 @@ Nothing here is loaded before a flow uses an environment.
 
 from __future__ import annotations
 
+from _thread import allocate_lock
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -138,6 +139,7 @@ class Environments:
         self._folder = folder
         self._wanted = wanted
         self._found: EnvironmentManager | None = None
+        self._making = allocate_lock()
         self._temporary: Path | None = None
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
         """Told of what could not be closed: of which execution, and what."""
@@ -155,16 +157,18 @@ class Environments:
 
     @property
     def manager(self) -> EnvironmentManager:
-        """The manager, made when it is first asked for."""
+        """The manager, made when it is first asked for, by whichever thread that is."""
         if self._found is None:
             from flowengine.execution_environment import EnvironmentManager
 
-            folder: str | Path | None = self._folder
-            if folder is None:
-                from flowengine.sdk.scratch import make_scratch
+            with self._making:
+                if self._found is None:
+                    folder: str | Path | None = self._folder
+                    if folder is None:
+                        from flowengine.sdk.scratch import make_scratch
 
-                folder = self._temporary = make_scratch()
-            self._found = EnvironmentManager(folder, wanted=self._is_wanted)
+                        folder = self._temporary = make_scratch()
+                    self._found = EnvironmentManager(folder, wanted=self._is_wanted)
         return self._found
 
     async def have(self, context: Context, run: Run, secrets: Mapping[str, Plain]) -> Had:

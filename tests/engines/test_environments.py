@@ -295,6 +295,20 @@ steps:
     assert toy.things[0].closed
 
 
+def test_an_engine_has_one_manager_whichever_thread_asks_first() -> None:
+    """A second one would be closed by nobody."""
+    for _ in range(20):
+        at_once = threading.Barrier(4)
+        with Engine(None) as engine, ThreadPoolExecutor(4) as pool:
+
+            def ask(engine: Engine = engine, at_once: threading.Barrier = at_once) -> str:
+                at_once.wait(60)
+                return engine.environments.id
+
+            asked = [pool.submit(ask) for _ in range(4)]
+            assert len({each.result(60) for each in asked}) == 1
+
+
 def test_two_executions_at_once_have_one_each(toy: Toy) -> None:
     """Both are open at the same time, and each gets back what was said in its own."""
     Path("things.py").write_text(
