@@ -43,6 +43,21 @@ def add(a: int = 0, b: int = 0) -> int:
     return a + b
 
 
+def may_go_on() -> bool:
+    """Whether the test has made the file `go`."""
+    return (HERE / "go").exists()
+
+
+async def stay(context: StepContext) -> str:
+    """Rest until the test lets it go on."""
+    import asyncio
+
+    while not may_go_on():  # noqa: ASYNC110 - a file tells nobody
+        await asyncio.sleep(0.01)
+    note(context, "rested")
+    return "rested"
+
+
 async def nap(context: StepContext, seconds: float = 0.01) -> str:
     import asyncio
 
@@ -75,7 +90,8 @@ async def refuse(message: str = "no") -> int:
 
 async def block_loop() -> None:
     """Block the event loop, as a step may that is not as asynchronous as it says."""
-    time.sleep(1.5)  # noqa: ASYNC251 - that is what is tested
+    while not may_go_on():
+        time.sleep(0.01)  # noqa: ASYNC251 - that is what is tested
 
 
 async def odd() -> object:

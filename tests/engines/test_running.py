@@ -265,7 +265,7 @@ steps:
   - id: both
     parallel:
       - {id: sign, approval: Sure?}
-      - {id: nap, python: "effects:nap", effect: idempotent, with: {seconds: 0.3}}
+      - {id: stay, python: "effects:stay", effect: idempotent}
 """
     file = world.make(tmp_path, text)
 
@@ -276,6 +276,7 @@ steps:
                 if update.kind == "wait" and update.data["status"] == "pending":
                     decision = await engine.approve_async(update.data["id"])
                     assert decision.result is None  # who drives it takes it
+                    (tmp_path / "go").touch()
             return await task
 
     assert asyncio.run(main()).status == "succeeded"
