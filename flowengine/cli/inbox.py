@@ -61,6 +61,13 @@ def standing(wait: WaitInfo) -> str:
     return clean(f"{what} by {decision['by']}")
 
 
+def _then(wait: WaitInfo) -> str:
+    """Say which choice is taken when nobody has decided, if one is."""
+    from flowengine.engines.approvals import participle
+
+    return f", then it is {participle(wait['on_expire'])}" if "on_expire" in wait else ""
+
+
 def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     """Yield all that somebody has to know who decides.
 
@@ -77,7 +84,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     yield _fact("execution", where)
     yield _fact("since", when(wait["since"]))
     if "due" in wait:
-        yield _fact("expires", when(wait["due"]))
+        yield _fact("expires", f"{when(wait['due'])}{_then(wait)}")
     for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
         if users:
             yield _fact(name, ", ".join(users))

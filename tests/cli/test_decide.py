@@ -172,6 +172,20 @@ def test_one_of_several_that_cannot_be_decided_gives_the_exit_code(
     assert "succeeded in" in done.err
 
 
+def test_what_silence_means_is_shown(flowengine: CommandLine) -> None:
+    flowengine.write(
+        "silence.yaml",
+        "flowengine: 1\nid: silence\nsteps:\n  - id: both\n    parallel:\n"
+        "      - {id: a, approval: {title: A?, expires: 1d}}\n"
+        "      - {id: b, approval: {title: B?, expires: 1d, on_expire: reject}}\n",
+    )
+    flowengine("run", "silence.yaml", code=4)
+
+    found = flowengine("--json", "approvals", "list").json()
+    said = {one["title"]: flowengine("approvals", "show", one["id"]).out for one in found}
+    assert ("Z, then" in said["A?"], "Z, then it is rejected\n" in said["B?"]) == (False, True)
+
+
 def test_mine_are_those_of_whom_is_acted_for_and_that_none_are_is_told(
     flowengine: CommandLine,
 ) -> None:

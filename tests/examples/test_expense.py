@@ -71,6 +71,7 @@ def test_a_manager_lowers_the_amount_and_it_is_booked_so(
     flowengine(*office(1250), code=4)
     [wait] = flowengine.waits().values()
 
+    assert "file        receipt.txt\n" in flowengine("approvals", "show", wait["id"]).out
     flowengine("approve", wait["id"], "--form", "cost_center=4711", code=8)  # Ana asked for it
     ben = ["--as", "user:ben", "--edit", "amount=1200"]
     wrong = flowengine("approve", wait["id"], *ben, "--form", "cost_center=47", code=3)
