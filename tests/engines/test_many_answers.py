@@ -113,7 +113,9 @@ outputs: {good: "${{ steps.good.output }}", late: "${{ steps.late.output }}"}
         if number > 20 and stood == {True, False}:
             break
         owner = child.start(run, file, f"it{number}")
-        stands = decide_at_expiry(tmp_path, f"it{number}", number)
+        # Where one of the two was always first, because the machine is busy, it gets a start.
+        drift = 0.002 * number * (len(stood) == 1) * (1 if True in stood else -1)
+        stands = decide_at_expiry(tmp_path, f"it{number}", (number % 20 - 10) * 0.004 + drift)
         owner.join()
         with Engine(tmp_path / "store", durability="process") as engine:
             outputs = engine.resume(f"it{number}").outputs
@@ -128,8 +130,8 @@ def run(file: Path, id: str) -> None:
         engine.run(file, id=id)
 
 
-def decide_at_expiry(folder: Path, id: str, number: int) -> bool:
-    """Decide about when the wait expires; return whether the decision stands."""
+def decide_at_expiry(folder: Path, id: str, later: float) -> bool:
+    """Decide so many seconds after the wait expires; return whether the decision stands."""
     with Engine(folder / "store", durability="process") as engine:
         while True:
             try:
@@ -137,7 +139,7 @@ def decide_at_expiry(folder: Path, id: str, number: int) -> bool:
                 break
             except (NotFound, ValueError):
                 time.sleep(0.001)
-        about = parse_time(wait["due"]) / 1000 + (number % 20 - 10) * 0.004
+        about = parse_time(wait["due"]) / 1000 + later
         time.sleep(max(0, about - time.time()))
         try:
             return engine.approve(wait["id"]).first

@@ -120,15 +120,15 @@ def test_waits_for_time_are_stayed_for_if_they_are_short(engine: Engine, tmp_pat
     result = engine.run(long)
     assert (result.status, result.waits[0]["kind"]) == ("waiting", "timer")
     assert result.due is not None
-    assert result.due == pytest.approx(time.time() * 1000 + 7_200_000, abs=5_000)
+    assert result.due == pytest.approx(time.time() * 1000 + 7_200_000, abs=60_000)
 
 
 def test_pauses_between_attempts_are_stayed_for_however_long(tmp_path: Path) -> None:
     with Engine(None, stay=0) as engine:
         assert engine.run(world.make(tmp_path, flows.RETRIES)).status == "succeeded"
-        result = engine.run(world.make(tmp_path, "steps:\n  - {id: pause, wait: 30ms}\n"))
+        result = engine.run(world.make(tmp_path, "steps:\n  - {id: pause, wait: 1s}\n"))
         assert result.status == "waiting"
-        time.sleep(0.05)
+        time.sleep(1.1)
         assert engine.resume(result.execution).status == "succeeded"
 
 
@@ -137,7 +137,7 @@ def test_timeout_ends_the_attempt_and_its_process(engine: Engine, tmp_path: Path
 steps:
   - id: long
     run: "echo $$ > pid; cp pid %s; sleep 60"
-    timeout: 700ms
+    timeout: 2s
 """
     result = engine.run(world.make(tmp_path, text % (tmp_path / "pid")))
     assert result.error is not None
