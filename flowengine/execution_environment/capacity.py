@@ -23,6 +23,11 @@ class Capacity(NamedTuple):
     wait: float = 60.0
     """Seconds that somebody waits for a place."""
 
+    @property
+    def unlimited(self) -> bool:
+        """Whether anything may be open."""
+        return self.whole is None and self.owner is None and not self.kinds
+
 
 class Place(NamedTuple):
     """What one environment counts for."""

@@ -510,6 +510,12 @@ class EnvironmentManager:
     ) -> builtins.list[Handle]:
         records = [self._books.record(spec) for spec in specs]
         check_names(record.declared for record in records)
+        async with self._turns.together(records):
+            return await self._have_all(records, holder)
+
+    async def _have_all(
+        self, records: Sequence[Record], holder: str | None
+    ) -> builtins.list[Handle]:
         await self._turns.reserve(records)
         handles: builtins.list[Handle] = []
         try:

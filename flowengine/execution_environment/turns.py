@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from flowengine.execution_environment.bookkeeping import Books, place_of
 from flowengine.execution_environment.capacity import Place, Turn
-from flowengine.execution_environment.clock import Clock
+from flowengine.execution_environment.clock import Clock, TookTooLong, within
 from flowengine.execution_environment.endings import Endings
 from flowengine.execution_environment.instances import Instance, Record
 from flowengine.sdk.errors import EnvironmentBusy
@@ -26,6 +27,39 @@ class Turns:
         self.books = books
         self._clock = clock
         self._endings = endings
+        self._together = asyncio.Lock()
+
+    @asynccontextmanager
+    async def together(self, records: Sequence[Record]) -> AsyncIterator[None]:
+        """Let one after the other ask for several places, where there are not enough for all.
+
+        Who has some of them and waits for another - one that was open when it asked, and was closed
+        since - then waits for those who have all of theirs, and never for one who waits, too.
+
+        Args:
+            records: What is going to be opened.
+
+        Raises:
+            EnvironmentBusy: It was not its turn in time.
+        """
+        capacity = self.books.places.capacity
+        if capacity.unlimited:
+            yield
+            return
+
+        async def late(_: bool) -> None:
+            self._together.release()
+
+        try:
+            await within(self._clock, capacity.wait, self._together.acquire(), late)
+        except TookTooLong:
+            why = f"others who need several were not served within {capacity.wait:g} s"
+            with self.books.lock:
+                raise self._busy(str(records[0].declared), why) from None
+        try:
+            yield
+        finally:
+            self._together.release()
 
     async def reserve(self, records: Sequence[Record]) -> None:
         """Keep places for specs that are going to be opened, all or none.

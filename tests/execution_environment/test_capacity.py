@@ -152,6 +152,30 @@ def test_two_that_need_two_each_do_not_wait_for_one_another(make: Make, toy: Toy
     assert manager._books.places._used == {}
 
 
+def test_nor_do_they_where_what_they_share_was_open_and_is_closed(make: Make, toy: Toy) -> None:
+    """Each has one that is open, and closes it for the place of its other one."""
+    manager = make(capacity=Capacity(whole=2))
+    at_once = threading.Barrier(2)
+
+    def both(owner: str) -> None:
+        for _ in range(20):
+            idle = named(owner, resource_key="idle", idle="1h")
+            manager.release(manager.ensure(idle))
+            at_once.wait(60)
+            try:
+                handles = manager.ensure_all([idle, named(owner, resource_key="other")])
+            except EnvironmentBusy:
+                at_once.abort()
+                raise
+            for handle in handles:
+                manager.release(handle)
+            at_once.wait(60)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(both, owner) for owner in "ab"]:
+            done.result()
+
+
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2)), max_size=60))
 def test_places_are_served_in_order_and_none_is_lost(steps: list[tuple[int, int]]) -> None:
