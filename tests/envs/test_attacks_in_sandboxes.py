@@ -109,6 +109,17 @@ def test_limits_that_code_puts_on_what_starts_commands_hit_no_other(bash: Bash) 
         assert (result.stdout, result.exit_code) == ("here\n", 0), limit
 
 
+def test_scratch_space_that_is_full_leaves_memory_for_the_sandbox(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    with opened(BashProvider(), sandbox, tmp_path, limits={"memory": "96MiB"}) as bash:
+        for place in ("/tmp", "/dev/shm", "/home/flow"):
+            fill = f"[ -d {place} ] || exit 1; head -c 300M /dev/zero > {place}/big"
+            assert bash.run(fill).exit_code != 0, place
+
+        assert bash.run("echo here").stdout == "here\n"
+
+
 TRACE = """
 import ctypes, os, platform
 libc = ctypes.CDLL(None, use_errno=True)

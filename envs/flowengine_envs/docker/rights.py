@@ -14,6 +14,8 @@ from flowengine_envs.egress import places
 HOME = "/home/flow"
 SCRATCH = 64 * 1024 * 1024
 """Bytes of `/tmp` and of the home folder each, where the spec sets no `disk`."""
+SHARED = 64 * 1024 * 1024
+"""Bytes of `/dev/shm`."""
 PROCESSES = 512
 MEMORY = 2 * 1024**3
 
@@ -31,9 +33,10 @@ def rights(request: Request, folders: Mapping[str, Path]) -> dict[str, Any]:
     from docker.types import DeviceRequest, Mount, Ulimit
 
     limits = request.limits
-    scratch = limits.disk or SCRATCH
-    owner = f"uid={user()},gid={group()}"
     memory = limits.memory or MEMORY
+    # What is in memory leaves room: when that is full the supervisor may be what is killed.
+    scratch = min(limits.disk or SCRATCH, memory // 4)
+    owner = f"uid={user()},gid={group()}"
     gpus = getattr(request.config, "gpus", None)
     return {
         "mounts": [
@@ -48,6 +51,7 @@ def rights(request: Request, folders: Mapping[str, Path]) -> dict[str, Any]:
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "ipc_mode": "private",
+        "shm_size": min(SHARED, memory // 8),
         "mem_limit": memory,
         "memswap_limit": memory,
         "pids_limit": limits.processes or PROCESSES,

@@ -175,9 +175,12 @@ class Namespace(Processes):
 
     def _folders(self) -> list[str]:
         """Return what may be written."""
-        disk = self.request.limits.disk or SCRATCH
-        options = ["--size", str(disk), "--perms", "1777", "--tmpfs", "/tmp"]
-        options += ["--size", str(SHARED), "--perms", "1777", "--tmpfs", "/dev/shm"]
+        # Both are in memory, and when that is full the supervisor may be what is killed.
+        memory = self.request.limits.memory or MEMORY
+        scratch = min(self.request.limits.disk or SCRATCH, memory // 2)
+        options = ["--size", str(scratch), "--perms", "1777", "--tmpfs", "/tmp"]
+        shared = min(SHARED, memory // 8)
+        options += ["--size", str(shared), "--perms", "1777", "--tmpfs", "/dev/shm"]
         options += ["--bind", str(self.workspace), self.workdir]
         if self._egress.folder is not None:
             options += ["--ro-bind", str(self._egress.folder), INSIDE]
