@@ -157,3 +157,15 @@ def test_refusals_are_counted_in_both_versions(tmp_path: Path) -> None:
         assert group.refused_processes() == 0
         (folder / "box" / "pids.events").write_text("max 3\n")
         assert group.refused_processes() == 3
+
+
+def test_a_command_that_clears_a_full_disk_is_not_ended_for_the_one_before(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    """What was written just before is not its doing, whenever the size is looked at."""
+    with opened(BashProvider(), sandbox, tmp_path, limits={"disk": "1MiB"}) as bash:
+        bash.run("true")  # from here on the size is looked at, four times a second
+        for _ in range(3):
+            bash.run("for n in 1 2 3; do head -c 500K /dev/zero > big$n; done")
+
+            assert bash.run("sleep 0.5; rm big*; echo cleared").stdout == "cleared\n"

@@ -56,6 +56,8 @@ _QUOTA_EACH = 0.25
 """Seconds between looks at the size of the workspace, while something runs."""
 _QUOTA_SHARE = 20
 """How many times as long as a look takes the next one waits."""
+_CHEAP = 0.01
+"""Seconds of a look that may be had each time something begins."""
 _LARGEST_CODE = 16 * 1024 * 1024
 
 
@@ -121,6 +123,7 @@ class Server:
         self._commands: dict[int, Command] = {}
         self._worker: Optional[PythonWorker] = None  # noqa: UP045
         self._watching = False
+        self._looked = self._cost = 0.0
         self._requests: dict[str, Callable[[int, dict[str, Any], bytes], None]] = {
             "hello": self._hello,
             "ping": self._ping,
@@ -256,10 +259,10 @@ class Server:
             header["result"],
         )
         output = Limits(header["kept"], header["file"], self._output)
+        self._watch_quota()
         self._commands[id] = Command(
             self._programs, task, output, f"run-{id}", partial(self._say_of_command, id)
         )
-        self._watch_quota()
 
     def _say_of_command(self, id: int, header: dict[str, Any], payload: bytes) -> None:
         if header.get("done"):
@@ -281,6 +284,7 @@ class Server:
         if len(header["code"]) > _LARGEST_CODE:
             raise _Fault("bad_request", f"code of over {_LARGEST_CODE} characters")
         say: Say = partial(self._say, id)
+        self._watch_quota()
         worker.submit(
             Job(
                 id,
@@ -293,7 +297,6 @@ class Server:
                 say,
             )
         )
-        self._watch_quota()
 
     def _restart(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:
         self._its_worker().restart(partial(self._done, id))
@@ -329,8 +332,12 @@ class Server:
     # The quota of the workspace
 
     def _watch_quota(self) -> None:
-        if self._full:
-            self._measure()  # what is full already can be cleared
+        """Look before something begins: what is full by then is not its doing."""
+        if self._watching:
+            if self._cost < _CHEAP or time.monotonic() > self._looked + self._cost * _QUOTA_SHARE:
+                self._look()
+        elif self._full:
+            self._measure()
         if self._quota is not None and not self._watching:
             self._watching = True
             self._loop.after(_QUOTA_EACH, self._look_at_size)
@@ -340,8 +347,8 @@ class Server:
             size = self._workspace.size()
             self._full = size if size > self._quota else 0
 
-    def _look_at_size(self) -> None:
-        began = time.monotonic()
+    def _look(self) -> None:
+        began = time.process_time()
         before = self._full
         self._measure()
         if self._full > before:
@@ -350,11 +357,14 @@ class Server:
             if self._worker is not None:
                 self._worker.stop_all("disk")
             self._terminals.stop("disk")
+        self._looked, self._cost = time.monotonic(), time.process_time() - began
+
+    def _look_at_size(self) -> None:
+        self._look()
         self._watching = (
             bool(self._commands)
             or (self._worker is not None and self._worker.busy)
             or self._terminals.busy
         )
         if self._watching:
-            took = time.monotonic() - began
-            self._loop.after(max(_QUOTA_EACH, took * _QUOTA_SHARE), self._look_at_size)
+            self._loop.after(max(_QUOTA_EACH, self._cost * _QUOTA_SHARE), self._look_at_size)

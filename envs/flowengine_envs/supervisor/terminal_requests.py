@@ -19,13 +19,13 @@ class TerminalRequests:
     Args:
         programs: Starts terminals.
         say: Called with the number of a request, a header, and bytes.
-        begun: Called when a command begins.
+        begins: Called before a command begins.
     """
 
-    def __init__(self, programs: Programs, say: Say, begun: Callable[[], None]) -> None:
+    def __init__(self, programs: Programs, say: Say, begins: Callable[[], None]) -> None:
         self._programs = programs
         self._say = say
-        self._begun = begun
+        self._begins = begins
         self._terminals: dict[int, Terminal] = {}
         self.requests = {
             "terminal": self._open,
@@ -70,8 +70,9 @@ class TerminalRequests:
 
     def _type(self, id: int, header: dict[str, Any], payload: bytes) -> None:
         task = Task(payload, header["timeout"], header["grace"], header["kept"])
-        self._its(header).run(id, task, header["wait"], partial(self._say, id))
-        self._begun()
+        terminal = self._its(header)
+        self._begins()
+        terminal.run(id, task, header["wait"], partial(self._say, id))
 
     def _await(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         self._its(header).wait(id, header["wait"], partial(self._say, id))
