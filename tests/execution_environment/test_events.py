@@ -127,7 +127,6 @@ def test_no_secret_leaves_an_environment(
     heard.names()
     told += json.dumps([event.data() for event in heard.events]) + caplog.text
 
-    assert "SEKRET" not in told.replace("'key': 'SEKRET'", "'key': '***'") or open is None
     assert "SEKRET" not in told
     for event in heard.events:
         assert event.data().keys() == FIELDS
