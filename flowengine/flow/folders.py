@@ -23,7 +23,7 @@ def files_below(folder: str, *endings: str) -> list[str]:
     for base, folders, files in os.walk(folder):
         folders[:] = [one for one in folders if not one.startswith(".") and one != "node_modules"]
         found += (os.path.normpath(os.path.join(base, one)) for one in files
-                  if one.endswith(endings))  # fmt: skip
+                  if one.endswith(endings) and _is_to_be_read(os.path.join(base, one)))  # fmt: skip
     return sorted(found)
 
 
@@ -56,6 +56,11 @@ def flow_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
         found += flows
         others += [one for one in inside if one not in flows]
     return list(dict.fromkeys(found)), list(dict.fromkeys(others))
+
+
+def _is_to_be_read(path: str) -> bool:
+    """Return whether a path is that of a file, or a link whose end is told by its reader."""
+    return os.path.isfile(path) or (os.path.islink(path) and not os.path.exists(path))
 
 
 def _says_so(path: str) -> bool:

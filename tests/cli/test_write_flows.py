@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,7 @@ def test_all_flow_files_of_a_folder_are_checked(flowengine: CommandLine, tmp_pat
     flowengine.write("flows/good.test.yaml", "cases: []\n")
     flowengine.write("flows/.hidden/worse.yaml", "flowengine: 1\n")
     flowengine.write("flows/services.yaml", "services: {}\n")
+    os.mkfifo(tmp_path / "flows" / "pipe.yaml")
 
     done = flowengine("check", "flows", "flows/bad.yaml", code=3)
 

@@ -186,7 +186,7 @@ def _flow_name(value: Any) -> str:
 def _import_path(value: Any) -> str:
     text = constant_text(value)
     if not re.fullmatch(FLOW_PATH, text):
-        wrong("the path of a flow file", value, "such as './lib.yaml' or 'package:lib.yaml'")
+        wrong("the path of a flow file", value, "such as './lib.yaml' or 'acme_flows:lib.yaml'")
     return text
 
 
