@@ -78,7 +78,7 @@ def test_an_error_has_its_name_message_and_line(
 
 def test_an_end_of_the_process_is_an_error_result(node: Node) -> None:
     exited = node.run("console.log('a'); process.exit(3)")
-    endless = node.run("console.log('b'); while (true) {}", timeout=3)
+    endless = node.run("console.log('b'); while (true) {}", timeout=6)
     killed = node.run("process.kill(process.pid, 'SIGKILL')")
 
     assert (str(exited.error), exited.exit_code) == ("Exited: the code ended the process with 3", 3)
