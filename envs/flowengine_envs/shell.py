@@ -33,8 +33,8 @@ from flowengine_envs.shell_input import (
 from flowengine_envs.shell_result import ShellResult, shell_result, step_code
 from flowengine_envs.steps import StepFiles, place_for_value, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider
-from flowengine_envs.supervisor.terminal_text import masked
-from flowengine_envs.supervisor.tmux import SESSION, SOCKET
+from flowengine_envs.supervisor.terminal.text import masked
+from flowengine_envs.supervisor.terminal.tmux import SESSION, SOCKET
 from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:

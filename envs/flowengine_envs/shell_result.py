@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from flowengine_envs.supervisor.terminal_text import clean
+from flowengine_envs.supervisor.terminal.text import clean
 
 Status = Literal[
     "done", "running", "waiting_for_input", "timeout", "cancelled", "syntax_error", "lost", "disk"

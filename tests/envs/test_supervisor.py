@@ -201,7 +201,7 @@ def test_modules_of_the_supervisor_parse_on_python_3_9() -> None:
     import ast
 
     folder = Path(bootstrap.__file__).parent
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         ast.parse(path.read_text(), feature_version=(3, 9))
 
 

@@ -21,14 +21,6 @@ output; nothing listens anywhere.
 | `forwarding` | connections, led out to the places that may be reached |
 | `worker` | the engine's side of the process in which Python code runs |
 | `python_worker` | that process |
-| `terminal` | a shell on a terminal that lasts; `terminal_requests` what the engine asks of it |
-| `terminal_command` | a command of it that runs; `terminal_waiters` who waits for an answer |
-| `terminal_shell` | its shell; `terminal_files` the pipes by which it is led |
-| `terminal_lines` | the lines that the shell reads beside its commands |
-| `terminal_answers` | what is told of a command, and written down |
-| `terminal_stream` | what is written to it |
-| `tmux` | that terminal |
-| `foreground` | what its processes do: whether one waits for input |
-| `terminal_text`, `transcript` | what was written to it: as text, kept, and in records |
+| `terminal` | a shell on a terminal that lasts: a package with a table of its own |
 | `inotify` | being told of files that are made in a folder |
 """

@@ -54,14 +54,18 @@ def program(main: str, *others: str) -> bytes:
 
     Args:
         main: Name of the module in this package that has `main`.
-        others: Names of the modules that it imports.
+        others: Names of the modules that it imports. The packages they are in are sent empty.
 
     Returns:
         The length and the sources, as `SCRIPT` reads them.
     """
-    sources = dict.fromkeys((_HERE.partition(".")[0], _HERE), "")
-    for name in (main, *others):
-        sources[f"{_HERE}.{name}"] = _source(f"{_HERE}.{name}")
+    sources: dict[str, str] = {}
+    for name in (f"{_HERE}.{each}" for each in (main, *others)):
+        package, _, _module = name.rpartition(".")
+        while package:
+            sources[package] = ""
+            package = package.rpartition(".")[0]
+        sources[name] = _source(name)
     text = json.dumps({"main": f"{_HERE}.{main}", "sources": sources}).encode()
     return struct.pack(">I", len(text)) + text
 
@@ -75,7 +79,6 @@ def supervisor() -> bytes:
         "commands",
         "file_requests",
         "files",
-        "foreground",
         "forwarding",
         "frames",
         "inotify",
@@ -86,18 +89,21 @@ def supervisor() -> bytes:
         "programs",
         "python_worker",
         "system",
-        "terminal",
-        "terminal_answers",
-        "terminal_command",
-        "terminal_files",
-        "terminal_lines",
-        "terminal_requests",
-        "terminal_shell",
-        "terminal_stream",
-        "terminal_text",
-        "terminal_waiters",
-        "tmux",
-        "transcript",
+        "terminal.answers",
+        "terminal.command",
+        "terminal.ending",
+        "terminal.files",
+        "terminal.foreground",
+        "terminal.handover",
+        "terminal.lines",
+        "terminal.requests",
+        "terminal.shell",
+        "terminal.stream",
+        "terminal.terminal",
+        "terminal.text",
+        "terminal.tmux",
+        "terminal.transcript",
+        "terminal.waiters",
         "worker",
     )
 

@@ -47,8 +47,8 @@ from flowengine_envs.supervisor.keepers import kill_below
 from flowengine_envs.supervisor.loop import Loop, Outbox
 from flowengine_envs.supervisor.output import Limits
 from flowengine_envs.supervisor.programs import Programs
-from flowengine_envs.supervisor.terminal_command import Busy, Gone
-from flowengine_envs.supervisor.terminal_requests import TerminalRequests
+from flowengine_envs.supervisor.terminal.command import Busy, Gone
+from flowengine_envs.supervisor.terminal.requests import TerminalRequests
 from flowengine_envs.supervisor.worker import Job, Plan, PythonWorker
 
 _READ = 1 << 18

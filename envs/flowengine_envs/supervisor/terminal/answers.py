@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from flowengine_envs.supervisor.terminal_command import Plan, Running
-from flowengine_envs.supervisor.terminal_shell import TerminalShell
-from flowengine_envs.supervisor.terminal_text import masked
-from flowengine_envs.supervisor.terminal_waiters import Answer
-from flowengine_envs.supervisor.transcript import Records
+from flowengine_envs.supervisor.terminal.command import Plan, Running
+from flowengine_envs.supervisor.terminal.shell import TerminalShell
+from flowengine_envs.supervisor.terminal.text import masked
+from flowengine_envs.supervisor.terminal.transcript import Records
+from flowengine_envs.supervisor.terminal.waiters import Answer
 
 
 class Answers:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from fcntl import ioctl
 from typing import Any, NamedTuple, Optional
 
-from flowengine_envs.supervisor.terminal_text import masked
+from flowengine_envs.supervisor.terminal.text import masked
 
 _ARM = platform.machine() in {"aarch64", "arm64"}
 _READ = 63 if _ARM else 0

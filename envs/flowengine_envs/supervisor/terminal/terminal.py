@@ -1,10 +1,9 @@
-r"""A shell on a terminal that lasts: one command after another, each told apart from the next.
+"""A shell on a terminal that lasts: one command after another, each told apart from the next.
 
-Nothing that stands on the screen means anything here. The line that is typed is always the same,
-` \. FOLDER/7`, and `7` is a pipe: when the shell has opened it, the echo is over and the command
-is written into it. Its last line makes a file whose name says how the command ended, and then waits
-until all output has been read (see `terminal_lines`). Where in the output something begins or ends
-is found by a number that is written to the terminal itself, behind everything written before.
+Nothing that stands on the screen means anything here. A command is written into a pipe (see
+`handover`). Its last line makes a file whose name says how the command ended, and then waits until
+all output has been read (see `lines`). Where in the output something begins or ends is found by a
+number that is written to the terminal itself, behind everything written before (see `stream`).
 
 A command that was interrupted, or that began another shell, does not come to that line. Then a
 shell at its prompt has the terminal (see `foreground`), and it is asked in the same way.
@@ -13,51 +12,33 @@ shell at its prompt has the terminal (see `foreground`), and it is asked in the 
 from __future__ import annotations
 
 import os
-import signal
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Optional
 
-from flowengine_envs.supervisor import foreground
 from flowengine_envs.supervisor.commands import Say
 from flowengine_envs.supervisor.inotify import CLOSED, MADE, OPENED, Folder
-from flowengine_envs.supervisor.loop import Call, Outbox
+from flowengine_envs.supervisor.loop import Call
 from flowengine_envs.supervisor.programs import Ended, Programs
-from flowengine_envs.supervisor.terminal_answers import Answers
-from flowengine_envs.supervisor.terminal_command import (
-    BACKGROUND,
-    FIRST_LOOK,
-    Busy,
-    Gone,
-    Plan,
-    Running,
-    Task,
-)
-from flowengine_envs.supervisor.terminal_files import TerminalFiles
-from flowengine_envs.supervisor.terminal_lines import Lines
-from flowengine_envs.supervisor.terminal_shell import START, TerminalShell, pane
-from flowengine_envs.supervisor.terminal_stream import TerminalStream
-from flowengine_envs.supervisor.terminal_text import clean, masked
-from flowengine_envs.supervisor.terminal_waiters import Answer, Waiters
-from flowengine_envs.supervisor.tmux import Tmux
-from flowengine_envs.supervisor.transcript import Transcript
+from flowengine_envs.supervisor.terminal import foreground
+from flowengine_envs.supervisor.terminal.answers import Answers
+from flowengine_envs.supervisor.terminal.command import Busy, Gone, Plan, Running, Task
+from flowengine_envs.supervisor.terminal.ending import Ending
+from flowengine_envs.supervisor.terminal.files import TerminalFiles
+from flowengine_envs.supervisor.terminal.handover import BEGIN, Handover
+from flowengine_envs.supervisor.terminal.lines import Lines
+from flowengine_envs.supervisor.terminal.shell import START, TerminalShell, pane
+from flowengine_envs.supervisor.terminal.stream import TerminalStream
+from flowengine_envs.supervisor.terminal.text import clean, masked
+from flowengine_envs.supervisor.terminal.tmux import Tmux
+from flowengine_envs.supervisor.terminal.waiters import Answer, Waiters
 
 _LAST_LOOK = 0.15
 """Seconds between looks at the processes at most, while a command runs."""
 _SURE = 3
 """Looks in a row that must find the same."""
-_BEGIN = 10.0
-"""Seconds within which a shell at its prompt takes a line."""
-_EARLY = 1.0
-"""Seconds in which a shell may still be starting what its command begins with."""
 _LOST_LOOKS = 5
 _AGAIN = 0.3
-_BETWEEN = 0.01
-_INTERRUPTS = 500
-"""How often something is looked for that an interrupt can reach, and the seconds between."""
-_CLEAR = b"\x15"
-"""Takes back what stands at a prompt, whoever reads it."""
 
 
 class Terminal:
@@ -83,13 +64,11 @@ class Terminal:
         self._shell = TerminalShell()
         self._lines = Lines(self._files, self._shell, plan.secrets)
         self._answers = Answers(plan, self._shell)
-        self._between = Transcript(BACKGROUND)
         self._running: Optional[Running] = None  # noqa: UP045
         self._last: Optional[Answer] = None  # noqa: UP045
         self._waiters = Waiters(loop, self._stands)
         self._commands = 0
         self._restarted = False
-        self._jobs = False
         self.alive = True
         self._closed: list[Call] = []
         self._tmux = Tmux(
@@ -101,6 +80,10 @@ class Terminal:
             plan.limits,
             self._stream.take,
             self._ended,
+        )
+        self._ending = Ending(loop, self._shell)
+        self._handover = Handover(
+            loop, self._files, self._lines, self._stream, self._tmux, self._ending, self._begun
         )
 
     @property
@@ -131,10 +114,9 @@ class Terminal:
         running = Running(self._commands, request, task, self._shell.cwd(self._plan.cwd))
         self._running = running
         self._waiters.add(request, wait, say)
-        running.pipe = self._files.make_pipe(running.id)
-        running.timers.append(self._loop.after(_BEGIN, partial(self._stuck, running)))
+        self._handover.prepare(running)
         if self._shell.pid:
-            self._stream.barrier(partial(self._type, running))
+            self._stream.barrier(partial(self._handover.type, running))
 
     def wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
         """Answer when the command that runs has ended or waits for input, as `run` does.
@@ -193,53 +175,19 @@ class Terminal:
 
     def interrupt(self) -> bool:
         """Interrupt the command that runs, or end one that is to run; returns whether one is."""
-        running = self._running
-        if running is None:
+        if self._running is None:
             return False
-        self._heard()
-        if not running.handed:
-            running.interrupted = True
-        elif not (running.asked or running.ending):  # else it has ended already
-            self._interrupt(running)
+        self._ending.interrupt(self._running)
         return True
-
-    def _interrupt(self, running: Running, tries: int = _INTERRUPTS) -> None:
-        """Interrupt what has the terminal; between two programs that may be nothing that lives."""
-        if running is not self._running or running.asked or running.ending:
-            return
-        running.interrupted = self._shell.has_terminal()
-        if not self._shell.signal(signal.SIGINT) and tries:
-            again = partial(self._interrupt, running, tries - 1)
-            running.timers.append(self._loop.after(_BETWEEN, again))
 
     def stop(self, why: str) -> None:
         """End the command that runs: interrupted, told to end, killed.
 
         Args:
-            why: Its status: `timeout`, `cancelled`.
+            why: Its status: `timeout`, `cancelled`, `disk`.
         """
-        running = self._running
-        if running is None or running.stopped is not None or running.asked or running.ending:
-            return
-        running.stopped = why
-        self._heard()
-        if running.handed:
-            self._end(running)
-        else:
-            running.interrupted = True
-
-    def _end(self, running: Running) -> None:
-        running.stopped_at = time.monotonic()
-        grace = running.task.grace
-        self._shell.signal(signal.SIGINT)
-        for share, call in (
-            (0.4, self._tell_to_end),
-            (0.8, partial(self._kill, running)),
-        ):
-            running.timers.append(self._loop.after(grace * share, call))
-
-    def _tell_to_end(self) -> None:
-        self._shell.signal(signal.SIGTERM)
+        if self._running is not None:
+            self._ending.stop(self._running, why)
 
     def close(self, closed: Call) -> None:
         """End all of it, and call something when that is done."""
@@ -254,8 +202,6 @@ class Terminal:
             self._tmux.program.kill()
             self._loop.after(_AGAIN, self._kill_all)  # it may not have begun
 
-    # Typing
-
     def _typed(self, call: Call, dropped: Call) -> None:
         """Type, but not while the shell takes a line of ours: Ctrl-C would take that back.
 
@@ -263,86 +209,13 @@ class Terminal:
             call: Types it.
             dropped: Called instead if the command does not come to read it.
         """
-        self._heard()
         running = self._running
+        if running is not None:
+            running.heard()
         if running is None or (running.handed and not running.asked):
             call()
         else:
             running.held.append((call, dropped))
-
-    def _let_type(self, running: Running) -> None:
-        held, running.held = running.held, []
-        for call, _dropped in held:
-            call()
-
-    def _type(self, running: Running) -> None:
-        # Where no job was left, what came since the last command is the prompt.
-        running.background = self._between.bytes() if self._jobs else b""
-        self._stream.sink = running.echo
-        # What was typed at the prompt before is no part of it.
-        self._tmux.type(_CLEAR + self._lines.taking(running) + b"\r")
-
-    def _opened_pipe(self, running: Running) -> None:
-        """Give the shell, which now reads from the pipe, the command."""
-        running.begun = True
-        for timer in running.timers:
-            timer.cancel()
-        self._stream.barrier(partial(self._show, running))
-
-    def _show(self, running: Running) -> None:
-        """Put the command in the place of the line that was typed, for those who watch."""
-        running.lines = running.echo.bytes().count(b"\n")
-        self._stream.barrier(partial(self._begin, running), self._lines.shown(running))
-
-    def _begin(self, running: Running) -> None:
-        if self._jobs:
-            echo = running.echo.bytes()
-            for part in (
-                self._lines.taking(running) + b"\r\n",
-                self._lines.shown(running).replace(b"\n", b"\r\n"),
-            ):
-                echo = echo.replace(part, b"")
-            running.background += echo
-        self._stream.sink = running.output
-        self._hand(running)
-        running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
-
-    def _hand(self, running: Running) -> None:
-        """Write the command into the pipe; of one that was interrupted already nothing."""
-        assert running.pipe is not None
-        running.handed = True
-        running.clock_handed = time.monotonic()
-        if running.interrupted:
-            running.interrupted = False
-            if running.stopped is not None:
-                self._end(running)
-            else:
-                self._shell.signal(signal.SIGINT)
-            self._close_pipe(running)
-            self._let_type(running)
-            return
-        outbox = Outbox(self._loop, running.pipe, partial(self._close_pipe, running))
-        running.tail = self._lines.telling(running)
-        outbox.write(running.task.text + b"\n" + running.tail)
-        outbox.when_empty(partial(self._close_pipe, running))
-        if running.task.timeout is not None:
-            running.timers.append(
-                self._loop.after(running.task.timeout, partial(self.stop, "timeout"))
-            )
-        self._let_type(running)
-
-    def _close_pipe(self, running: Running) -> None:
-        if running.pipe is not None:
-            self._loop.forget(running.pipe)
-            os.close(running.pipe)
-            running.pipe = None
-            self._files.remove(running.id)
-
-    def _stuck(self, running: Running) -> None:
-        """End a shell that should take a line and does not."""
-        if running is self._running and not running.begun:
-            running.stopped = "lost"
-            self._shell.kill()
 
     # What happens
 
@@ -356,7 +229,7 @@ class Terminal:
             self._stream.barrier(partial(self._shell_ended, int(rest)))
         elif what == OPENED and running is not None and name == str(running.id):
             if not running.begun:
-                self._opened_pipe(running)
+                self._handover.opened(running)
         elif what == MADE and id.isdecimal() and rest not in {"", "gate"}:
             self._files.remove(name)
             self._marked(int(id), rest)
@@ -391,11 +264,10 @@ class Terminal:
         if running is not None and running.ending:
             self._finish(running, running.code, [])
         elif running is not None and not running.begun:
-            self._stream.barrier(partial(self._type, running))
+            self._stream.barrier(partial(self._handover.type, running))
 
     def _first(self, opened: Any) -> None:
-        self._between = Transcript(BACKGROUND)
-        self._stream.sink = self._between
+        self._handover.rest(jobs=False)
         opened(None)
 
     def _shell_ended(self, code: Optional[int]) -> None:  # noqa: UP045
@@ -407,7 +279,7 @@ class Terminal:
         if running is not None and (running.begun or running.stopped is not None):
             running.ending = True
             running.code = code
-            self._close_pipe(running)
+            self._handover.close_pipe(running)
         self._stream.sink = None
         self._shell.pid = 0
         self._files.open_gate("exit")
@@ -419,7 +291,7 @@ class Terminal:
         self._events.close()
         opened, self._opened = self._opened, None
         if opened is not None:
-            opened(words or _ending(ended))
+            opened(words or _last_words(ended))
         if self._running is not None:
             self._running.stopped = "lost"
             self._finish(self._running, None, [])
@@ -430,13 +302,8 @@ class Terminal:
 
     # Looking at processes
 
-    def _heard(self) -> None:
-        """Something was typed: what was seen before counts no more."""
-        running = self._running
-        if running is not None:
-            running.waiting = None
-            running.count = 0
-            running.pause = FIRST_LOOK
+    def _begun(self, running: Running) -> None:
+        running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
 
     def _look(self, running: Running) -> None:
         tty = self._stream.tty
@@ -447,12 +314,13 @@ class Terminal:
             if running.missing == _LOST_LOOKS:
                 self._shell_ended(None)
                 return
-        self._interrupt_again(running)
+        self._ending.interrupt_again(running)
         seen = foreground.look(self._shell.pane, tty)
         running.count = running.count + 1 if running.seen == seen else 1
         running.seen = seen
         if running.count >= _SURE and seen.shell:
-            self._close_pipe(running)  # who was interrupted while it read does not read the rest
+            # Who was interrupted while it read does not read the rest.
+            self._handover.close_pipe(running)
             self._shell.at_prompt(seen)
             running.asked = True
             self._stream.barrier(partial(self._ask, running))
@@ -466,13 +334,6 @@ class Terminal:
         running.pause = min(running.pause * 1.3, _LAST_LOOK)
         self._loop.after(running.pause, partial(self._look, running))
 
-    def _interrupt_again(self, running: Running) -> None:
-        """Interrupt the first program of a command, too, if the shell was about to start it."""
-        early = time.monotonic() - running.clock_handed < _EARLY
-        if running.interrupted and early and not self._shell.has_terminal():
-            running.interrupted = False
-            self._shell.signal(signal.SIGINT)
-
     def _tell_waiting(self, running: Running) -> None:
         if running is self._running and running.waiting is not None:
             text = clean(masked(running.output.bytes(), self._plan.secrets))
@@ -484,18 +345,7 @@ class Terminal:
         if running is self._running and not running.ending:
             self._stream.sink = None
             self._tmux.type(self._lines.telling(running).rstrip(b"\n") + b"\r")
-            running.timers.append(self._loop.after(_BEGIN, self._shell.kill))
-
-    def _kill(self, running: Running) -> None:
-        """Kill what has the terminal, again and again: a loop of the shell may start the next."""
-        if running is not self._running or running.ending or running.asked:
-            return
-        if not self._shell.kill_foreground():
-            if time.monotonic() - running.stopped_at > 2 * running.task.grace:
-                self._shell.kill()
-            else:
-                self._shell.signal(signal.SIGINT)
-        running.timers.append(self._loop.after(_AGAIN, partial(self._kill, running)))
+            running.timers.append(self._loop.after(BEGIN, self._shell.kill))
 
     # Answers
 
@@ -511,22 +361,21 @@ class Terminal:
         if running is not self._running:
             return
         self._running = None
+        running.over = True
         for timer in running.timers:
             timer.cancel()
-        self._close_pipe(running)
+        self._handover.close_pipe(running)
         self._shell.fall_back()
         self._last = self._answers.ended(running, code, codes, restarted=self._restarted)
         self._restarted = False
-        self._jobs = bool(self._last.header["jobs"])
-        self._between = Transcript(BACKGROUND)
-        self._stream.sink = self._between
+        self._handover.rest(jobs=bool(self._last.header["jobs"]))
         self._waiters.answer(self._last)
         for _call, dropped in running.held:
             dropped()
         self._files.open_gate(running.id)
 
 
-def _ending(ended: Ended) -> str:
+def _last_words(ended: Ended) -> str:
     if ended.failed is not None:
         return f"tmux cannot be started: {os.strerror(ended.failed)}"
     return f"tmux ended (exit code {ended.exit_code}, signal {ended.signal})"

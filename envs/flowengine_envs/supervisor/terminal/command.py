@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
-from flowengine_envs.supervisor import foreground
 from flowengine_envs.supervisor.loop import Call, Timer
-from flowengine_envs.supervisor.transcript import Transcript
+from flowengine_envs.supervisor.terminal import foreground
+from flowengine_envs.supervisor.terminal.transcript import Transcript
 
 BACKGROUND = 1024 * 1024
 """Bytes kept of what jobs write between commands."""
@@ -73,6 +73,14 @@ class Running:
         self.pause = FIRST_LOOK
         self.timers: list[Timer] = []
         self.pipe: Optional[int] = None  # noqa: UP045
+        self.over = False
+        """It has been answered for."""
+
+    def heard(self) -> None:
+        """Something was typed for it, or sent to it: what was seen before counts no more."""
+        self.waiting = None
+        self.count = 0
+        self.pause = FIRST_LOOK
 
 
 class Busy(Exception):

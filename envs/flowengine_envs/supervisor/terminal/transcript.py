@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from flowengine_envs.supervisor.terminal_text import clean
+from flowengine_envs.supervisor.terminal.text import clean
 
 RECORDS = 16 * 1024 * 1024
 """Bytes of a file of records; then it is renamed and a new one begun."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowengine_envs.supervisor.terminal_command import Running
-from flowengine_envs.supervisor.terminal_files import TerminalFiles
-from flowengine_envs.supervisor.terminal_shell import TerminalShell
-from flowengine_envs.supervisor.terminal_text import clean, masked
+from flowengine_envs.supervisor.terminal.command import Running
+from flowengine_envs.supervisor.terminal.files import TerminalFiles
+from flowengine_envs.supervisor.terminal.shell import TerminalShell
+from flowengine_envs.supervisor.terminal.text import clean, masked
 
 _PIPES = 16
 """Programs of a pipeline whose exit codes are told."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Optional
 
 from flowengine_envs.supervisor.loop import Call, Loop, Timer
-from flowengine_envs.supervisor.transcript import Transcript
+from flowengine_envs.supervisor.terminal.transcript import Transcript
 
 _MARK = 5.0
 """Seconds within which a number that was written to the terminal comes back."""

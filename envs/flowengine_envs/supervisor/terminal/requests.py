@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Optional
 
 from flowengine_envs.supervisor.programs import Programs
-from flowengine_envs.supervisor.terminal import Terminal
-from flowengine_envs.supervisor.terminal_command import Gone, Plan, Task
+from flowengine_envs.supervisor.terminal.command import Gone, Plan, Task
+from flowengine_envs.supervisor.terminal.terminal import Terminal
 
 Say = Callable[..., None]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Optional
 
-from flowengine_envs.supervisor import foreground
+from flowengine_envs.supervisor.terminal import foreground
 
 START = """\
 unset HISTFILE; set +H; shopt -u checkwinsize; PS1= PS2= PROMPT_COMMAND=
