@@ -8,6 +8,7 @@ Each verb that may wait is there twice: blocking, and as a coroutine named `asyn
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import contextlib
 import os
@@ -90,6 +91,7 @@ class EnvironmentManager:
         self._sharing = Sharing(self._books, self._around, self._turns, self._endings)
         self._scopes = Scopes(self._books, self._sharing.openings, self._endings)
         self._swept = False
+        self._sweeping: Future[Any] | None = None
         measure(self)
 
     # Declaring
@@ -551,12 +553,21 @@ class EnvironmentManager:
         self._swept = True
         process_end.close_at_exit(self)
         with contextlib.suppress(RuntimeError):
-            background().submit(reaper.reap(self._around, self._books, self._wanted, wait=False))
+            sweep = reaper.reap(self._around, self._books, self._wanted, wait=False)
+            self._sweeping = background().submit(sweep)
 
     async def _close(self) -> Report:
         report = await self._scopes.close(self._wanted)
+        await self._end_sweep()
         process_end.forget(self)
         return report
+
+    async def _end_sweep(self) -> None:
+        """Let the look for leftovers end, so that nothing touches the folder any more."""
+        sweeping, self._sweeping = self._sweeping, None
+        if sweeping is not None:
+            with contextlib.suppress(Exception):  # of the sweep, which nobody asked for
+                await asyncio.wait_for(asyncio.wrap_future(sweeping), self._around.bounds.sweep)
 
     def _records(self) -> builtins.list[Record]:
         return builtins.list(self._books.records.values())

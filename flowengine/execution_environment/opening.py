@@ -53,6 +53,8 @@ class Bounds(NamedTuple):
     """Holders of an unhealthy environment have this long to finish."""
     retries: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
     """Seconds between tries to close what could not be closed."""
+    sweep: float = 5.0
+    """A manager that is closed gives up its look for what dead processes left after this time."""
 
 
 class Surroundings(NamedTuple):

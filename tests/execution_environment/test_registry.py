@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import (
+    Bounds,
     EnvironmentManager,
     register_provider,
     unregister_provider,
@@ -394,6 +397,36 @@ def test_a_registry_that_goes_away_meanwhile_does_not_keep_one_from_closing(
         shutil.rmtree(tmp_path / "environments", ignore_errors=True)
 
     assert manager.release(handle).released == [handle.id]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_closed_manager_touches_its_folder_no_more(
+    boxes: Boxes, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """The look for leftovers beside the first opening ends before, or is given up."""
+    begun, go, ended = threading.Event(), threading.Event(), []
+
+    async def sweep(is_dead: Callable[..., bool]) -> None:
+        begun.set()
+        try:
+            await asyncio.to_thread(go.wait, 60)
+        finally:
+            ended.append(go.is_set())
+
+    monkeypatch.setattr(Boxes, "sweep", lambda _, is_dead: sweep(is_dead))
+    (tmp_path / "environments").mkdir()  # where there is none, there is nothing to look for
+    manager = make(bounds=Bounds(sweep=60 if ends else 0.1))
+    manager.ensure({"kind": "box", "config": {"folder": str(tmp_path)}})
+    assert begun.wait(60)
+    if ends:
+        threading.Timer(0.2, go.set).start()
+
+    manager.close()
+
+    if not ends:
+        until(lambda: ended)
+    assert ended == [ends]
+    go.set()
 
 
 # Every way out
