@@ -327,7 +327,9 @@ class Channel:
                 exchange.done.exception()  # it may be that nobody waits any more
 
     def _loss(self) -> EnvironmentLost:
-        return EnvironmentLost(f"{self.name} is gone: its processes ended or were ended")
+        return EnvironmentLost(
+            f"{self.name} is gone: its processes ended or were ended{self._said()}"
+        )
 
     def _fault(self, fault: Mapping[str, str], about: str) -> StepError:
         kind, message = fault["kind"], fault["message"]

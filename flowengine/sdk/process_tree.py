@@ -31,7 +31,8 @@ class Family:
     Args:
         mark: Value of the marking variable; one that ends in `:` stands for all that begin so.
             None: marks do not count.
-        leader: Process that leads the session, if there is one.
+        leader: Process that leads the session, if there is one. It counts as long as its id is
+            not that of a process which started at another time.
         variable: Name of the marking variable.
     """
 
@@ -49,10 +50,13 @@ class Family:
         """Return who lives now, and is no zombie; this process is never among them."""
         alive = {process.pid: process for process in processes(self._since)}
         alive.pop(os.getpid(), None)
+        leader = self._leader
+        if leader in alive and alive[leader].started != self._since:
+            leader = None  # the kernel gave its id to another, so all of its session are gone
         found = {
             process.pid
             for process in alive.values()
-            if self._leader in {process.session, process.pid} or self._is_marked(process.pid)
+            if leader in {process.session, process.pid} or self._is_marked(process.pid)
         }
         return [pid for pid in alive if _descends(pid, found, alive)]
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -258,6 +259,7 @@ def test_a_pid_that_a_stranger_has_now_is_not_killed(
 ) -> None:
     """The owner's pid is taken by a stranger, and so is that of the process it started."""
     kill("ready")
+    time.sleep(0.02)  # when a process began is known to a hundredth of a second
     stranger = subprocess.Popen(["sleep", "1079"], start_new_session=True)
 
     def reuse(data: dict[str, Any]) -> None:

@@ -66,6 +66,7 @@ class Server:
         self._largest = largest
         self._started = started
         self._process: asyncio.subprocess.Process | None = None
+        self._family: Family | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.errors: deque[str] = deque(maxlen=_TAIL)
         """The last lines of its error stream."""
@@ -104,6 +105,7 @@ class Server:
             )
         except OSError as error:
             raise EnvironmentStartFailed(f"{self._argv[0]}: {error.strerror or error}") from error
+        self._family = Family(self._run, self._process.pid, variable=_RUN)
         self._started(self._process.pid)
         self._to_session, from_server = anyio.create_memory_object_stream[Any](0)
         to_server, self._from_session = anyio.create_memory_object_stream[Any](0)
@@ -118,7 +120,7 @@ class Server:
         assert process is not None
         assert process.stdin is not None
         process.stdin.close()
-        family = Family(self._run, process.pid, variable=_RUN)
+        assert self._family is not None
         polite = exc_info[0] is None  # one that did not answer is given no more time
         for sign in (None, signal.SIGTERM) if polite else ():
             if sign is not None:
@@ -127,7 +129,7 @@ class Server:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(process.wait(), GRACE)
                 break
-        await asyncio.to_thread(family.kill)
+        await asyncio.to_thread(self._family.kill)
         await process.wait()
         for task in self._tasks:
             task.cancel()

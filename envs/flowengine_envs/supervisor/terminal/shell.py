@@ -86,12 +86,13 @@ class TerminalShell:
         group = found.foreground if found is not None else 0
         if group <= 1:
             return False
-        lives = any(
+        if not any(
             each.group == group and each.state not in "ZX" for each in foreground.tree(self.pane)
-        )
+        ):
+            return False  # its number may be another's already
         with suppress(OSError):
             os.killpg(group, number)
-        return lives
+        return True
 
     def has_terminal(self) -> bool:
         """Return whether the shell has the terminal, or a copy that has become no program yet."""

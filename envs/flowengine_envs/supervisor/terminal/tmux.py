@@ -75,6 +75,8 @@ class Tmux:
         self._block: Optional[list[bytes]] = None  # noqa: UP045
         self._ours = False
         self._replies: deque[Optional[Reply]] = deque()  # noqa: UP045
+        self._held: Optional[list[bytes]] = []  # noqa: UP045
+        """Commands, until there is a window: tmux may read them before it makes one."""
         self._words = b""
         with open(os.path.join(folder, "settings"), "w", encoding="utf-8") as file:
             file.write(_SETTINGS)
@@ -90,7 +92,7 @@ class Tmux:
         os.close(source)
         os.close(sink)
         loop.reading(self._reader, self._read)
-        # Only when there is a window: before, tmux 3.3 would crash.
+        # No setting of the file: where there is no window yet, tmux 3.3 would crash.
         self.do("set-option", "-g", "window-size", "manual")
 
     def do(self, *words: str, reply: Optional[Reply] = None) -> None:  # noqa: UP045
@@ -101,7 +103,11 @@ class Tmux:
             reply: Called with whether it was done, and what tmux says.
         """
         self._replies.append(reply)
-        self._input.write(" ".join(map(_quoted, words)).encode() + b"\n")
+        line = " ".join(map(_quoted, words)).encode() + b"\n"
+        if self._held is None:
+            self._input.write(line)
+        else:
+            self._held.append(line)
 
     def type(self, data: bytes, reply: Optional[Reply] = None) -> None:  # noqa: UP045
         """Give bytes to what reads the terminal, as if they were typed."""
@@ -153,7 +159,10 @@ class Tmux:
             done = line.startswith(b"%end ")
             if not done:
                 self._words = (self._words + b"\n".join(block) + b"\n")[-_WORDS:]
-            if self._ours and self._replies:
+            if self._held is not None:  # it was the reply to the command line
+                held, self._held = self._held, None
+                self._input.write(b"".join(held))
+            elif self._ours and self._replies:
                 reply = self._replies.popleft()
                 if reply is not None:
                     reply(done, b"\n".join(block))
