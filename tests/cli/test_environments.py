@@ -78,7 +78,7 @@ def mine(folder: Path) -> Iterator[EnvironmentManager]:
 
 
 @pytest.fixture
-def left(folder: Path) -> str:
+def left(folder: Path) -> Iterator[str]:
     """The id of an environment whose process was killed."""
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(folder)],
@@ -91,7 +91,9 @@ def left(folder: Path) -> str:
     child.kill()
     child.communicate()
     assert id
-    return id
+    yield id
+    with EnvironmentManager(folder) as manager:
+        manager.reap()
 
 
 def golden(text: str, left: str) -> str:
