@@ -31,6 +31,7 @@ _SUBREAPER = 36
 def main(folder: Path, seed: str, name: str, ends: int, first: int = 0) -> None:
     """End it so many times, and tell of each."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    _calm(folder / "first")  # it may build the image of the containers
     length = _calm(folder / "calm")
     for number in range(first, first + ends):
         draw = random.Random(f"{seed}{number}")
