@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import (
@@ -19,9 +22,17 @@ from flowengine.sdk import (
     StepContext,
     ValidationError,
 )
-from flowengine.sdk.environments import Request, Sandbox, Spec, awaitable, blocking
+from flowengine.sdk.environments import (
+    Request,
+    Sandbox,
+    Spec,
+    awaitable,
+    background,
+    blocking,
+)
 from flowengine_envs.call_limits import GRACE, TIMEOUT, UNBOUNDED
 from flowengine_envs.channel import Channel, Said
+from flowengine_envs.mirror import Mirror
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell_input import (
     CHECK,
@@ -34,7 +45,6 @@ from flowengine_envs.shell_result import ShellResult, shell_result, step_code
 from flowengine_envs.steps import StepFiles, place_for_value, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor.terminal.text import masked
-from flowengine_envs.supervisor.terminal.tmux import SESSION, SOCKET
 from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:
@@ -46,6 +56,9 @@ FOLDER = f"{OWN}/terminal"
 """Folder of the workspace for the terminal's socket and records."""
 STARTING = 60.0
 """Seconds for another shell to be there, `activate` not counted."""
+_VIEWER = str(Path(__file__).with_name("viewer.py"))
+_MIRRORS = threading.Lock()
+"""Held by whoever makes a mirror: each shell has one."""
 
 
 class Shell(Supervised):
@@ -80,6 +93,7 @@ class Shell(Supervised):
         self._left = True
         self._gone = False
         self._ended = False
+        self._mirror: Mirror | None = None
         self._turn = asyncio.Lock()
         """Had by the step whose command runs."""
 
@@ -242,14 +256,20 @@ class Shell(Supervised):
     def attach_command(self) -> str:
         """Return the command that shows the terminal in another one; keys typed there do nothing.
 
+        It shows what this process knows of the screen. It speaks to nothing in the sandbox.
+
         Returns:
-            Text for a shell of this machine. The socket is where the workspace is.
+            Text for a shell of this machine, of the same user.
+
+        Raises:
+            EnvironmentClosed: It was given back, or has ended.
+            EnvironmentLost: No socket can be made for those who watch.
         """
-        folder = self.workspace / self._folder / "live"
-        return (
-            f"cd {shlex.quote(str(folder))} && "
-            f"tmux -u -S {SOCKET} attach-session -t {SESSION} -f read-only,ignore-size"
-        )
+        self.check_open()
+        with _MIRRORS:
+            if self._mirror is None:
+                self._mirror = Mirror(lambda said: self._ask("watch", said=said), background().loop)
+        return shlex.join([sys.executable or "python3", "-I", _VIEWER, str(self._mirror.path)])
 
     async def _another(self) -> Shell:
         """Start another shell in the same sandbox, on a terminal of its own.
@@ -298,14 +318,27 @@ class Shell(Supervised):
         self._ended = self._gone = True
         if self._first is not None and self in self._first._others:
             self._first._others.remove(self)
+        self._close_mirror()
         with suppress(EnvironmentLost):
             await self._ask("hang_up")
 
     async def finish(self, bound: float, *, lost: bool = False) -> None:
         """Refuse new calls of this and of the others that were started beside it."""
         self._closed = True
+        self._close_mirror()
         ends = [each.finish(bound, lost=lost) for each in self._others]
         await asyncio.gather(super().finish(bound, lost=lost), *ends)
+
+    async def close(self) -> None:
+        """End everything inside and take the sandbox away; on the background loop."""
+        for each in (self, *self._others):
+            each._close_mirror()
+        await super().close()
+
+    def _close_mirror(self) -> None:
+        with _MIRRORS:
+            if self._mirror is not None:
+                self._mirror.close()
 
     async def start(self, deadline: float) -> None:
         """Start the terminal, and activate what is to be active; on the background loop.

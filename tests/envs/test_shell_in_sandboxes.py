@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
+import re
+import select
 import subprocess
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -459,29 +462,96 @@ def test_secrets_are_masked(sandbox: type[Sandbox], tmp_path: Path) -> None:
             assert b"hunter-2-very" not in shell.get(f"{shell.records}/{name}.log")
 
 
-def test_watching_changes_nothing(shell: Shell) -> None:
-    import pty
-
+@contextmanager
+def watching(shell: Shell) -> Iterator[Callable[[bytes], bytes]]:
+    """Somebody who watches; yields a function that reads on until something was shown."""
+    command = shell.attach_command()
     child, fd = pty.fork()
     if child == 0:
         os.environ["TERM"] = "xterm"
-        os.execvp("sh", ["sh", "-c", shell.attach_command()])
-    try:
-        end = time.monotonic() + 60
-        shell.run("echo watched")
-        seen = b""
-        while b"watched" not in seen and time.monotonic() < end:
+        os.execvp("sh", ["sh", "-c", f"exec {command}"])
+    seen = b""
+
+    def read_until(text: bytes) -> bytes:
+        nonlocal seen
+        while text not in seen:
+            ready, _, _ = select.select([fd], [], [], 60)
+            assert ready, seen
             seen += os.read(fd, 65536)
-        assert b"watched" in seen
-        os.write(fd, b"touch typed\r")
-        result = shell.run("stty size; (exit 4)")
-        assert (result.output, result.exit_code) == ("50 200\n", 4)
+        return seen
+
+    read_until.keys = lambda data: os.write(fd, data)  # type: ignore[attr-defined]
+    try:
+        yield read_until
     finally:
-        os.kill(child, 9)
+        with suppress(OSError):
+            os.kill(child, 9)
         os.waitpid(child, 0)
         os.close(fd)
+
+
+def test_watching_changes_nothing(shell: Shell) -> None:
+    with watching(shell) as read_until:
+        shell.run("echo wat''ched")
+        read_until(b"watched")
+        read_until.keys(b"touch typed\r")  # type: ignore[attr-defined]
+        result = shell.run("stty size; (exit 4)")
+        assert (result.output, result.exit_code) == ("50 200\n", 4)
+        read_until(b"50 200")
     assert shell.run("echo on").output == "on\n"
     assert "typed" not in {entry.path for entry in shell.list()}
+
+
+def test_nothing_in_the_sandbox_runs_a_program_of_who_watches(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    pwned = tmp_path / "pwned"
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    with opened(ShellProvider(), sandbox, inside) as shell, watching(shell) as read_until:
+        shell.run("echo be''gun")
+        read_until(b"begun")
+        other = shell.another()
+        socket = f"{shell.workdir}/.flowengine/terminal/live/socket"
+        for word in ("display-popup -E", "run-shell", "detach-client -s term -E"):
+            other.run(f"tmux -S {socket} {word} 'echo > {pwned}; echo > ran'", wait=20)
+        if shell.isolation != "none":
+            assert not pwned.exists()
+        assert other.run("ls ran").exit_code == 0  # it was done, inside
+
+
+def test_who_watches_gets_text_and_colours_and_no_other_control(shell: Shell) -> None:
+    hostile = (
+        r"printf '\033]52;c;aGFja2Vk\a\033]0;title\a\033[31mred\033[0m\033[6n\033P+q\033\\\302\233'"
+    )
+    with watching(shell) as read_until:
+        shell.run(f"{hostile}; printf '\\342\\200\\256dne'; echo; echo en''ded")
+        seen = read_until(b"ended")
+
+    assert b"red" in seen
+    drawn = re.sub(rb"\x1b\[(\?(1049|7|25)[hl]|[0-9;]*[mHKJ])", b"", seen)
+    assert b"\x1b" not in drawn
+    assert b"\xc2\x9b" not in drawn
+    assert b"\xe2\x80\xae" not in drawn
+
+
+def test_watching_ends_with_the_shell_and_with_a_key(shell: Shell) -> None:
+    other: Shell = shell.another()
+    command = other.attach_command()
+    with watching(other) as read_until:
+        other.run("echo be''gun")
+        read_until(b"begun")
+        read_until.keys(b"q")  # type: ignore[attr-defined]
+        read_until(b"1049l")
+    with watching(other) as read_until:
+        read_until(b"begun")
+        other.end()
+        read_until(b"has ended")
+    again = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "there is no terminal to watch" in again.stderr
+    with pytest.raises(EnvironmentClosed):
+        other.attach_command()
 
 
 def test_activate_holds_in_every_new_shell(sandbox: type[Sandbox], tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ def supervisor() -> bytes:
         "terminal.tmux",
         "terminal.transcript",
         "terminal.waiters",
+        "terminal.watching",
         "worker",
     )
 

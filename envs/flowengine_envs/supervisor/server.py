@@ -18,6 +18,7 @@
 | `await` | the same of the command that runs |
 | `send`, `press`, `interrupt` | when it was done |
 | `screen` | what the terminal shows |
+| `watch` | what it shows, again each time that changes, until it is withdrawn |
 | `hang_up` | when the terminal and all that runs on it has ended |
 
 Each request has an `id`, which its answers carry; the last one has `done`. Requests from
@@ -135,7 +136,9 @@ class Server:
             "signal": self._signal,
             "cancel": self._cancel,
         }
-        self._terminals = TerminalRequests(self._programs, self._say, self._watch_quota)
+        self._terminals = TerminalRequests(
+            self._programs, self._say, self._watch_quota, lambda: self._outbox.full
+        )
         self._requests.update(self._terminals.requests)
         self._files = FileRequests(self._outbox, self._say)
         self._requests.update(self._files.requests)

@@ -20,12 +20,20 @@ class TerminalRequests:
         programs: Starts terminals.
         say: Called with the number of a request, a header, and bytes.
         begins: Called before a command begins.
+        full: Returns whether the engine has not yet read what it was told.
     """
 
-    def __init__(self, programs: Programs, say: Say, begins: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        say: Say,
+        begins: Callable[[], None],
+        full: Callable[[], bool],
+    ) -> None:
         self._programs = programs
         self._say = say
         self._begins = begins
+        self._full = full
         self._terminals: dict[int, Terminal] = {}
         self.requests = {
             "terminal": self._open,
@@ -35,6 +43,7 @@ class TerminalRequests:
             "press": self._press,
             "interrupt": self._interrupt,
             "screen": self._screen,
+            "watch": self._watch,
             "hang_up": self._hang_up,
         }
 
@@ -66,7 +75,7 @@ class TerminalRequests:
                 fault = {"kind": "failed", "message": failed}
                 self._say(id, {"done": True, "fault": fault})
 
-        self._terminals[number] = Terminal(self._programs, plan, opened)
+        self._terminals[number] = Terminal(self._programs, plan, opened, self._full)
 
     def _type(self, id: int, header: dict[str, Any], payload: bytes) -> None:
         task = Task(payload, header["timeout"], header["grace"], header["kept"])
@@ -88,6 +97,9 @@ class TerminalRequests:
 
     def _screen(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         self._its(header).screen(lambda text: self._say(id, {"done": True}, text))
+
+    def _watch(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        self._its(header).watch(id, partial(self._say, id))
 
     def _hang_up(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         terminal = self._terminals.pop(int(header["terminal"]), None)

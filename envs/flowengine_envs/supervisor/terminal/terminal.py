@@ -12,7 +12,7 @@ shell at its prompt has the terminal (see `foreground`), and it is asked in the 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Optional
 
@@ -32,6 +32,7 @@ from flowengine_envs.supervisor.terminal.stream import TerminalStream
 from flowengine_envs.supervisor.terminal.text import clean, masked
 from flowengine_envs.supervisor.terminal.tmux import Tmux
 from flowengine_envs.supervisor.terminal.waiters import Answer, Waiters
+from flowengine_envs.supervisor.terminal.watching import Watching
 
 _LAST_LOOK = 0.15
 """Seconds between looks at the processes at most, while a command runs."""
@@ -48,9 +49,12 @@ class Terminal:
         programs: Starts it.
         plan: How to make it.
         opened: Called once, with None when the shell is there, else with why it is not.
+        full: Returns whether the engine has not yet read what it was told.
     """
 
-    def __init__(self, programs: Programs, plan: Plan, opened: Any) -> None:
+    def __init__(
+        self, programs: Programs, plan: Plan, opened: Any, full: Callable[[], bool]
+    ) -> None:
         loop = programs.loop
         self._loop = loop
         self._plan = plan
@@ -78,9 +82,10 @@ class Terminal:
             pane(folder, plan.env.get("SHELL")),
             plan.cwd,
             plan.limits,
-            self._stream.take,
+            self._wrote,
             self._ended,
         )
+        self._watching = Watching(loop, self._tmux, plan.secrets, full)
         self._ending = Ending(loop, self._shell)
         self._handover = Handover(
             loop, self._files, self._lines, self._stream, self._tmux, self._ending, self._begun
@@ -151,7 +156,7 @@ class Terminal:
         if running is not None and running.request == request and request in self._waiters:
             self.stop("cancelled")
             return True
-        return self._waiters.forget(request)
+        return self._waiters.forget(request) or self._watching.forget(request)
 
     def send(self, data: bytes, done: Call) -> None:
         """Type bytes."""
@@ -172,6 +177,10 @@ class Terminal:
             done(masked(text, self._plan.secrets))
 
         self._tmux.screen(told)
+
+    def watch(self, request: int, say: Say) -> None:
+        """Tell what the screen shows each time it changes, until the request is withdrawn."""
+        self._watching.add(request, say)
 
     def interrupt(self) -> bool:
         """Interrupt the command that runs, or end one that is to run; returns whether one is."""
@@ -218,6 +227,10 @@ class Terminal:
             running.held.append((call, dropped))
 
     # What happens
+
+    def _wrote(self, data: bytes) -> None:
+        self._stream.take(data)
+        self._watching.changed()
 
     def _happened(self, what: int, name: str) -> None:
         id, _, rest = name.partition(".")
@@ -295,6 +308,7 @@ class Terminal:
         if self._running is not None:
             self._running.stopped = "lost"
             self._finish(self._running, None, [])
+        self._watching.close()
         self._stream.close()
         self._files.close()
         for closed in self._closed:

@@ -124,6 +124,14 @@ class Tmux:
         """Tell what the screen shows."""
         self.do("capture-pane", "-p", "-J", "-t", SESSION, reply=reply)
 
+    def drawn(self, reply: Reply) -> None:
+        """Tell what the screen shows, with its colours as escape sequences."""
+        self.do("capture-pane", "-p", "-e", "-t", SESSION, reply=reply)
+
+    def cursor(self, reply: Reply) -> None:
+        """Tell where the cursor is: column and row, from 0."""
+        self.do("display-message", "-p", "-t", SESSION, "#{cursor_x} #{cursor_y}", reply=reply)
+
     def again(self, cwd: str) -> None:
         """End what runs in the pane and start its command anew, on a terminal of its own."""
         self.do("respawn-pane", "-k", "-c", cwd, "-t", SESSION)

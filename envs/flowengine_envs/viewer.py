@@ -1,0 +1,122 @@
+"""Shows a terminal that somebody else uses: `python viewer.py SOCKET`.
+
+It reads screens from the socket of a `mirror` and draws them. Keys do nothing but `q`, Ctrl-C and
+Ctrl-D, which end it. It needs the standard library only, and no path to find modules on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_ENDING = b"q\x03\x04"
+_BEGIN = "\x1b[?1049h\x1b[?7l"
+_END = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+
+
+def main(path: str) -> int:
+    """Show what comes until it ends, or a key says so.
+
+    Args:
+        path: Of the socket.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        connection = _connected(path)
+    except OSError as error:
+        sys.stderr.write(f"there is no terminal to watch at {path}: {error.strerror}\n")
+        return 1
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    with connection, _drawing():
+        ended = _follow(connection)
+    if ended:
+        sys.stderr.write("the terminal has ended\n")
+    return 0
+
+
+def _connected(path: str) -> socket.socket:
+    """Connect, also to a path that is longer than that of sockets can be."""
+    folder, name = os.path.split(os.path.abspath(path))
+    below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(f"/proc/self/fd/{below}/{name}")
+    except OSError:
+        connection.close()
+        raise
+    finally:
+        os.close(below)
+    return connection
+
+
+def _follow(connection: socket.socket) -> bool:
+    """Draw screens; return whether there are no more, and not whoever watches has ended it."""
+    data = b""
+    sources: list[int] = [connection.fileno()]
+    if sys.stdin is not None and sys.stdin.isatty():
+        sources.append(sys.stdin.fileno())
+    while True:
+        ready = select.select(sources, [], [])[0]
+        if connection.fileno() in ready:
+            part = connection.recv(1 << 16)
+            if not part:
+                return True
+            data += part
+            while len(data) >= 4:
+                size = 4 + struct.unpack(">I", data[:4])[0]
+                if len(data) < size:
+                    break
+                _draw(json.loads(data[4:size]))
+                data = data[size:]
+        elif any(key in _ENDING for key in os.read(sources[-1], 1024) or b"\x04"):
+            return False
+
+
+def _draw(screen: dict[str, list[object]]) -> None:
+    """Draw a screen; of one that is larger than this terminal the part around the cursor."""
+    rows = shutil.get_terminal_size().lines
+    column, row = (int(str(each)) for each in screen["cursor"])
+    lines = screen["lines"]
+    first = max(0, min(row - rows + 1, len(lines) - rows))
+    text = "\x1b[?25l"
+    for at, line in enumerate(lines[first : first + rows], start=1):
+        text += f"\x1b[{at};1H\x1b[0m{line}\x1b[0m\x1b[K"
+    text += f"\x1b[J\x1b[{row - first + 1};{column + 1}H\x1b[?25h"
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+@contextmanager
+def _drawing() -> Iterator[None]:
+    """Have the whole terminal, and its keys unseen, as long as it lasts."""
+    before = None
+    if sys.stdin is not None and sys.stdin.isatty():
+        before = termios.tcgetattr(sys.stdin.fileno())
+        tty.setraw(sys.stdin.fileno())
+    sys.stdout.write(_BEGIN)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            sys.stdout.write(_END)
+            sys.stdout.flush()
+        if before is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
