@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from flowengine.cli.evidence import LINES, evidence_lines
 from flowengine.cli.output import STATUS_COLOURS, clean, duration, err, one_line, out, paint, when
 from flowengine.cli.waiting import undelivered
 
@@ -44,6 +45,7 @@ class Progress:
         self._events = getattr(session.arguments, "events", False)
         self._since: dict[tuple[str, str], int] = {}
         self._decided: dict[tuple[str, str], str] = {}
+        self._evidence: dict[tuple[str, str], dict[str, Any]] = {}
         self._flows: dict[str, LoadedFlow] = {}
 
     def __enter__(self) -> Self:
@@ -108,6 +110,8 @@ class Progress:
             self.session.tell_event(entry)
         if entry["type"] == "warning":
             self.line(f"{paint('warning:', 'yellow')} {one_line(entry['message'], 500)}")
+        if self._verbose and "evidence" in entry:
+            self._evidence[execution, entry.get("address", "")] = entry["evidence"]
         if entry["type"] == "decided" and entry["via"] != "resume":
             from flowengine.engines.approvals import participle
 
@@ -128,6 +132,9 @@ class Progress:
             if since is None and self._is_instant(execution, step.step):
                 since = step.at
             self._line(step.address, step.status, self._detail(place, step, since))
+            why = self._evidence.pop(place, {})
+            for line in evidence_lines(why, indent="    ", most=LINES):
+                self.line(line)
 
     def _is_instant(self, execution: str, step: int) -> bool:
         """Return whether a step has nothing to wait for: it ends in the moment it begins."""

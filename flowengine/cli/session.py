@@ -203,11 +203,18 @@ class Session:
             if error["message"]:
                 err(f"  reason      {clean(error['message'])}")
             return
+        from flowengine.cli.evidence import LINES, evidence_lines, evidence_of, failed_at
+
         place = f" at {error['step']}" if error.get("step") else ""
-        err(f"{paint('error:', 'red')} {error['type']}{place}: {clean(error['message'])}")
+        told = clean(f"{error['type']}{place}: {error['message']}")
+        err(f"{paint('error:', 'red')} {told}")
+        evidence = evidence_of(self, result.execution, error)
+        for line in evidence_lines(evidence, most=LINES):
+            err(line)
         if result.status == "failed":
             short = self.short(result.execution)
-            err(f"  look        {self.command('show', short)}")
+            words = ["show", short, *(["--step", failed_at(error)] if evidence else [])]
+            err(f"  look        {self.command(*words)}")
             err(f"  try again   {self.command('retry', short)}")
 
     def tell_event(self, entry: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
+from flowengine.engines.evidence import evidence_of
 from flowengine.engines.failures import failure_of
 from flowengine.engines.left_running import Left, LeftRunning, Started, judge, tell_left
 from flowengine.engines.plain import copy, place_of_fault, to_plain
@@ -201,7 +202,8 @@ class Task:
         return self.secrets.mask(plain) if self._masks else plain
 
     def _failed(self, error: BaseException, ran: Ran | None = None) -> AttemptFailed:
-        return AttemptFailed(failure_of(error, self.secrets.mask), ran)
+        mask = self.secrets.mask
+        return AttemptFailed(failure_of(error, mask), ran, evidence_of(error, mask))
 
     def _failing(self, error: Exception) -> QuickCall:
         def call(execution: Execution, run: Run) -> Plain:

@@ -370,19 +370,15 @@ def succeeded(run: Run, value: Any, now: int) -> Event:
 
 def failed(run: Run, failure: AttemptFailed, now: int) -> Event:
     """Return the event of an attempt that failed, or whose environment is gone."""
-    if failure.ran is not None:
-        return {
-            "type": "lost",
-            "at": now,
-            "unit": run.unit,
-            "attempt": run.attempt,
-            "ran": failure.ran,
-            "error": failure.error,
-        }
-    return {
+    event: dict[str, Any] = {
         "type": "failed",
         "at": now,
         "unit": run.unit,
         "attempt": run.attempt,
         "error": failure.error,
     }
+    if failure.ran is not None:
+        event |= {"type": "lost", "ran": failure.ran}
+    if failure.evidence:
+        event["evidence"] = failure.evidence
+    return event  # type: ignore[return-value] # built key by key

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from flowengine.engines.evidence import Mask, cut, places
 from flowengine.engines.plain import to_plain
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.events import ErrorData
@@ -13,12 +13,10 @@ from flowengine.python_modules import public_name
 from flowengine.sdk import StepError, ValidationError
 
 _LONGEST = 4000
-_FRAMES = 10
 _CAUSES = 3
-_OURS = frozenset({"flowengine", "flowengine_nodes", "flowengine_envs", "asyncio"})
 
 
-def failure_of(error: BaseException, mask: Callable[[Plain], Plain]) -> ErrorData:
+def failure_of(error: BaseException, mask: Mask) -> ErrorData:
     """Return an exception as the error of an attempt, secrets masked.
 
     Errors of the language keep their type and data. Any other exception has its `module.Class` as
@@ -32,13 +30,13 @@ def failure_of(error: BaseException, mask: Callable[[Plain], Plain]) -> ErrorDat
     Returns:
         The error, without `step` and `attempt`.
     """
-    told: ErrorData = mask(_told(error, _CAUSES))
+    told: ErrorData = mask(_told(error, mask, _CAUSES))
     return told
 
 
-def _told(error: BaseException, causes: int) -> Plain:
-    told: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error)}
-    told["data"] = _data_of(error)
+def _told(error: BaseException, mask: Mask, causes: int) -> Plain:
+    told: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error, mask)}
+    told["data"] = _data_of(error, mask)
     retryable = getattr(error, "retryable", None)
     if isinstance(retryable, bool):
         told["retryable"] = retryable
@@ -46,7 +44,7 @@ def _told(error: BaseException, causes: int) -> Plain:
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
         told["retry_after"] = int(min(seconds, 10**9) * 1000)
     if error.__cause__ is not None and causes:
-        told["cause"] = _told(error.__cause__, causes - 1)
+        told["cause"] = _told(error.__cause__, mask, causes - 1)
     return told
 
 
@@ -62,18 +60,17 @@ def _type_of(error: BaseException) -> str:
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
 
 
-def _message_of(error: BaseException) -> str:
+def _message_of(error: BaseException, mask: Mask) -> str:
     if isinstance(error, FlowEngineError) and error.hint:
         return f"{error.message}; {error.hint}"
     try:
         text = public_name(str(error)) or type(error).__name__
     except Exception:
         text = type(error).__name__
-    text = text.encode(errors="replace").decode()
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return cut(text, _LONGEST, mask)
 
 
-def _data_of(error: BaseException) -> Plain:
+def _data_of(error: BaseException, mask: Mask) -> Plain:
     if isinstance(error, InputError):
         return {"field": error.field}
     if isinstance(error, FlowEngineError):
@@ -82,23 +79,5 @@ def _data_of(error: BaseException) -> Plain:
         try:
             return to_plain(error.data)
         except ValidationError:
-            return {"repr": repr(error.data)[:_LONGEST]}
-    return {"traceback": _places(error)}
-
-
-def _places(error: BaseException) -> list[str]:
-    """Return where it was raised, the author's code and what that called; innermost last."""
-    import traceback
-
-    walked = list(traceback.walk_tb(error.__traceback__))
-    frames = traceback.StackSummary.extract(walked)
-    theirs = [
-        told
-        for (frame, _line), told in zip(walked, frames, strict=True)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _OURS
-        and not told.filename.startswith("<frozen")
-    ]
-    return [
-        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"[:300]
-        for frame in theirs[-_FRAMES:]
-    ]
+            return {"repr": cut(repr(error.data), _LONGEST, mask)}
+    return {"traceback": places(error, mask)}

@@ -101,8 +101,11 @@ def _told(
         for observation in seen:
             _fold(moment.graph, steps, observation)
         seen.clear()
-        if moment.event["type"] == "decided" and moment.address in steps:
-            steps[moment.address]["decision"] = decision_view(dict(moment.event))
+        event = moment.event
+        if event["type"] == "decided" and moment.address in steps:
+            steps[moment.address]["decision"] = decision_view(dict(event))
+        if "evidence" in event and moment.address in steps:
+            _add_evidence(steps[moment.address], dict(event))
     return list(steps.values()), moment
 
 
@@ -181,6 +184,14 @@ def _fold(graph: Graph, steps: dict[str, StepInfo], seen: Observation) -> None:
     if seen.status in _OVER:
         step["ended_at"] = at
         step["outcome"], step["output"], step["error"] = seen.outcome, seen.output, seen.error
+
+
+def _add_evidence(step: StepInfo, event: dict[str, Any]) -> None:
+    """Note what shows why an attempt failed."""
+    for attempt in reversed(step["tries"]):
+        if attempt["attempt"] == event["attempt"]:
+            attempt["evidence"] = event["evidence"]
+            return
 
 
 def _attempt(seen: Observation, at: str) -> AttemptInfo:

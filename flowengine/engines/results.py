@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from flowengine.kernel.commands import Observation
-from flowengine.kernel.events import ErrorData
+from flowengine.kernel.events import ErrorData, Evidence
 
 Status = Literal["running", "waiting", "stalled", "succeeded", "failed", "cancelled"]
 """Status of an execution; `succeeded`, `failed` and `cancelled` are ends."""
@@ -79,6 +79,8 @@ class AttemptInfo(TypedDict, total=False):
     input: Any
     output: Any
     error: ErrorData
+    evidence: Evidence
+    """What shows why it failed; absent: there is none."""
 
 
 class StepInfo(TypedDict, total=False):

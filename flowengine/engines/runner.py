@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from flowengine.kernel.commands import Run
-from flowengine.kernel.events import ErrorData
+from flowengine.kernel.events import ErrorData, Evidence
 from flowengine.kernel.graph import CompiledFlow, Plain
 from flowengine.sdk import Execution
 
@@ -29,12 +29,16 @@ class AttemptFailed(Exception):
     Args:
         error: What the `failed` event says, without `step` and `attempt`.
         ran: Where an environment of it is gone, whether it acted: see the event `lost`.
+        evidence: What shows why, for people.
     """
 
-    def __init__(self, error: ErrorData, ran: Ran | None = None) -> None:
+    def __init__(
+        self, error: ErrorData, ran: Ran | None = None, evidence: Evidence | None = None
+    ) -> None:
         super().__init__(f"{error['type']}: {error['message']}")
         self.error = error
         self.ran = ran
+        self.evidence = evidence
 
 
 QuickCall = Callable[[Execution, Run], Plain]

@@ -27,6 +27,16 @@ class ErrorData(TypedDict, total=False):
     cause: ErrorData | None
 
 
+class Evidence(TypedDict, total=False):
+    """What shows people why an attempt failed; nothing is decided by it."""
+
+    traceback: list[str]
+    """`FILE:LINE in FUNCTION: CODE`, innermost last; a line `after ERROR` begins an earlier one."""
+    stdout: str
+    """The end of what it printed."""
+    stderr: str
+
+
 class Started(TypedDict):
     """The execution was created. First event of every journal."""
 
@@ -58,6 +68,7 @@ class Failed(TypedDict):
     unit: int
     attempt: int
     error: ErrorData
+    evidence: NotRequired[Evidence]
 
 
 class Lost(TypedDict):
@@ -73,6 +84,7 @@ class Lost(TypedDict):
     attempt: int
     ran: Literal["no", "maybe"]
     error: ErrorData
+    evidence: NotRequired[Evidence]
 
 
 class CutOff(TypedDict):

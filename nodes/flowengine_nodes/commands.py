@@ -87,7 +87,8 @@ class CommandKind(StepKind):
         result = await place.run(context, command)
         accept = task.get("accept")
         if accept != "any" and result["exit_code"] not in (accept or (0,)):
-            raise ExitCode(_message(result), data=result)
+            masked: Any = context.mask(result)  # before the message is cut out of it
+            raise ExitCode(_message(masked), data=masked)
         return result
 
 

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flowengine.cli.evidence import evidence_lines
 from flowengine.cli.inbox import standing
 from flowengine.cli.output import (
     STATUS_COLOURS,
@@ -166,6 +167,7 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
             told = f"{failure['type']}: {one_line(failure['message'])}" if failure else ""
             span = f"{attempt['started_at']} to {attempt.get('ended_at', '')}"
             yield f"attempt {attempt['attempt']:<3} {attempt['status']:11} {span}  {told}".rstrip()
+            yield from evidence_lines(attempt.get("evidence", {}))
 
 
 def _value(name: str, value: Any) -> str:

@@ -1,0 +1,79 @@
+"""Why a step failed, as people read it: where it was raised, and the end of what it printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.output import clean
+from flowengine.errors import NotFound
+
+if TYPE_CHECKING:
+    from flowengine.cli.session import Session
+
+LINES = 10
+"""Lines of what was printed that are shown at the end of a run; `show --step` has more."""
+
+
+def evidence_lines(
+    evidence: Mapping[str, Any], *, indent: str = "  ", most: int | None = None
+) -> Iterator[str]:
+    """Yield the lines that show evidence.
+
+    Args:
+        evidence: As it was journaled with the failure.
+        indent: Before each line.
+        most: Lines of each stream; None: all that is kept.
+
+    Yields:
+        Lines.
+    """
+    for name in ("traceback", "stdout", "stderr"):
+        found = evidence.get(name) or []
+        lines = found.rstrip().split("\n") if isinstance(found, str) else found
+        if most is not None and isinstance(found, str) and len(lines) > most:
+            lines = ["…", *lines[-most:]]
+        if lines:
+            yield f"{indent}{name}"
+        for line in lines:
+            yield f"{indent}  {clean(line)}".rstrip()
+
+
+def evidence_of(session: Session, execution: str, error: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the evidence of the failure that an error comes from.
+
+    Args:
+        session: Of the command.
+        execution: Full id.
+        error: That of the execution.
+
+    Returns:
+        It; empty if there is none.
+    """
+    for address in _addresses(error):
+        try:
+            [step] = session.engine.show(execution, step=address)["steps"]
+        except NotFound:
+            continue
+        tries = step.get("tries", [])
+        if tries and tries[-1].get("evidence"):
+            return tries[-1]["evidence"]
+    return {}
+
+
+def failed_at(error: Mapping[str, Any]) -> str:
+    """Return the address of the step whose failure an error comes from; empty: of none."""
+    return next(iter(reversed(list(_addresses(error)))), "")
+
+
+def _addresses(error: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield where an error came from: first where it is told, then what it came of."""
+    while error:
+        if error.get("step"):
+            yield error["step"]
+        data = error.get("data")
+        items = data.get("failed") if isinstance(data, Mapping) else None
+        if error["type"] == "MapFailed" and isinstance(items, list) and items:
+            error = items[0]["error"]
+        else:
+            error = error.get("cause")

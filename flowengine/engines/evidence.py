@@ -1,0 +1,151 @@
+"""What shows why an attempt failed: where it was raised, and the end of what it printed.
+
+It is journaled with the failure, for people. No flow sees it: what handlers may need is the error's
+own `data`. Secrets are masked before anything is cut, so that no half of one is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from flowengine.errors import FlowEngineError
+from flowengine.python_modules import public_name
+from flowengine.sdk import StepError
+
+if TYPE_CHECKING:
+    from traceback import FrameSummary
+
+    from flowengine.kernel.events import Evidence
+    from flowengine.kernel.graph import Plain
+
+TAIL = 4000
+"""Characters kept of the end of what an attempt printed."""
+STREAMS = ("stdout", "stderr")
+_FRAMES = 10
+_LINE = 300
+_CHAIN = 5
+_OURS = frozenset({"flowengine", "flowengine_nodes", "flowengine_envs", "asyncio"})
+
+Mask = Callable[["Plain"], "Plain"]
+
+
+def evidence_of(error: BaseException, mask: Mask) -> Evidence:
+    """Return the evidence that an exception holds; empty if it holds none.
+
+    Args:
+        error: What an attempt raised.
+        mask: Replaces the values of secrets.
+    """
+    found: Evidence = {}
+    lines = list(_chain(error, mask))
+    if lines:
+        found["traceback"] = lines
+    data = getattr(error, "data", None)
+    if isinstance(data, dict):
+        for name in STREAMS:
+            if isinstance(data.get(name), str) and data[name].strip():
+                found[name] = tail(data[name], mask)  # type: ignore[literal-required]
+    return found
+
+
+def tail(text: str, mask: Mask) -> str:
+    """Return the end of a text, from the beginning of a line if it has any."""
+    masked = str(mask(text))
+    if len(masked) <= TAIL:
+        return masked
+    end = masked[-TAIL:]
+    cut, _, rest = end.partition("\n")
+    return f"…\n{rest}" if rest.strip() else f"…{cut}"
+
+
+def cut(text: str, longest: int, mask: Mask) -> str:
+    """Return a text with secrets masked, and cut if it is long."""
+    masked = str(mask(text.encode(errors="replace").decode()))
+    return masked if len(masked) <= longest else f"{masked[:longest]}…"
+
+
+def places(error: BaseException, mask: Mask) -> list[str]:
+    """Return where an exception was raised, innermost last: the user's code, and the last place.
+
+    Args:
+        error: What was raised.
+        mask: Replaces the values of secrets.
+
+    Returns:
+        `FILE:LINE in FUNCTION: CODE` each. Without code of the user, the places of others.
+    """
+    found = _frames(error)
+    theirs = [frame for frame in found if _is_users(frame.filename)]
+    if theirs and not _is_users(found[-1].filename):
+        theirs.append(found[-1])
+    return [
+        cut(f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}", _LINE, mask)
+        for frame in (theirs or found)[-_FRAMES:]
+    ]
+
+
+def _frames(error: BaseException) -> list[FrameSummary]:
+    """Return the frames of an exception that are not the engine's."""
+    import traceback
+
+    walked = list(traceback.walk_tb(error.__traceback__))
+    frames = traceback.StackSummary.extract(walked)
+    return [
+        told
+        for (frame, _line), told in zip(walked, frames, strict=True)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _OURS
+        and not told.filename.startswith("<frozen")
+    ]
+
+
+def _is_users(file: str) -> bool:
+    """Return whether a file is neither of Python nor of an installed package."""
+    return not file.startswith(_installed())
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    return tuple({f"{paths[name]}{os.sep}" for name in ("stdlib", "purelib", "platlib")})
+
+
+def _chain(error: BaseException, mask: Mask) -> list[str]:
+    """Return the places of an exception, and those in the user's code of what led to it."""
+    lines = [] if _is_told(error) else places(error, mask)
+    seen = {id(error)}
+    while len(seen) <= _CHAIN:
+        before = error.__cause__
+        if before is None and not error.__suppress_context__:
+            before = error.__context__
+        if before is None or id(before) in seen:
+            break
+        if any(_is_users(frame.filename) for frame in _frames(before)):
+            lines += [f"after {_said(before, mask)}", *places(before, mask)]
+        seen.add(id(before))
+        error = before
+    return lines
+
+
+def _is_told(error: BaseException) -> bool:
+    """Return whether a step kind has raised it on purpose: no place in the user's code has."""
+    return isinstance(error, StepError | FlowEngineError) and not any(
+        _is_users(frame.filename) for frame in _frames(error)
+    )
+
+
+def _said(error: BaseException, mask: Mask) -> str:
+    """Return an exception on one line."""
+    module = public_name(type(error).__module__)
+    name = (
+        type(error).__qualname__ if module == "builtins" else f"{module}.{type(error).__qualname__}"
+    )
+    try:
+        text = public_name(str(error))
+    except Exception:
+        text = ""
+    return cut(" ".join(f"{name}: {text}".split()), _LINE, mask)

@@ -1,0 +1,126 @@
+"""Why a step failed: `run`, `-v` and `show --step` show where it was raised and what it printed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.conftest import steady
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import CommandLine
+
+PRICES = """\
+def total(order):
+    return sum(price(name) for name in order)
+
+def price(name):
+    return {"tea": 3}[name]
+"""
+BROKEN = """\
+flowengine: 1
+id: broken
+steps:
+  - {id: sum, python: "prices:total", with: {order: [tea, milk]}}
+"""
+COMMAND = """\
+flowengine: 1
+id: command
+steps:
+  - id: build
+    run: |
+      for n in $(seq 30); do echo compiling $n; done
+      echo no space left >&2
+      exit 3
+"""
+
+
+def test_a_function_that_raises_shows_the_frames_of_its_author(flowengine: CommandLine) -> None:
+    flowengine.write("prices.py", PRICES)
+    flow = flowengine.write("broken.yaml", BROKEN)
+
+    told = flowengine("run", flow, code=1).err
+
+    line = "return sum(price(name) for name in order)"
+    file = flowengine.folder / "prices.py"
+    frames = (
+        "  traceback\n"
+        f"    {file}:2 in total: {line}\n"
+        f"    {file}:2 in <genexpr>: {line}\n"
+        f'    {file}:5 in price: return {{"tea": 3}}[name]\n'
+    )
+    assert f"error: KeyError at sum: 'milk'\n{frames}  look  " in told
+    assert "--step sum\n" in told
+    assert frames in flowengine("show", flowengine.newest(), "--step", "sum").out
+
+
+def test_a_command_that_fails_shows_the_end_of_what_it_printed(flowengine: CommandLine) -> None:
+    flow = flowengine.write("command.yaml", COMMAND)
+
+    told = flowengine("run", flow, code=1).err
+
+    last = "".join(f"    compiling {n}\n" for n in range(21, 31))
+    assert f"  stdout\n    …\n{last}  stderr\n    no space left\n" in told
+    shown = flowengine("show", flowengine.newest(), "--step", "build").out
+    assert "  stdout\n    compiling 1\n" in shown
+    assert "    compiling 30\n  stderr\n    no space left\n" in shown
+
+
+def test_verbose_shows_why_each_attempt_failed(flowengine: CommandLine) -> None:
+    flowengine.write("prices.py", PRICES)
+    text = BROKEN.replace(
+        "id: sum,", "id: sum, retry: {attempts: 2, delay: 1ms}, effect: idempotent,"
+    )
+    flow = flowengine.write("broken.yaml", text)
+
+    told = flowengine("run", "-v", flow, code=1).err
+
+    assert told.count("in price: return") == 3  # after each attempt, and in the end
+    [step] = flowengine("--json", "show", flowengine.newest(), "--step", "sum").json()["steps"]
+    assert [len(attempt["evidence"]["traceback"]) for attempt in step["tries"]] == [3, 3]
+
+
+def test_a_map_that_fails_shows_why_its_first_item_did(flowengine: CommandLine) -> None:
+    flowengine.write("prices.py", PRICES)
+    flow = flowengine.write(
+        "many.yaml",
+        "flowengine: 1\nid: many\nsteps:\n"
+        '  - {id: each, map: {over: [tea, milk], on_item_error: wait}, python: "prices:price", '
+        'with: {name: "${{ item }}"}}\n',
+    )
+
+    told = flowengine("run", flow, code=1).err
+
+    assert "prices.py:5 in price" in told
+    assert steady(told).endswith(
+        "show EXECUTION --step 'each[1]'\n  try again   flowengine retry EXECUTION\n"
+    )
+
+
+def test_no_secret_is_in_what_is_kept_or_shown(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "correct horse battery staple " * 20
+    monkeypatch.setenv("TOKEN", secret)
+    flowengine.write(
+        "leak.py",
+        "import os\n\ndef leak():\n    raise ValueError('x' * 3900 + os.environ['TOKEN'])\n",
+    )
+    flow = flowengine.write(
+        "leak.yaml",
+        "flowengine: 1\nid: leak\nsecrets: {TOKEN: {env: TOKEN}}\nsteps:\n"
+        "  - {id: say, run: {script: 'printf %04000d 0; echo \"$T\"; printf %03900d 0; exit 1', "
+        "env: {T: '${{ secrets.TOKEN }}'}}, on_error: [{next: python}], next: python}\n"
+        '  - {id: python, python: "leak:leak"}\n',
+    )
+
+    done = flowengine("run", "-v", flow, code=1)
+    newest = flowengine.newest()
+    shown = [flowengine("--json", "show", newest, "--step", step).out for step in ("say", "python")]
+    shown.append(flowengine("events", newest).out)
+
+    for text in (done.err, done.out, *shown):
+        assert "battery" not in text
+        assert "horse" not in text
+    assert "***" in shown[0]

@@ -1,0 +1,96 @@
+"""What is kept of a failure for people: frames of the user's code, and the end of outputs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flowengine.engines.evidence import TAIL, evidence_of, tail
+from flowengine.engines.failures import failure_of
+from flowengine.sdk import ExitCode, StepError
+
+
+def plain(value: object) -> object:
+    return value
+
+
+def masked(value: object) -> object:
+    return value.replace("hunter2hunter2", "***") if isinstance(value, str) else value
+
+
+def raised(call: object) -> Exception:
+    with pytest.raises(Exception) as told:  # noqa: PT011 - any
+        call()  # type: ignore[operator]
+    return told.value
+
+
+def test_frames_are_those_of_the_user_and_the_last() -> None:
+    error = raised(lambda: json.loads("{", object_hook=None))
+
+    lines = evidence_of(error, plain)["traceback"]
+
+    assert [line.rpartition("/")[2].partition(":")[0] for line in lines] == [
+        "test_evidence.py",
+        "test_evidence.py",
+        "decoder.py",
+    ]
+
+
+def test_what_led_to_an_exception_follows_it() -> None:
+    def wrap() -> None:
+        try:
+            json.loads("{")
+        except ValueError:
+            raise RuntimeError("no order") from None
+
+    def wrap_openly() -> None:
+        try:
+            json.loads("{")
+        except ValueError as error:
+            raise RuntimeError("no order") from error
+
+    hidden = evidence_of(raised(wrap), plain)["traceback"]
+    openly = evidence_of(raised(wrap_openly), plain)["traceback"]
+
+    assert not [line for line in hidden if line.startswith("after")]
+    [at] = [n for n, line in enumerate(openly) if line.startswith("after json.decoder.JSONDecode")]
+    assert "raise RuntimeError" in openly[at - 1]
+
+
+def test_an_error_that_a_step_kind_raises_on_purpose_has_no_traceback() -> None:
+    result = {"exit_code": 1, "stdout": "", "stderr": "no\n"}
+
+    assert evidence_of(ExitCode("exit code 1", data=result), plain) == {"stderr": "no\n"}
+
+
+def test_an_error_of_the_language_that_the_user_raises_has_one() -> None:
+    def fail() -> None:
+        raise StepError("none left", type="OutOfStock", data={"left": 0})
+
+    assert "raise StepError" in evidence_of(raised(fail), plain)["traceback"][-1]
+
+
+def test_secrets_are_masked_before_anything_is_cut() -> None:
+    secret = "hunter2hunter2"
+    for at in range(len(secret) + 1):
+        text = secret + "x" * (TAIL - at)
+        message = "x" * (4000 - at) + secret
+        error = failure_of(ValueError(message), masked)
+
+        assert "hunter" not in tail(text, masked)
+        assert "2hunter" not in tail(text, masked)
+        assert "hunt" not in error["message"]
+        assert not tail(text, masked).startswith("…2")
+
+
+@pytest.mark.parametrize("line", ["x" * 100_000, "line\n" * 50_000])
+def test_evidence_is_bounded(line: str) -> None:
+    def deep(left: int) -> None:
+        if left == 0:
+            raise ExitCode(line, data={"stdout": line, "stderr": line})
+        deep(left - 1)
+
+    found = evidence_of(raised(lambda: deep(200)), plain)
+
+    assert len(str(found)) < 2 * TAIL + 10 * 320 + 200
