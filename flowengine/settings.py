@@ -2,10 +2,12 @@
 
 `settings.yaml` is looked for in the user's configuration folder, then in the project's
 `.flowengine` folder. Where both say something, the stricter wins: the greater durability, only
-those members of a group whom both name, and `strict` if one of them says so.
+those members of a group whom both name, `strict` if one of them says so, and nobody acts for
+somebody else if one of them forbids it.
 
     durability: process
     strict: true
+    act_for_others: false
     groups:
       finance: [ben, "group:board"]
       board: [ana]
@@ -33,6 +35,8 @@ class Settings(NamedTuple):
     strict: bool = False
     """Whether a step fails that leaves a process or a listening socket behind; else it is warned
     of."""
+    act_for_others: bool = True
+    """Whether a user may act in another's name: `--as`, `by=`."""
 
     def is_one_of(self, user: str, named: list[str]) -> bool:
         """Return whether a user is named in a list of `user:NAME` and `group:NAME`."""
@@ -61,16 +65,17 @@ def load_settings(folder: str) -> Settings:
 
 
 def current_user() -> str:
-    """Return who runs this process, as `user:NAME`."""
-    name = os.environ.get("LOGNAME") or os.environ.get("USER")
-    if not name:
-        import pwd
+    """Return who runs this process, as `user:NAME`; of a uid without a name, `user:UID`.
 
-        try:
-            name = pwd.getpwuid(os.getuid()).pw_name
-        except KeyError:
-            name = str(os.getuid())
-    return f"user:{name}"
+    The system is asked, never the environment: `LOGNAME` is whatever somebody sets it to.
+    """
+    import pwd
+
+    uid = os.getuid()
+    try:
+        return f"user:{pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user:{uid}"
 
 
 def _user_folder() -> str:
@@ -84,7 +89,8 @@ def _merge(user: Settings, project: Settings) -> Settings:
     for name, members in project.groups.items():
         groups[name] = members & groups[name] if name in groups else members
     level = max(levels, key=DURABILITIES.index, default=None)
-    return Settings(level, groups, user.strict or project.strict)
+    strict = user.strict or project.strict
+    return Settings(level, groups, strict, user.act_for_others and project.act_for_others)
 
 
 def _read(path: str) -> Settings:
@@ -107,11 +113,19 @@ def _read(path: str) -> Settings:
         if key not in Settings._fields:
             known = ", ".join(Settings._fields)
             raise UsageError(f"{path}: there is no setting '{key}'", hint=f"known: {known}")
-    strict = data.get("strict", False)
-    if not isinstance(strict, bool):
-        raise UsageError(f"{path}: strict is {strict!r}", hint="write true or false")
-    durability = _durability(path, data.get("durability"))
-    return Settings(durability, _groups(path, data.get("groups")), strict)
+    return Settings(
+        _durability(path, data.get("durability")),
+        _groups(path, data.get("groups")),
+        _switch(path, data, "strict", default=False),
+        _switch(path, data, "act_for_others", default=True),
+    )
+
+
+def _switch(path: str, data: dict[Any, Any], name: str, *, default: bool) -> bool:
+    value = data.get(name, default)
+    if not isinstance(value, bool):
+        raise UsageError(f"{path}: {name} is {value!r}", hint="write true or false")
+    return value
 
 
 def _durability(path: str, value: Any) -> Literal["power", "process", "none"] | None:

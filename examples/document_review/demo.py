@@ -29,7 +29,7 @@ class Demo:
         self.env = {
             name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ
         }
-        self.env |= {"HOME": str(folder), "LOGNAME": "ana", "COLUMNS": "100"}
+        self.env |= {"HOME": str(folder), "COLUMNS": "100"}
         shutil.copytree(HERE / "samples", folder / "inbox")
         for file in (*HERE.glob("*.py"), *HERE.glob("*.yaml")):
             shutil.copy(file, folder)

@@ -117,7 +117,8 @@ def decision_lines(wait: WaitInfo) -> Iterator[str]:
     decision = wait.get("decision", {})
     at = f" at {when(decision['at'])}" if "at" in decision else ""
     via = f" via {decision['via']}" if "via" in decision else ""
-    yield _fact("status", f"{standing(wait)}{at}{via}")
+    entered = f", entered by {decision['entered_by']}" if "entered_by" in decision else ""
+    yield _fact("status", f"{standing(wait)}{at}{via}{entered}")
     for key in ("comment", "form", "edits", "value"):
         if decision.get(key) not in (None, {}):
             value = decision[key]

@@ -12,16 +12,14 @@ from flowengine.errors import InputError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowengine.engines.actors import Actor
     from flowengine.engines.driving import Driving
     from flowengine.engines.host import Host
     from flowengine.engines.results import Answering, Decision, Result, WaitInfo
 
-Who = tuple[str, str]
-"""Who acts, as `user:NAME`, and through what."""
-
 
 def record_decision(
-    host: Host, wait: str, choice: str, answer: Answering, who: Who
+    host: Host, wait: str, choice: str, answer: Answering, who: Actor
 ) -> tuple[Decision, bool]:
     """Record a decision.
 
@@ -30,14 +28,14 @@ def record_decision(
         wait: Id of the wait, or any unambiguous beginning of it.
         choice: Id of the choice.
         answer: What comes with it.
-        who: Who decides.
+        who: Actor decides.
 
     Returns:
         The decision that stands, and whether its execution is to go on.
     """
     given = Answer(
         choice,
-        *who,
+        who,
         answer.get("form"),
         answer.get("edits"),
         answer.get("comment"),
@@ -83,14 +81,14 @@ def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, 
     return choice_of(host, wait, "approve" if approved else "reject"), said
 
 
-def answer_questions(host: Host, result: Result, choice: str | None, who: Who) -> bool:
+def answer_questions(host: Host, result: Result, choice: str | None, who: Actor) -> bool:
     """Answer all open questions about uncertain steps.
 
     Args:
         host: The engine's.
         result: How the execution stands.
         choice: `retry` or `fail`; None: none is answered.
-        who: Who answers.
+        who: Actor answers.
 
     Returns:
         Whether there were any.
@@ -109,7 +107,7 @@ def answer_questions(host: Host, result: Result, choice: str | None, who: Who) -
 
 
 def hand_over(
-    host: Host, driving: Driving, wait: str, what: str, who: Who, **more: str | None
+    host: Host, driving: Driving, wait: str, what: str, who: Actor, **more: str | None
 ) -> WaitInfo:
     """Record that an approval changes hands, and journal it unless another process does.
 
@@ -118,14 +116,13 @@ def hand_over(
         driving: The engine's.
         wait: Id of the wait, or any unambiguous beginning of it.
         what: `claimed`, `released` or `delegated`.
-        who: Who does it.
+        who: Actor does it.
         **more: The fields of the event that are its own.
 
     Returns:
         The wait as it stands then.
     """
-    by, via = who
-    event = {"type": what, "at": host.clock.now(), "by": by, "via": via, **more}
+    event = {"type": what, "at": host.clock.now(), **who.fields(), **more}
     after = hand(host.store, host.settings, host.store.find_wait(wait), event)
     driving.take_hands(after.execution)
     return stored_wait_view(after)

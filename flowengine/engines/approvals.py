@@ -22,6 +22,7 @@ from flowengine.kernel.times import format_time
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
+    from flowengine.engines.actors import Actor
     from flowengine.journal.records import Wait
     from flowengine.journal.store import Store
     from flowengine.settings import Settings
@@ -45,9 +46,7 @@ class Answer(NamedTuple):
     """What somebody decided."""
 
     choice: str
-    by: str
-    """`user:NAME`."""
-    via: str
+    who: Actor
     form: Any = None
     edits: Mapping[str, Any] | None = None
     comment: str | None = None
@@ -85,11 +84,11 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
             hint=f"let it go on: flowengine resume {wait.execution}",
         )
     decision = check_answer(wait.record, answer, settings)
-    check_claim(wait.record, id, answer.by)
+    check_claim(wait.record, id, answer.who.user)
     decision["attachments"] = [_keep(store, wait.execution, path) for path in files]
     event = {"type": "decided", "at": now, "wait": wait.number, **decision}
     approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
-    stands = store.decide(id, Vote(answer.by, now, approves, pack(event)))
+    stands = store.decide(id, Vote(answer.who.user, now, approves, pack(event)))
     if stands.accepted:
         return _decision(wait, event, first=True)
     if stands.event is None or stands.settled:
@@ -109,9 +108,9 @@ def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) ->
         The decision as data: the fields of a `decided` event but `type`, `at`, `wait` and
         `attachments`, whose files are not looked at here.
     """
-    check_assignee(wait, answer.by, settings, "decide on")
+    check_assignee(wait, answer.who.users, settings, "decide on")
     choice = _choice(wait, answer.choice)
-    decision: dict[str, Any] = {"choice": answer.choice, "by": answer.by, "via": answer.via}
+    decision: dict[str, Any] = {"choice": answer.choice, **answer.who.fields()}
     decision["comment"] = _comment(choice, answer.comment)
     if wait["kind"] == "question":
         if answer.choice == "result":

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING
 from flowengine.journal.format import pack
 
 if TYPE_CHECKING:
+    from flowengine.engines.actors import Actor
     from flowengine.engines.host import Host
 
 
-def ask_to_cancel(host: Host, execution: str, reason: str, by: str, *, now: bool) -> str:
+def ask_to_cancel(host: Host, execution: str, reason: str, who: Actor, *, now: bool) -> str:
     """Record a request to cancel.
 
     Args:
         host: The engine's.
         execution: Its id, or any unambiguous beginning of it.
         reason: For the history.
-        by: Who asks.
+        who: Who asks.
         now: Skip `finally` and compensation.
 
     Returns:
         The full id of the execution.
     """
     id, at = host.store.find_execution(execution), host.clock.now()
-    event = {"type": "cancel", "at": at, "reason": reason, "by": by, "now": now}
+    event = {"type": "cancel", "at": at, "reason": reason, **who.fields(), "now": now}
     host.store.send(id, pack(event), at, host.ids.message())
     return id

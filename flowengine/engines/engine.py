@@ -16,6 +16,7 @@ from contextlib import suppress
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from flowengine.engines.actors import Actor
 from flowengine.engines.answering import (
     answer_questions,
     choice_of,
@@ -37,7 +38,7 @@ from flowengine.engines.results import (
     WaitInfo,
 )
 from flowengine.engines.seam import RandomIds, SystemClock
-from flowengine.errors import Conflict
+from flowengine.errors import Conflict, NotAllowed
 from flowengine.settings import current_user, load_settings
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Engine(Reader):
             `none`. Default: the host's settings, else `power`.
         workdir: Folder that the file tools see as theirs of executions that begin here, whoever
             goes on with them. Default: the current one.
-        user: Who acts, as `user:NAME`. Default: the login name.
+        user: Who acts, as `user:NAME`. Default: who runs the process, by the system's word. A
+            service says whose credentials it has checked.
         via: Through what, for the audit of decisions: `python`, `cli`, ...
         stay: Seconds ahead that `run` and its kin stay for waits for time. Pauses of `retry` and
             `loop.every` are always stayed for.
@@ -378,7 +380,7 @@ class Engine(Reader):
         """
         from flowengine.engines.signals import signal
 
-        sent = signal(self._host, name, data, execution, key, id, by or self.user, flow)
+        sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
         return sent._replace(result=self._driving.go_on(sent.execution, resume=resume))
 
     async def signal_async(
@@ -396,7 +398,7 @@ class Engine(Reader):
         """Do as `signal`, on the running event loop."""
         from flowengine.engines.signals import signal
 
-        sent = signal(self._host, name, data, execution, key, id, by or self.user, flow)
+        sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
         return sent._replace(result=await self._driving.go_on_async(sent.execution, resume=resume))
 
     def register(self, flow: LoadedFlow | str | PathLike[str]) -> list[str]:
@@ -429,14 +431,14 @@ class Engine(Reader):
         Returns:
             How it stands; still open if another process is at it. `Conflict` if it has ended.
         """
-        id = ask_to_cancel(self._host, execution, reason, by or self.user, now=now)
+        id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return self._driving.go_on(id) or self.result(id)
 
     async def cancel_async(
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
     ) -> Result:
         """Do as `cancel`, on the running event loop."""
-        id = ask_to_cancel(self._host, execution, reason, by or self.user, now=now)
+        id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return await self._driving.go_on_async(id) or self.result(id)
 
     def retry(self, execution: str, *, step: str | None = None, by: str | None = None) -> Result:
@@ -570,10 +572,19 @@ class Engine(Reader):
 
     # Inside
 
-    def _who(self, by: str | None) -> tuple[str, str]:
-        """Return who acts and through what, for the history."""
-        by = by or self.user
-        return by, self._via if by == self.user else f"{self._via}, entered by {self.user}"
+    def _who(self, by: str | None) -> Actor:
+        """Return who acts, for the history.
+
+        Raises:
+            NotAllowed: In another's name, which the host's settings forbid.
+        """
+        if by in (None, self.user):
+            return Actor(self.user, self._via)
+        if not self._host.settings.act_for_others:
+            raise NotAllowed(
+                f"{self.user} may not act for {by}: the host's settings say 'act_for_others: false'"
+            )
+        return Actor(by, self._via, self.user)
 
     def _starting(
         self,
@@ -590,4 +601,4 @@ class Engine(Reader):
     def _retried(self, execution: str, step: str | None, by: str | None) -> Execution:
         from flowengine.engines.retrying import retried
 
-        return retried(self._host, self._driving, execution, step, by or self.user)
+        return retried(self._host, self._driving, execution, step, self._who(by).user)

@@ -14,7 +14,7 @@ from flowengine.journal.format import pack, unpack
 from flowengine.kernel.handing import EVENTS, change, gave_away
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from flowengine.journal.records import Wait
     from flowengine.journal.store import Store
@@ -94,22 +94,27 @@ def check_claim(wait: Mapping[str, Any], id: str, user: str) -> None:
         )
 
 
-def check_assignee(wait: Mapping[str, Any], user: str, settings: Settings, what: str) -> None:
-    """Check that a user is among the assignees and not excluded.
+def check_assignee(
+    wait: Mapping[str, Any], users: Sequence[str], settings: Settings, what: str
+) -> None:
+    """Check that a user is among the assignees, and that neither they nor who acts is excluded.
 
     Args:
         wait: The record.
-        user: Who wants to.
+        users: In whose name it is done; then who really does it, where that is somebody else.
         settings: Knows who is in which group.
         what: What the user wants to do, for messages: `decide on`.
 
     Raises:
         NotAllowed: The user may not.
     """
-    if is_assignee(wait, user, settings):
+    user = users[0]
+    excluded = _excluded(wait, users, settings)
+    if excluded is None and is_assignee(wait, user, settings):
         return
     gave = user in gave_away(wait)
-    if settings.is_one_of(user, wait.get("exclude") or []):
+    if excluded is not None:
+        user = excluded
         reason = f"excluded are {', '.join(wait['exclude'])}"
     elif gave:
         reason = f"{user} has handed it on"
@@ -119,14 +124,20 @@ def check_assignee(wait: Mapping[str, Any], user: str, settings: Settings, what:
     raise NotAllowed(
         f"{user} may not {what} '{wait.get('title') or wait['address']}': {reason}",
         hint=None
-        if gave
+        if gave or excluded is not None
         else f"{user} is in {mine}, by settings.yaml; --as USER acts for somebody else",
     )
 
 
+def _excluded(wait: Mapping[str, Any], users: Sequence[str], settings: Settings) -> str | None:
+    """Return the first of the users whom a wait excludes."""
+    named = wait.get("exclude") or []
+    return next((user for user in users if settings.is_one_of(user, named)), None)
+
+
 def is_assignee(wait: Mapping[str, Any], user: str, settings: Settings) -> bool:
     """Return whether a user is among the assignees of a wait, and neither excluded nor past it."""
-    if settings.is_one_of(user, wait.get("exclude") or []) or user in gave_away(wait):
+    if _excluded(wait, [user], settings) is not None or user in gave_away(wait):
         return False
     assignees = wait.get("assignees")
     return not assignees or settings.is_one_of(user, assignees)
@@ -148,6 +159,7 @@ def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
         NotAllowed: Only somebody else may.
     """
     record, by, what = wait.record, event["by"], event["type"]
+    users = [by, *([event["entered_by"]] if "entered_by" in event else ())]
     holder = record.get("claimed_by")
     if record["kind"] not in HANDED:
         raise Conflict(f"{wait.id} waits for a {record['kind']}, which has no assignees")
@@ -159,7 +171,7 @@ def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
         if holder != by:
             raise NotAllowed(f"{wait.id} is claimed by {holder}; only who claimed it gives it back")
         return True
-    check_assignee(record, by, settings, "claim" if what == "claimed" else "hand on")
+    check_assignee(record, users, settings, "claim" if what == "claimed" else "hand on")
     _check_holder(record, wait.id, by)
     if what == "delegated":
         _check_delegation(wait, by, event["to"], settings)

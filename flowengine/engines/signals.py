@@ -19,6 +19,7 @@ from flowengine.validation import validate
 if TYPE_CHECKING:
     from os import PathLike
 
+    from flowengine.engines.actors import Actor
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program
@@ -41,7 +42,7 @@ def signal(
     execution: str | None,
     key: str | None,
     id: str | None,
-    by: str,
+    who: Actor,
     flow: LoadedFlow | str | PathLike[str] | None,
 ) -> Sent:
     """Store a signal for an execution, which it may begin; see `Engine.signal`."""
@@ -51,7 +52,7 @@ def signal(
         loaded = as_loaded(host.store, flow)
         register(host, loaded)
         begun = loaded.id
-    return send_signal(host, name, data, found, key, id, by, begun)
+    return send_signal(host, name, data, found, key, id, who, begun)
 
 
 def send_signal(
@@ -61,7 +62,7 @@ def send_signal(
     execution: str | None,
     key: str | None,
     id: str | None,
-    by: str,
+    who: Actor,
     flow: str | None = None,
 ) -> Sent:
     """Store a signal for an execution.
@@ -73,7 +74,7 @@ def send_signal(
         execution: Full id; or
         key: the key that an open execution has, or that one to be begun will have.
         id: A second message of the same id is not stored.
-        by: Who sends it.
+        who: Who sends it.
         flow: Id of the flow to begin an execution of, where several could.
 
     Returns:
@@ -90,7 +91,8 @@ def send_signal(
         raise UsageError("a signal goes to an execution or to a key: give one of them")
     at, id = host.clock.now(), id or host.ids.message()
     event: dict[str, Any] = {
-        "type": "message", "at": at, "signal": name, "key": key, "data": data, "id": id, "by": by,
+        "type": "message", "at": at, "signal": name, "key": key, "data": data, "id": id,
+        **who.fields(),
     }  # fmt: skip
     if execution is not None:
         check_for(host, execution, name, data)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
+    from flowengine.engines.actors import Actor
     from flowengine.engines.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
@@ -46,7 +47,7 @@ class Upgrading:
         executions: Ids, or beginnings of them; none: all open ones of the flow that do not run this
             form already.
         mapping: What is called otherwise in it, see `flowengine.kernel.pairing`.
-        who: Who moves them, and through what.
+        who: Who moves them.
         check: Only look what would become of each.
 
     Attributes:
@@ -59,7 +60,7 @@ class Upgrading:
         flow: Flow | LoadedFlow | str | PathLike[str],
         executions: Iterable[str],
         mapping: Mapping[str, Any] | None,
-        who: tuple[str, str],
+        who: Actor,
         *,
         check: bool,
     ) -> None:
@@ -336,7 +337,7 @@ def upgraded(
     execution: Execution,
     program: Program,
     mapping: Mapping[str, Any],
-    who: tuple[str, str],
+    who: Actor,
     now: int,
 ) -> Event:
     """Return the event by which an execution goes on under another form of its flow.
@@ -345,11 +346,10 @@ def upgraded(
         execution: As it stands.
         program: The form; nothing stands against it.
         mapping: Checked.
-        who: Who moves it, and through what.
+        who: Who moves it.
         now: The time (ms).
     """
-    by, via = who
-    return {
+    event: Any = {
         "type": "upgraded",
         "at": now,
         "before": execution.program.hash,
@@ -357,6 +357,6 @@ def upgraded(
         "mapping": dict(mapping),
         "version": program.compiled.get("version", ""),
         "evaluator": program.compiled.get("evaluator", ""),
-        "by": by,
-        "via": via,
+        **who.fields(),
     }
+    return event  # type: ignore[no-any-return]

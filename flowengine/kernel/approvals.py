@@ -167,6 +167,7 @@ def answer(
     counts_as = counting(record, choice) if choice else None
     original = record.get("subject")
     edits = decision.get("edits") or {}
+    entered = {"entered_by": decision["entered_by"]} if "entered_by" in decision else {}
     return {
         "id": wait_id(execution, record["id"]),
         "choice": choice,
@@ -181,6 +182,7 @@ def answer(
         "by": decision.get("by"),
         "at": decision.get("at") or format_time(now),
         "via": decision.get("via"),
+        **entered,
         "votes": record.get("votes") or [],
     }
 

@@ -121,6 +121,8 @@ class Decided(TypedDict, total=False):
     attachments: list[Plain]
     by: str
     via: str
+    entered_by: str
+    """Who really did it, where it was done in the name of somebody else (`by`)."""
     value: Plain
     """Of a policy that answers whether an environment may be opened: `{policy}`, narrower rules
     that it says yes to; `{refused: True}`, so the error is `Refused`."""
@@ -136,6 +138,7 @@ class Handed(TypedDict, total=False):
     wait: int
     by: str
     via: str
+    entered_by: str
     to: str
     """`user:NAME`."""
     comment: str | None
@@ -153,6 +156,8 @@ class Message(TypedDict):
     data: Plain
     id: str
     by: str
+    via: NotRequired[str]
+    entered_by: NotRequired[str]
     sent: NotRequired[int]
     """When it was sent (ms), if it was stored before it was journaled."""
 
@@ -173,6 +178,8 @@ class CancelAsked(TypedDict):
     at: int
     reason: str
     by: str
+    via: NotRequired[str]
+    entered_by: NotRequired[str]
     now: bool
 
 

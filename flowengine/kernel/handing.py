@@ -67,7 +67,7 @@ def change(record: dict[str, Plain], event: Handed) -> bool:
         _hand_on(record, by, event["to"])
     at = format_time(event.get("sent", event["at"]))
     link = {"do": what, "by": by, "to": event.get("to"), "at": at, "via": event["via"],
-            "comment": event.get("comment")}  # fmt: skip
+            "entered_by": event.get("entered_by"), "comment": event.get("comment")}  # fmt: skip
     link = {key: value for key, value in link.items() if value is not None}
     record["handed"] = [*record.get("handed", ()), link]
     return True

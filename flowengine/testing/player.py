@@ -14,6 +14,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from flowengine.engines.actors import Actor
 from flowengine.engines.approvals import Answer as Given
 from flowengine.engines.approvals import decide
 from flowengine.engines.beginning import Starting, begin
@@ -331,7 +332,7 @@ class Player(Driver):
         by = decided.by or self._assignee(record)
         attach = [os.path.join(self.folder, path) for path in decided.attach]
         form, edits, value = map(as_data, (decided.form, decided.edit, decided.value))
-        return Given(choice, by, "test", form, edits, decided.comment, attach, value)
+        return Given(choice, Actor(by, "test"), form, edits, decided.comment, attach, value)
 
     def _assignee(self, record: dict[str, Any]) -> str:
         """Return the first person who may decide."""
@@ -348,7 +349,7 @@ class Player(Driver):
         execution = None if key is not None else self.execution.id
         who = by or self.case.by
         try:
-            send_signal(self.host, name, data, execution, key, None, who)
+            send_signal(self.host, name, data, execution, key, None, Actor(who, "test"))
         except FlowEngineError as error:
             message = f"the signal '{name}' is refused: {error.message}"
             raise CaseFailed(message, loc) from error

@@ -92,7 +92,7 @@ def steady(text: str) -> str:
 def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ana in a fresh folder, without settings of her own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOGNAME", "ana")
+    monkeypatch.setattr("flowengine.engines.engine.current_user", lambda: "user:ana")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "100")
     for name in ("FLOWENGINE_STORE", "NO_COLOR"):

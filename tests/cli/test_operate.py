@@ -319,7 +319,7 @@ def test_a_store_that_cannot_be_used_has_its_own_code(flowengine: CommandLine, h
 def test_a_text_from_another_alphabet_is_shown_on_a_poor_terminal(
     flowengine: CommandLine, hello: Path
 ) -> None:
-    env = {"PYTHONIOENCODING": "latin-1", "PATH": "", "LOGNAME": "ana"}
+    env = {"PYTHONIOENCODING": "latin-1", "PATH": ""}
     process = flowengine.spawn("--json", "run", str(hello), "-i", "name=漢字", env=env)
     out, err = process.communicate(timeout=60)
 

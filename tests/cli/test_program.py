@@ -167,7 +167,7 @@ def modules(folder: Path, *words: str) -> set[str]:
     subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder,
-        env=env | {"LOGNAME": "ana"},
+        env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

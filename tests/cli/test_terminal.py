@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.settings import current_user
 from tests.cli.conftest import PROGRAM, CommandLine, steady
 
 TAKE = (
@@ -46,7 +47,7 @@ class Terminal:
 
     def __init__(self, folder: Path, *words: str, **more: str) -> None:
         self.master, slave = pty.openpty()
-        env = {"PATH": os.environ["PATH"], "LOGNAME": "ana", "TERM": "xterm", "HOME": str(folder)}
+        env = {"PATH": os.environ["PATH"], "TERM": "xterm", "HOME": str(folder)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", TAKE, PROGRAM, *words],
             cwd=folder,
@@ -128,7 +129,7 @@ def test_an_approval_is_asked_with_choice_edit_form_and_comment(
 
     assert "one of approve, reject, later, or their first letters" in shown
     assert "cost_center is required" in shown
-    assert "  ask            succeeded   approved by user:ana\n" in shown
+    assert f"  ask            succeeded   approved by {current_user()}\n" in shown
     assert shown.endswith("paid: 70\n")
     [step, _] = flowengine("--json", "show", flowengine.newest()).json()["steps"]
     assert step["decision"]["comment"] == "as agreed"

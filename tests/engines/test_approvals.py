@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,36 @@ def test_only_assignees_decide_and_exclusion_wins_over_a_group(
     assert engine.approve(wait, form=FORM, by="user:cleo").first
 
 
+def test_who_is_excluded_does_not_decide_in_the_name_of_another(
+    engine: Engine, tmp_path: Path
+) -> None:
+    wait = ask(engine, tmp_path, EXPENSE.replace("exclude: [", "exclude: [user:ben, "))["id"]
+    with pytest.raises(NotAllowed, match=r"user:ben may not decide .* excluded are user:ben"):
+        engine.approve(wait, form=FORM, by="user:cleo")
+    assert engine.wait(wait)["status"] == "pending"
+
+
+@pytest.mark.parametrize("verb", ["approve", "claim", "delegate", "signal", "cancel"])
+def test_nobody_acts_for_others_where_the_settings_forbid_it(
+    engine: Engine, tmp_path: Path, verb: str
+) -> None:
+    wait = ask(engine, tmp_path)
+    (tmp_path / ".flowengine" / "settings.yaml").write_text(
+        "act_for_others: false\ngroups: {finance: [ben, cleo]}\n"
+    )
+    with Engine(engine._host.store, user="user:ben") as strict:
+        acts: dict[str, Callable[[], object]] = {
+            "approve": lambda: strict.approve(wait["id"], form=FORM, by="user:cleo"),
+            "claim": lambda: strict.claim(wait["id"], by="user:cleo"),
+            "delegate": lambda: strict.delegate(wait["id"], "user:dora", by="user:cleo"),
+            "signal": lambda: strict.signal("s", execution=wait["execution"], by="user:cleo"),
+            "cancel": lambda: strict.cancel(wait["execution"], by="user:cleo"),
+        }
+        with pytest.raises(NotAllowed, match="user:ben may not act for user:cleo"):
+            acts[verb]()
+        assert strict.approve(wait["id"], form=FORM, by="user:ben").first
+
+
 @pytest.mark.parametrize(
     ("choice", "answer", "field"),
     [
@@ -147,7 +177,7 @@ def test_every_decision_is_in_the_history_with_who_how_and_why(
     wait = ask(engine, tmp_path)
     engine.approve(wait["id"], form=FORM, edits={"amount": 1}, comment="ok", by="user:cleo")
     (entry,) = [e for e in engine.events(wait["execution"]) if e["type"] == "decided"]
-    assert (entry["by"], entry["via"]) == ("user:cleo", "python, entered by user:ben")
+    assert (entry["by"], entry["via"], entry["entered_by"]) == ("user:cleo", "python", "user:ben")
     assert (entry["address"], entry["comment"]) == ("sign", "ok")
     step = engine.show(wait["execution"])["steps"][0]
     assert step["decision"]["edits"] == {"amount": 1}

@@ -165,15 +165,15 @@ def test_all_of_it_is_in_the_history_with_by_whom_and_through_what(
     engine.delegate(wait, "user:dora", comment="yours", by="user:cleo")
     engine.release(wait, by="user:dora")
     told = [
-        (one["type"], one["address"], one["by"], one["via"], one.get("to"), one.get("comment"))
+        (one["type"], one["by"], one["via"], one["entered_by"], one.get("to"), one.get("comment"))
         for one in engine.events(engine.wait(wait)["execution"])
         if one["type"] != "started"
     ]
-    entered = "python, entered by user:ben"
+    entered = ("python", "user:ben")
     assert told == [
-        ("claimed", "sign", "user:cleo", entered, None, None),
-        ("delegated", "sign", "user:cleo", entered, "user:dora", "yours"),
-        ("released", "sign", "user:dora", entered, None, None),
+        ("claimed", "user:cleo", *entered, None, None),
+        ("delegated", "user:cleo", *entered, "user:dora", "yours"),
+        ("released", "user:dora", *entered, None, None),
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import sqlite3
 from pathlib import Path
 
@@ -77,7 +79,15 @@ def test_circle_of_groups_ends(folders: tuple[Path, Path]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["durability: strong", "groups: [a]", "groups: {a: b}", "colour: red", "a: [", "- a"],
+    [
+        "durability: strong",
+        "groups: [a]",
+        "groups: {a: b}",
+        "colour: red",
+        "a: [",
+        "- a",
+        "act_for_others: 1",
+    ],
 )
 def test_file_that_is_wrong_is_told_with_its_name(folders: tuple[Path, Path], text: str) -> None:
     write(folders[1], text)
@@ -85,9 +95,21 @@ def test_file_that_is_wrong_is_told_with_its_name(folders: tuple[Path, Path], te
         load_settings(str(folders[1]))
 
 
-def test_user_is_the_login_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGNAME", "ada")
-    assert current_user() == "user:ada"
-    monkeypatch.delenv("LOGNAME")
-    monkeypatch.delenv("USER", raising=False)
-    assert current_user().startswith("user:")
+def test_user_is_who_the_system_says_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = pwd.getpwuid(os.getuid()).pw_name
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"):
+        monkeypatch.setenv(variable, "ada")
+    assert current_user() == f"user:{name}"
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    assert current_user() == "user:4000000"
+
+
+def test_acting_for_others_is_forbidden_if_one_file_forbids_it(
+    folders: tuple[Path, Path],
+) -> None:
+    assert load_settings(str(folders[1])).act_for_others
+    write(folders[0], "act_for_others: false")
+    write(folders[1], "act_for_others: true")
+    assert not load_settings(str(folders[1])).act_for_others

@@ -31,7 +31,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LOGNAME": "ana"}
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
 
     def __call__(
         self, *arguments: str | Path, code: int = 0, env: Mapping[str, str] | None = None

@@ -130,6 +130,7 @@ def decision_schema(subject: Schema, form: Schema, choices: list[str], expires: 
             "by": UNKNOWN,
             "at": TEXT,
             "via": UNKNOWN,
+            "entered_by": UNKNOWN,
             "votes": list_of(UNKNOWN),
         }
     )
