@@ -6,8 +6,6 @@ import os
 import sys
 from typing import NoReturn
 
-from flowengine.cli.program import main
-
 
 class Ending:
     """Whether this process ends as soon as its command has.
@@ -21,6 +19,8 @@ class Ending:
 
 def script() -> NoReturn:
     """Run the command line of this process, and end it without tearing it down."""
+    from flowengine.cli.program import main
+
     Ending.at_once = True
     code = main()
     sys.stderr.flush()

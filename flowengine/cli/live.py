@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from flowengine.cli.output import Colours, clean, is_terminal
 from flowengine.cli.progress import ADDRESS_WIDTH, STATUS_WIDTH, Progress
+from flowengine.cli.results import results
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -86,7 +86,7 @@ class LiveProgress(Progress):
     def text(self, text: str) -> None:
         """Show what a step prints."""
         with self._lock:
-            if is_terminal(sys.stdout):
+            if is_terminal(results()):
                 self.line(clean(text))
             else:
                 super().text(text)

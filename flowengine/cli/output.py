@@ -11,6 +11,8 @@ import re
 import sys
 from typing import Any, TextIO
 
+from flowengine.cli.results import results
+
 _COLOURS = {
     "red": "31",
     "green": "32",
@@ -47,7 +49,7 @@ class Colours:
 
 def out(text: str = "") -> None:
     """Write a line of the result."""
-    sys.stdout.write(f"{text}\n")
+    results().write(f"{text}\n")
 
 
 def out_json(value: Any) -> None:
@@ -59,7 +61,7 @@ def as_json(value: Any) -> str:
     """Return a value as JSON on one line; bytes as base64 text."""
     import json
 
-    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    ascii_only = (results().encoding or "").lower().replace("-", "") != "utf8"
     return json.dumps(value, ensure_ascii=ascii_only, default=_plain)
 
 

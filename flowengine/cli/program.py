@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn, Protocol, cast
 
+from flowengine.cli.ending import Ending
 from flowengine.cli.output import Colours, err, out_json, paint
+from flowengine.cli.results import results, results_apart
 from flowengine.errors import FlowEngineError, FlowFileError, UsageError
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -62,6 +64,9 @@ COMMANDS = {words: module for group in GROUPS.values() for words, module in grou
 """The words of each command → its module."""
 FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
 """First words that are no command by themselves."""
+
+TALKING = {"envs shell"}
+"""Commands that pass on what a sandbox writes, and run nothing of the user's in this process."""
 
 WIDEST = 100
 INTERRUPTED = 130
@@ -136,9 +141,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _ended(words)
+        results().flush()
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read the results has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
         return PIPE_CLOSED
     return code
 
@@ -177,7 +183,10 @@ def _run(words: list[str]) -> int:
         import logging
 
         logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
-    return command.run(arguments)
+    if name in TALKING:
+        return command.run(arguments)
+    with results_apart(restore=not Ending.at_once):
+        return command.run(arguments)
 
 
 def _unknown(name: str) -> UsageError:

@@ -34,7 +34,7 @@ class Starting(NamedTuple):
     """What somebody who starts an execution says."""
 
     flow: Flow | LoadedFlow | str | PathLike[str]
-    """What to run; not even read where there is an execution of the id."""
+    """What to run."""
     inputs: Mapping[str, Any]
     """As given."""
     id: str | None
@@ -78,11 +78,22 @@ def record(host: Host, starting: Starting) -> str:
 
     Returns:
         Its id.
+
+    Raises:
+        Conflict: The execution of that id runs another flow, or has other inputs.
     """
+    from flowengine.engines.same_start import check_same_start
+
     flow = as_loaded(host.store, starting.flow)
+    starting = starting._replace(flow=flow)
+    if starting.id is not None and exists(host, starting.id):
+        check_same_start(host, starting.id, starting)
     program = host.programs.of(flow.compiled, flow.hash)
     started = _started(host, program, starting)
-    return create(host, program, started)
+    id = create(host, program, started)
+    if starting.id is not None:
+        check_same_start(host, id, starting)  # somebody else may have been first
+    return id
 
 
 def create(host: Host, program: Program, started: Any) -> str:

@@ -48,11 +48,18 @@ class Driving:
     # Executions
 
     def new(self, starting: Starting) -> Execution:
-        """Return a new execution, or the one that has this id already, with its lease."""
+        """Return a new execution, or the one that has this id already, with its lease.
+
+        Raises:
+            Conflict: The execution of that id runs another flow, or has other inputs.
+        """
         from flowengine.engines.beginning import begin, exists
 
         _refuse_while_imported()
         if starting.id is not None and exists(self._host, starting.id):
+            from flowengine.engines.same_start import check_same_start
+
+            check_same_start(self._host, starting.id, starting)
             return self.loaded(starting.id)
         return begin(self._host, starting)
 

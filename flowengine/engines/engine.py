@@ -173,7 +173,8 @@ class Engine(Reader):
         Args:
             flow: A flow that Python built or `load` gave, or the path of a file.
             inputs: By name; those with a default may be left out.
-            id: Its id; the same id again goes on with the first execution of that id.
+            id: Its id. The same id with the same flow and inputs continues the first execution;
+                with another flow or other inputs it is a `Conflict`.
             labels: For lists.
             execution_environments: Specs of environments that this execution gets beside what its
                 flow declares: `{"kind": "python", "resource_key": "sandbox"}`. Functions find them
@@ -212,7 +213,8 @@ class Engine(Reader):
         Args:
             flow: A flow that Python built or `load` gave, or the path of a file.
             inputs: By name.
-            id: Its id; the same id again changes nothing.
+            id: Its id. The same id with the same flow and inputs changes nothing; else it is a
+                `Conflict`.
             labels: For lists.
             execution_environments: As for `run`.
 

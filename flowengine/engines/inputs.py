@@ -39,7 +39,7 @@ def check_inputs(
             text = schema.get("description") or schema.get("title")
             hint = f"give it: -i {name}=VALUE" + (f"  ({text})" if text else "")
             raise InputError(f"input '{name}' is missing", field=name, hint=hint)
-    inputs = _with_defaults(graph, given, execution, now)
+    inputs = with_defaults(graph, given, execution, now)
     for name, schema in schemas.items():
         try:
             validate(schema, inputs[name], f"input '{name}'", folder=folder)
@@ -49,14 +49,24 @@ def check_inputs(
     return {name: inputs[name] for name in schemas}
 
 
-def _with_defaults(
+def with_defaults(
     graph: Graph, given: Mapping[str, Any], execution: dict[str, Any], now: int
 ) -> dict[str, Any]:
-    """Return the inputs given and the defaults of the others, first those that are constants."""
+    """Return the inputs given and the defaults of the others, first those that are constants.
+
+    Args:
+        graph: The flow.
+        given: What the caller gives; not checked. One that has neither is left out.
+        execution: What computed defaults see of the execution.
+        now: When it starts (ms).
+
+    Raises:
+        InputError: A computed default has no value.
+    """
     computed = [name for name, _ in graph.flow.get("defaults", ())]
     inputs = dict(given)
     for name, schema in graph.flow.get("inputs", {}).items():
-        if name not in given and name not in computed:
+        if name not in given and name not in computed and "default" in schema:
             inputs[name] = schema["default"]
     if not computed:
         return inputs

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
+from flowengine.equality import same
+
 MOST = 20
 """Lines that are shown."""
 LONGEST = 200
@@ -61,14 +63,3 @@ def _parts(expected: Any, found: Any, path: str) -> Iterator[str]:
     elif not same(expected, found):
         place = f"{path}: " if path else ""
         yield f"{place}expected {shown(expected)}, found {shown(found)}"
-
-
-def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; true is no number, and a whole number may be `1.0`."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.equality import same
 from flowengine.flow.cases import as_data
 from flowengine.kernel.addresses import around, is_part, without_repetition
-from flowengine.testing.differences import differences, same, shown, ways_apart
+from flowengine.testing.differences import differences, shown, ways_apart
 
 if TYPE_CHECKING:
     from flowengine.flow.models import Loc

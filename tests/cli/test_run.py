@@ -231,13 +231,119 @@ def test_steps_that_run_on_the_host_are_named_first(flowengine: CommandLine) -> 
     assert done.err.startswith("on this host, as you: build\nexecution ")
 
 
+LOUD = """
+import os, subprocess, sys, threading
+
+print("imported")
+early = sys.stdout
+
+
+def speak(text):
+    print(text, "print")
+    early.write(f"{text} write without an end")
+    sys.__stdout__.write(f"{text} original\\n")
+    sys.stdout.buffer.write(f"{text} bytes\\n".encode())
+    os.write(1, f"{text} descriptor\\n".encode())
+    subprocess.run(["echo", text, "child"])
+    threading.Thread(target=print, args=[text, "thread"]).start()
+    return text
+
+
+async def speak_later(text):
+    return speak(text)
+
+
+def add(old, new):
+    print("reducer")
+    return old + new
+"""
+TALK = """\
+flowengine: 1
+id: talk
+state:
+  sum: {type: integer, default: 0, reducer: {python: "loud:add"}}
+steps:
+  - {id: one, python: "loud:speak", with: {text: thread}, set: {sum: 1}}
+  - {id: ask, approval: {title: More?}}
+  - {id: two, python: "loud:speak_later", with: {text: loop}, set: {sum: 2}}
+outputs: {said: "${{ steps.two.output }}"}
+"""
+WAYS = ("print", "write without an end", "original", "bytes", "descriptor", "child", "thread")
+
+
+def test_what_functions_print_does_not_stand_among_results(flowengine: CommandLine) -> None:
+    flowengine.write("loud.py", LOUD)
+    flowengine.write("talk.yaml", TALK)
+
+    def run(*words: str) -> tuple[str, str]:
+        return flowengine.spawn(*words).communicate(timeout=60)
+
+    out, heard = run("run", "talk.yaml", "--json")
+    waiting = json.loads(out)
+    assert all(f"thread {way}" in heard for way in WAYS)
+    assert "imported" in heard
+    out, heard = run("--json", "approve", waiting["waits"][0]["id"])
+    assert json.loads(out)["executions"][0]["outputs"] == {"said": "loop"}
+    assert all(f"loop {way}" in heard for way in WAYS)
+    assert "reducer" in heard
+    out, heard = run("run", "talk.yaml", "--events", "--id", "x")
+    assert [json.loads(line)["seq"] for line in out.splitlines()] == [0, 1]
+    flowengine("--json", "approve", "--all", "--execution", "x", "--no-resume")
+    assert run("resume", "x", "-q")[0] == "said: loop\n"
+
+
+def test_what_functions_print_is_apart_where_the_command_line_is_called_from_python(
+    flowengine: CommandLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flowengine.write("soft.py", "def speak():\n    print('soft')\n    return 1\n")
+    flow = flowengine.write(
+        "soft.yaml", "flowengine: 1\nid: soft\nsteps: [{id: a, python: soft:speak}]\n"
+    )
+
+    done = flowengine("--json", "run", flow)
+
+    assert done.json()["status"] == "succeeded"
+    assert "soft\n" in done.err
+    sys.stdout.write("restored\n")
+    assert capsys.readouterr().out == "restored\n"
+
+
 def test_the_same_id_again_is_the_same_execution(flowengine: CommandLine, hello: Path) -> None:
     first = flowengine("--json", "run", hello, "--id", "greeting-1", "-i", "name=Ada").json()
-    again = flowengine("--json", "run", hello, "--id", "greeting-1", "-i", "name=Ben").json()
+    again = flowengine("--json", "run", hello, "--id", "greeting-1", "-i", "name=Ada").json()
 
     assert first == again
     assert first["execution"] == "greeting-1"
     assert len(flowengine("--json", "list").json()) == 1
+
+
+def test_the_same_id_with_other_inputs_or_another_flow_is_a_conflict(
+    flowengine: CommandLine, hello: Path
+) -> None:
+    other = flowengine.write("other.yaml", "flowengine: 1\nid: other\nsteps: [{id: a, set: {}}]\n")
+    run = ("--json", "run", hello, "--id", "greeting-1")
+    flowengine(*run, "-i", "name=Ada")
+
+    [error] = flowengine(*run, "-i", "name=Ben", code=7).json()["errors"]
+    assert '"Ada" there and "Ben" here' in error["message"]
+    for option in ([], ["--detach"]):
+        done = flowengine("run", other, "--id", "greeting-1", *option, code=7)
+        assert "of the flow 'hello' and not 'other'" in done.err
+        assert done.out == ""
+
+
+def test_the_same_id_after_the_file_was_changed_continues_as_it_began_and_says_so(
+    flowengine: CommandLine, hello: Path
+) -> None:
+    run = ("run", hello, "--id", "greeting-1", "-i", "name=Ada")
+    first = flowengine(*run)
+    assert "warning" not in first.err
+    hello.write_text(hello.read_text().replace("Hello", "Goodbye"))
+
+    again = flowengine(*run)
+
+    assert again.out == first.out
+    assert "warning: greeting-1 began before this file was changed" in again.err
 
 
 def test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on(

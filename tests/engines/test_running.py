@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from flowengine.engines import beginning
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import Update
 from flowengine.errors import Conflict, FlowFileError, InputError, NotFound, UsageError
@@ -92,8 +93,86 @@ def test_file_with_errors_runs_nothing(engine: Engine, tmp_path: Path) -> None:
 def test_same_id_again_goes_on_with_the_first_execution(engine: Engine, tmp_path: Path) -> None:
     file = world.make(tmp_path, HELLO)
     first = engine.run(file, {"name": "Ada"}, id="it", labels={"team": "red"})
-    assert engine.run(file, {"name": "Bob"}, id="it") == first
+    assert engine.run(file, {"name": "Ada"}, id="it") == first
     assert [e["labels"] for e in engine.executions().items] == [{"team": "red"}]
+
+
+DEFAULTS = """
+inputs:
+  name: {type: string}
+  count: {type: integer, default: 2}
+  until: {type: string, default: "${{ inputs.name + string(now) }}"}
+  where: {type: object, default: {}}
+steps:
+  - {id: ask, approval: {title: "Go?"}}
+"""
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize(
+    "inputs",
+    [{"name": "Ada"}, {"name": "Ada", "count": 2}, {"where": {}, "name": "Ada"}],
+)
+def test_inputs_are_the_same_whether_defaults_are_given_or_not(
+    engine: Engine, tmp_path: Path, inputs: dict[str, Any], recorded: bool
+) -> None:
+    flow = engine.load(world.make(tmp_path, DEFAULTS))
+    start = engine.start if recorded else engine.run
+    start(flow, {"name": "Ada"}, id="it")
+    assert start(flow, inputs, id="it") == start(flow, {"name": "Ada"}, id="it")
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize(
+    ("inputs", "differs"),
+    [
+        ({"name": "Bob"}, '\'name\' is "Ada" there and "Bob" here'),
+        ({"name": "Ada", "count": 3}, "'count' is 2 there and 3 here"),
+        ({"name": "Ada", "count": True}, "'count' is 2 there and true here"),
+        ({"name": "Ada", "where": {"a": 1}}, "'where' is {} there and {\"a\": 1} here"),
+        ({"name": "Ada", "more": 1}, "'more' is missing there and 1 here"),
+        ({}, "'name' is \"Ada\" there and missing here"),
+    ],
+)
+def test_same_id_with_other_inputs_is_a_conflict(
+    engine: Engine, tmp_path: Path, inputs: dict[str, Any], differs: str, recorded: bool
+) -> None:
+    flow = engine.load(world.make(tmp_path, DEFAULTS.replace("inputs.name + ", "")))
+    start = engine.start if recorded else engine.run
+    start(flow, {"name": "Ada"}, id="it")
+    with pytest.raises(Conflict, match="other inputs") as caught:
+        start(flow, inputs, id="it")
+    assert differs in caught.value.message
+    assert len(engine.executions().items) == 1
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_same_id_with_another_flow_is_a_conflict(
+    engine: Engine, tmp_path: Path, recorded: bool
+) -> None:
+    start = engine.start if recorded else engine.run
+    start(world.make(tmp_path / "a", HELLO), {"name": "Ada"}, id="it")
+    other = world.make(tmp_path / "b", HELLO)
+    other.write_text(other.read_text().replace("id: flow", "id: other"))
+    with pytest.raises(Conflict, match="of the flow 'flow' and not 'other'"):
+        start(other, {"name": "Ada"}, id="it")
+
+
+def test_of_two_who_record_one_id_at_once_the_second_is_told_what_differs(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = world.make(tmp_path, HELLO)
+    race = beginning.create
+
+    def create(host: Any, program: Any, started: Any) -> str:
+        monkeypatch.setattr(beginning, "create", race)
+        engine.start(file, {"name": "Ada"}, id="it")
+        return race(host, program, started)
+
+    monkeypatch.setattr(beginning, "create", create)
+    with pytest.raises(Conflict, match='"Ada" there and "Bob" here'):
+        engine.start(file, {"name": "Bob"}, id="it")
+    assert engine.resume("it").outputs == {"message": "Hello, Ada!"}
 
 
 @pytest.mark.parametrize("id", ["", "a b", "../x", "-x"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.output import STATUS_COLOURS, clean, one_line, out, out_json, paint
+from flowengine.cli.results import results
 from flowengine.cli.session import Session
 from flowengine.cli.yaml_text import inline
 
@@ -78,7 +78,7 @@ def _lines(session: Session, found: Difference) -> Iterator[str]:
 
 def _side(session: Session, name: str, side: Side) -> str:
     version = f" version {side['version']}" if side["version"] not in ("", "0") else ""
-    status = paint(f"{side['status']:10}", STATUS_COLOURS.get(side["status"]), sys.stdout)
+    status = paint(f"{side['status']:10}", STATUS_COLOURS.get(side["status"]), results())
     flow = clean(f"{side['flow']}{version}")
     return f"{name:11} {session.short(side['execution'])}  {status} {one_line(flow, 40)}"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from flowengine.cli.output import clean, one_line, out
+from flowengine.cli.results import results
 from flowengine.cli.session import Session
 from flowengine.cli.yaml_text import inline
 
@@ -47,7 +47,7 @@ def run(arguments: Namespace) -> int:
                 session.tell_event(entry)
             else:
                 out(line(entry))
-                sys.stdout.flush()
+                results().flush()
     return 0
 
 

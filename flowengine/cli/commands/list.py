@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli import arguments as read
 from flowengine.cli.output import STATUS_COLOURS, clean, err, out, out_json, paint, table, when
+from flowengine.cli.results import results
 from flowengine.cli.session import NoStore, Session
 
 HELP = "list executions, newest first"
@@ -81,6 +82,4 @@ def run(arguments: Namespace) -> int:
 
 
 def _painted(status: str) -> str:
-    from sys import stdout
-
-    return paint(status, STATUS_COLOURS[status], stdout)
+    return paint(status, STATUS_COLOURS[status], results())

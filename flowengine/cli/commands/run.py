@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli import arguments as read
 from flowengine.cli.output import clean, err, out, out_json, paint
 from flowengine.cli.session import Session
+from flowengine.errors import NotFound
+from flowengine.journal.records import ENDED
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
@@ -35,7 +37,9 @@ def configure(parser: ArgumentParser) -> None:
     )
     read.add_workdir(parser)
     parser.add_argument(
-        "--id", metavar="ID", help="id of the execution; the same id again goes on with the first"
+        "--id",
+        metavar="ID",
+        help="id of the execution; the same id with the same flow and inputs continues the first",
     )
     read.add_assignments(parser, "--label", "a label for lists; may be repeated")
     parser.add_argument(
@@ -68,6 +72,8 @@ def run(arguments: Namespace) -> int:
         flow = load(session, arguments.file)
         inputs = read.inputs(flow.inputs, arguments.input)
         labels = dict(arguments.label)
+        if arguments.id is not None:
+            tell_other_form(session, flow, arguments.id)
         if arguments.detach:
             execution = session.engine.start(flow, inputs, id=arguments.id, labels=labels)
             return detach(session, flow, execution)
@@ -106,6 +112,21 @@ def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
     """Name the steps that run on this machine, as the user."""
     if flow.host_steps and not session.arguments.quiet:
         err(f"on this host, as you: {', '.join(flow.host_steps)}")
+
+
+def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
+    """Say so if the execution of an id began with another form of the flow, which it keeps."""
+    try:
+        record = session.engine.store.execution(execution)
+    except NotFound:
+        return
+    if record.flow != flow.id or record.hash == flow.hash or session.arguments.quiet:
+        return
+    text = f"{execution} began before this file was changed, and continues as it began"
+    if record.status not in ENDED:
+        move = session.command("upgrade", session.arguments.file, execution)
+        text += f"; to move it to the changed flow: {move}"
+    err(f"{paint('warning:', 'yellow')} {text}")
 
 
 def detach(session: Session, flow: LoadedFlow, execution: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from flowengine.cli.output import (
     paint,
     when,
 )
+from flowengine.cli.results import results
 from flowengine.cli.session import Session
 from flowengine.cli.waiting import describe, undelivered
 from flowengine.cli.yaml_text import entry, inline
@@ -91,7 +91,7 @@ def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
 
 def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     version = f" version {found['version']}" if found["version"] not in ("", "0") else ""
-    status = paint(found["status"], STATUS_COLOURS.get(found["status"]), sys.stdout)
+    status = paint(found["status"], STATUS_COLOURS.get(found["status"]), results())
     yield f"execution   {found['execution']}"
     yield f"flow        {clean(found['flow'])}{clean(version)}"
     yield f"status      {status}"
@@ -131,7 +131,7 @@ def _budget(budget: BudgetInfo) -> str:
 
 def _step(step: StepInfo, width: int) -> str:
     """Return one line about a step."""
-    status = paint(f"{step['status']:11}", STATUS_COLOURS.get(step["status"]), sys.stdout)
+    status = paint(f"{step['status']:11}", STATUS_COLOURS.get(step["status"]), results())
     took = ""
     if "ended_at" in step:
         took = duration(_time(step["ended_at"]) - _time(step["started_at"]))
@@ -152,7 +152,7 @@ def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
     """Yield all about one step."""
     for step in steps:
         yield f"step        {clean(step['address'])} ({clean(step['kind'])})"
-        yield f"status      {paint(step['status'], STATUS_COLOURS.get(step['status']), sys.stdout)}"
+        yield f"status      {paint(step['status'], STATUS_COLOURS.get(step['status']), results())}"
         for name in ("outcome", "started_at", "ended_at"):
             if step.get(name):
                 yield f"{name.removesuffix('_at'):11} {clean(step[name])}"

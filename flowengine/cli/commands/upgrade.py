@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli import arguments as read
 from flowengine.cli.commands.run import load
 from flowengine.cli.output import clean, err, one_line, out, out_json, paint
+from flowengine.cli.results import results
 from flowengine.cli.session import Session
 from flowengine.cli.yaml_text import entry
 from flowengine.errors import Conflict, InputError, NotFound
@@ -121,7 +121,7 @@ def _lines(session: Session, info: UpgradeInfo, *, check: bool) -> Iterator[str]
     verdict = WORDS[info["verdict"]]
     if info["verdict"] == "continues" and not check:
         verdict = "moved" if info["moved"] else "was not moved; try again"
-    word = paint(verdict, COLOURS.get(info["verdict"]), sys.stdout)
+    word = paint(verdict, COLOURS.get(info["verdict"]), results())
     yield f"{session.short(info['execution'])}  {info['status']:9}  {word}"
     for one in info["obstacles"]:
         name = f"{one['what']} {one['name']}" if one["name"] else one["what"]

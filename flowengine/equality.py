@@ -1,0 +1,16 @@
+"""When two values of plain data are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; true is no number, and a whole number may be `1.0`."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
