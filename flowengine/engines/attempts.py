@@ -14,6 +14,7 @@ from flowengine.engines.plain import copy, place_of_fault, to_plain
 from flowengine.engines.runner import AttemptFailed, QuickCall, Ran
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import OPENING, Plain, StepSpec
+from flowengine.kernel.ids import idempotency_key
 from flowengine.sdk import (
     Environment,
     EnvironmentLost,
@@ -261,12 +262,7 @@ class _Attempt:
     def idempotency_key(self) -> str:
         if self.run.key is not None:
             return self.run.key
-        import hashlib
-        import json
-
-        parts = [self.execution.id, self.run.address]
-        text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return idempotency_key(self.execution.id, self.run.address)
 
     @property
     def resources(self) -> Mapping[str, Any]:

@@ -179,6 +179,8 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
     if node.args is not None:
         unit["args"] = evaluate(names, node.args)
         names.extra = {"args": unit["args"]}
+    if node.key is not None:
+        unit["key"] = str(evaluate(names, node.key))
     if node.input is not None:
         given = evaluate(names, node.input)
         if node.asks:
@@ -187,8 +189,6 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
             unit["secrets"] = []
             given = split_secrets(given, [], unit["secrets"])
         unit["input"] = given
-    if node.key is not None:
-        unit["key"] = str(evaluate(names, node.key))
 
 
 def run(m: Machine, unit: Unit) -> None:

@@ -1,4 +1,4 @@
-"""Public ids that follow from numbers of the kernel."""
+"""Public ids and keys that follow from what the kernel knows."""
 
 from __future__ import annotations
 
@@ -20,3 +20,20 @@ def wait_id(execution: str, number: int) -> str:
     from hashlib import sha256
 
     return sha256(f"{execution}/{number}".encode()).hexdigest()[:WAIT_ID_LENGTH]
+
+
+def idempotency_key(execution: str, address: str) -> str:
+    """Return the key under which an activation calls out, where its tool names none.
+
+    Args:
+        execution: Full id of the execution.
+        address: Of the activation.
+
+    Returns:
+        64 hex digits, the same in every attempt.
+    """
+    import json
+    from hashlib import sha256
+
+    text = json.dumps([execution, address], ensure_ascii=False, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()

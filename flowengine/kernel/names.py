@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts
 from flowengine.kernel.graph import Plain, SecretText, Value
+from flowengine.kernel.ids import idempotency_key
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.times import format_time
 
@@ -74,12 +75,22 @@ class Names:
             return format_time(self.machine.now)
         if root == "join":
             return self._join()
+        if root == "idempotency_key":
+            return self._idempotency_key()
         return self._local(root)
 
     def having(self, extra: dict[str, Plain]) -> Names:
         """Return what is visible with more roots."""
         more = {**(self.extra or {}), **extra}
         return Names(self.machine, self.act, self.unit, self.past, more, self.frame)
+
+    def _idempotency_key(self) -> str:
+        """Return the key under which the unit calls out, in every attempt."""
+        unit, m = self.unit, self.machine
+        if unit is None:
+            raise KeyError("idempotency_key")
+        key = unit.get("key")
+        return idempotency_key(m.state["execution"]["id"], m.address(unit)) if key is None else key
 
     def _join(self) -> Plain:
         """Return what arrived at the activation: `output`, `outputs`, `all`, `from`."""

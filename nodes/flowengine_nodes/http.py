@@ -3,7 +3,9 @@
 Redirects of GET and HEAD are followed; to another host without the step's own headers, so that a
 token goes only where the flow sends it. Any other redirect is the answer. Proxies are taken from
 the usual environment variables, but never for this machine itself; certificates are checked against
-those that the system trusts. A body that is text or JSON comes as such, anything else as a file.
+those that the system trusts. A request that may change something has the step's idempotency key in
+a header, so that a server can tell a repeated request from a new one. A body that is
+text or JSON comes as such, anything else as a file.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ CONNECT_SECONDS = 15.0
 READ_SECONDS = 300.0
 """Without a byte, if the step does not say its own `timeout`."""
 REDIRECTS = 10
+KEY_HEADER = "Idempotency-Key"
 
+_PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+"""What may stand in a header as it is; the rest of a key is sent as `%` and its bytes."""
+_HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ERROR_TEXT = 64 * 1024
 _RETRYABLE = frozenset({408, 429})
 _TEXT = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml)|application/(javascript|x-www-.*)")
@@ -76,6 +82,16 @@ class Http(StepKind):
                     ],
                     "examples": [{"bearer": "${{ secrets.TOKEN }}"}],
                 },
+                "idempotency_header": {
+                    "description": "Name of the header that takes the idempotency key of requests "
+                    "that change something (not GET, HEAD, OPTIONS); `false` sends none.",
+                    "anyOf": [
+                        {"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
+                        {"const": False},
+                    ],
+                    "default": KEY_HEADER,
+                    "examples": ["X-Request-Id"],
+                },
                 "accept": {
                     "description": "Statuses that count as success, or `any`; default: all below "
                     "400. Others raise `HttpError`.",
@@ -113,7 +129,7 @@ class Http(StepKind):
 
         Args:
             context: The attempt.
-            task: `accept`.
+            task: `accept`, `idempotency_header`.
             input: `method`, `url`, `headers`, `query`, `body`, `auth`.
 
         Returns:
@@ -128,6 +144,7 @@ class Http(StepKind):
 
         try:
             request = _request(input)
+            _add_key(request, task.get("idempotency_header", KEY_HEADER), context)
             place = f"{request.method} {request.url.copy_with(query=None, userinfo=b'')}"
         except (httpx2.InvalidURL, TypeError, ValueError) as error:
             raise ValidationError(f"this is no request: {error}") from None
@@ -183,6 +200,17 @@ def _request(input: Mapping[str, Any]) -> httpx2.Request:
         if re.search(r"[\0\r\n]", value):
             raise ValidationError(f"the header {name} has a line end in it")
     return request
+
+
+def _add_key(request: httpx2.Request, header: str | bool | None, context: StepContext) -> None:
+    """Send the idempotency key with what may change something, unless the flow sets the header."""
+    if request.method in _HARMLESS or header is False:
+        return
+    name = KEY_HEADER if header is None else str(header)
+    if name not in request.headers:
+        from urllib.parse import quote
+
+        request.headers[name] = quote(context.idempotency_key, safe=_PLAIN)
 
 
 def _with_query(url: httpx2.URL, query: Mapping[str, Any]) -> httpx2.URL:

@@ -14,7 +14,9 @@ from flowengine.errors import FlowFileError, NotFound
 from flowengine.flow.compile import Compiled, compile_file, compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import Graph
+from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import StepSpec
+from flowengine.kernel.ids import idempotency_key
 from flowengine.testing.simulator import Fails, Simulator
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -380,6 +382,32 @@ def test_a_tool_over_http_sees_its_arguments_and_those_that_are_bound() -> None:
     assert step["task"]["accept"] == "any"
     assert "key" in step
     assert run(flow, {"a": {"status": 200, "headers": {}, "body": None}}).status == "succeeded"
+
+
+def test_the_idempotency_key_can_be_read_where_something_is_called() -> None:
+    flow = compiled(
+        """
+        tools:
+          book:
+            args: {type: object, properties: {n: {type: integer}}}
+            http: {method: POST, url: "https://example.com/", body: "${{ idempotency_key }}"}
+            idempotency_key: "order ${{ args.n }}"
+        steps:
+          - {id: a, call: book, with: {n: 3}}
+          - id: each
+            map: {over: 2}
+            run: {argv: [echo, "${{ idempotency_key }}"]}
+        """
+    )
+    seen: dict[str, Any] = {}
+
+    def see(run: Run) -> None:
+        seen[run.address] = run.input.get("body") or run.input["argv"][1]
+
+    id = run(flow, {"a": see, "each": see}).state["execution"]["id"]
+
+    own = {f"each[{n}]": idempotency_key(id, f"each[{n}]") for n in range(2)}
+    assert seen == {"a": "order 3", **own}
 
 
 def test_a_question_gives_the_answer_that_was_typed() -> None:

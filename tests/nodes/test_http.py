@@ -7,6 +7,8 @@ import base64
 import gzip
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from email.utils import formatdate
@@ -17,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import flowengine
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import SecretText
 
@@ -43,6 +46,7 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     asked: ClassVar[list[dict[str, Any]]] = []
+    paid: ClassVar[list[str]] = []
     waiting: ClassVar[threading.Event] = threading.Event()
     gone: ClassVar[threading.Event] = threading.Event()
 
@@ -82,6 +86,13 @@ class Handler(BaseHTTPRequestHandler):
             case ["away"]:
                 port = self.headers["Host"].partition(":")[2]
                 return 302, {"Location": f"http://localhost:{port}/echo"}, b""
+            case ["pay", _]:  # nobody hears the answer of the first time
+                key = asked["headers"]["idempotency-key"]
+                if key not in self.paid:
+                    self.paid.append(key)
+                    self.hang()
+                    return None
+                return 200, JSON, json.dumps({"payments": len(self.paid)}).encode()
             case ["hang"]:
                 self.hang()
                 return None
@@ -98,6 +109,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[str]:
     Handler.asked.clear()
+    Handler.paid.clear()
     Handler.waiting.clear()
     Handler.gone.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -376,3 +388,83 @@ def test_proxy_of_the_environment_is_asked_for_other_machines(
     get(bench, "http://elsewhere.invalid/echo")
 
     assert Handler.asked[0]["path"] == "http://elsewhere.invalid/echo"
+
+
+# The idempotency key
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_what_may_change_something_has_the_key_of_its_activation(
+    bench: Bench, server: str, method: str
+) -> None:
+    keys = {
+        get(bench, f"{server}/echo", method=method)["body"]["headers"]["idempotency-key"]
+        for _ in range(2)
+    }
+
+    assert len(keys) == 1
+    assert len(keys.pop()) == 64
+
+
+def test_what_only_asks_has_no_key(bench: Bench, server: str) -> None:
+    assert "idempotency-key" not in get(bench, f"{server}/echo")["body"]["headers"]
+
+
+@pytest.mark.parametrize(
+    ("key", "sent"), [("order 7", "order 7"), ("a\r\nb: 100%", "a%0D%0Ab: 100%25"), ("ü", "%C3%BC")]
+)
+def test_the_key_that_a_tool_names_is_sent(bench: Bench, server: str, key: str, sent: str) -> None:
+    input = {"url": f"{server}/echo", "method": "POST"}
+
+    answer = bench.do("http", {}, input, key=key)
+
+    assert answer["body"]["headers"]["idempotency-key"] == sent
+
+
+@pytest.mark.parametrize(
+    ("task", "headers", "sent"),
+    [
+        ({"idempotency_header": "X-Request-Id"}, {}, {"x-request-id": "k"}),
+        ({"idempotency_header": False}, {}, {}),
+        ({}, {"idempotency-key": "mine"}, {"idempotency-key": "mine"}),
+    ],
+)
+def test_the_header_of_the_key_is_what_the_flow_says(
+    bench: Bench, server: str, task: Any, headers: Any, sent: Any
+) -> None:
+    input = {"url": f"{server}/echo", "method": "POST", "headers": headers}
+
+    told = bench.do("http", task, input, key="k")["body"]["headers"]
+
+    names = ("x-request-id", "idempotency-key")
+    assert {name: told[name] for name in names if name in told} == sent
+
+
+def test_after_a_kill_the_server_knows_the_request_again(server: str, tmp_path: Path) -> None:
+    path = tmp_path / "flow.yaml"
+    path.write_text(
+        "flowengine: 1\nid: flow\ninputs: {order: {type: string}}\ntools:\n"
+        "  pay:\n"
+        f"    http: {{method: POST, url: '{server}/pay/${{{{ idempotency_key }}}}'}}\n"
+        "    args: {type: object, properties: {order: {type: string}}}\n"
+        "    idempotency_key: 'order ${{ args.order }}'\n"
+        "    effect: idempotent\n"
+        "steps: [{id: pay, call: pay, with: {order: '${{ inputs.order }}'}}]\n"
+        "outputs: {said: '${{ steps.pay.output.body }}'}\n"
+    )
+    program = (
+        "import flowengine, sys\n"
+        "with flowengine.Engine('store') as engine:\n"
+        "    engine.run('flow.yaml', {'order': '7'}, id='one')\n"
+    )
+    engine = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
+    assert Handler.waiting.wait(60)
+    engine.kill()
+    engine.wait()
+
+    with flowengine.Engine(tmp_path / "store") as again:
+        result = again.resume("one")
+
+    assert result.outputs == {"said": {"payments": 1}}
+    assert Handler.paid == ["order 7"]
+    assert {asked["path"] for asked in Handler.asked} == {"/pay/order%207"}

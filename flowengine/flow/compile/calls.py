@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from flowengine.flow.compile.environments import HOST, give
 from flowengine.flow.compile.expressions import Expressions, Typed, together
 from flowengine.flow.compile.injecting import inject
-from flowengine.flow.compile.tools import COMMANDS, Callee, Home, Tools, hide
+from flowengine.flow.compile.tools import COMMANDS, Callee, Home, Tools, hide, repeating
 from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.files import Definition
@@ -293,7 +293,7 @@ class Calls:
             return False
         if said.attempts > 1 and not repeatable:
             message = f"{request.name} is tried again, but its effect is once"
-            hint = "say 'effect: idempotent' if it may be repeated"
+            hint = repeating(callee.kind)
             expressions.report.at("E404", message, said.loc, hint, key=True)
         spec["retry"] = self.retry(said, view, expressions)
         return True

@@ -10,6 +10,7 @@ from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import NULL, Expressions, Typed
 from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.compile.scopes import Scopes
+from flowengine.flow.compile.tools import repeating
 from flowengine.flow.compile.types import (
     ERROR,
     INTEGER,
@@ -370,7 +371,7 @@ class Steps:
             return
         once = next(i for i in self.plan.within(info) if not i.children and i.effect == "once")
         message = f"{info.id!r} is tried again, but the effect of {once.id!r} in it is once"
-        hint = f"say 'effect: idempotent' on {once.id!r} if it may be repeated"
+        hint = repeating(once.spec.get("kind"), f" on {once.id!r}")
         self.report.at("E404", message, retry.loc, hint, key=True)
 
     def sets(self, given: dict[str, object], loc: Loc, view: View) -> list[list[object]]:

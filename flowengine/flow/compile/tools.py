@@ -17,7 +17,7 @@ from flowengine.flow.compile.expressions import Expressions, Typed, together
 from flowengine.flow.compile.injecting import Hinted, inject
 from flowengine.flow.compile.scopes import base_of
 from flowengine.flow.compile.servers import check_offered, is_server
-from flowengine.flow.compile.types import UNKNOWN, Schema, differs, words
+from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.files import Definition, File, known_names
@@ -35,7 +35,7 @@ NO_INPUT = "declare it under 'secrets' of the flow's own file, and name it where
 REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 """Methods of HTTP that may be repeated."""
 CONSTANT_KEYS = {
-    "http": {"accept"},
+    "http": {"accept", "idempotency_header"},
     "shell": {"accept"},
     "run": {"script", "accept", "files"},
 }
@@ -231,7 +231,7 @@ class Tools:
             self._python(found, config, loc, model.args)
         else:
             found.args = self._with_bound(model)
-            view = self.view.having({"args": found.args or UNKNOWN})
+            view = self.view.having({"args": found.args or UNKNOWN, "idempotency_key": TEXT})
             self._configured(found, config, loc, view)
         if model.returns is not None:
             found.returns = found.task["returns"] = model.returns
@@ -328,6 +328,7 @@ class Tools:
         if kind == "python":
             self._python(found, config, loc, None)
         else:
+            view = view.having({"idempotency_key": TEXT})
             self._configured(found, config, loc, view, in_)
         return found
 
@@ -492,6 +493,22 @@ def arguments_of(flow: Definition) -> Schema:
     known = base_of(flow)["inputs"]
     properties = {**known.get("properties", {}), **flow.inputs}
     return {**known, "type": "object", "properties": properties, "required": required}
+
+
+def repeating(kind: str | None, where: str = "") -> str:
+    """Return what to do about a retry of what must not be repeated, and when that is true.
+
+    Args:
+        kind: Step kind of what is called.
+        where: Where to say it.
+    """
+    hint = f"say 'effect: idempotent'{where} if it may be repeated"
+    if kind == "http":
+        hint += (
+            "; the server must then answer a second request with the same Idempotency-Key as it "
+            "answered the first, and do nothing more"
+        )
+    return hint
 
 
 def hide(found: Callee, names: Iterable[str]) -> None:

@@ -26,6 +26,8 @@ ELSEWHERE = {
     "error": "it is there in on_error, retry.when, compensate and finally; of another step it is "
     "steps.x.error",
     "args": "it is there in the declaration of a tool",
+    "idempotency_key": "it is there in what stands behind http, shell, run and other kinds of "
+    "steps and tools; a Python function takes a StepContext, which has it",
     "steps": "steps are visible to steps and outputs",
     "state": "state is visible to steps and outputs",
 }

@@ -42,7 +42,7 @@ NOT_STEPS = TARGETS | {"execution"}
 NOT_OUTCOMES = frozenset({"skipped", "expired", "timeout", "else"})
 ROOTS = words(
     "inputs state steps execution now item index key round join signal result output outcome error"
-    " args secrets"
+    " args secrets idempotency_key"
 )
 """The roots of names in expressions."""
 FUNCTIONS = words(
