@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel import pasts, tokens
+from flowengine.kernel.causality import learn
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.linked import Node
@@ -67,6 +68,8 @@ def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activatio
     }
     if "message" in first:
         act["message"] = first["message"]
+    for arrival in arrivals:
+        learn(act, arrival.get("knows"))
     if len(arrivals) > 1:
         _merge(m, node, act, arrivals)
     m.state["acts"][number] = act
@@ -371,6 +374,8 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
     m.state["units"][unit["id"]] = unit
     act["units"][unit["id"]] = True
     act["busy"] += 1
+    if item >= 0:
+        learn(unit, act.get("knows"))
     owner = m.scope_of(act)["unit"]
     if owner:
         unpark(m, m.state["units"][owner])

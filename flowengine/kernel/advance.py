@@ -36,6 +36,7 @@ from flowengine.kernel import (
     timers,
     triggers,
     undoing,
+    variables,
     waits,
     watching,
 )
@@ -218,8 +219,7 @@ def _retry(m: Machine, event: RetryAsked) -> None:
 
 def _state_set(m: Machine, event: StateSet) -> None:
     for key, value in event["values"].items():
-        m.state["vars"][key] = [value, 0]
-        m.changed.add(key)
+        variables.put(m, key, value)
 
 
 EVENTS: dict[str, Callable[[Machine, Any], None]] = {

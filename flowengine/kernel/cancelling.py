@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import handlers, tokens, undoing
+from flowengine.kernel import cleaning, handlers, tokens, undoing
+from flowengine.kernel.causality import learn
 from flowengine.kernel.closing import close_units, empty_scope, hand_over
 from flowengine.kernel.errors import StepFailure, as_error, matches
 from flowengine.kernel.graph import EvaluationError, Plain
@@ -43,6 +44,7 @@ def cancel(m: Machine, unit: Unit) -> None:
         if instance["id"] in m.state["acts"]:
             hit.append(m.node(instance).id)
             _withdraw(m, instance, spec.get("outcome", "cancelled"), text)
+            learn(act, instance.get("knows"))
     if unit["id"] in m.state["units"]:
         m.agenda.append(("ended", unit["id"], {"cancelled": hit}, "ok"))
 
@@ -66,10 +68,11 @@ def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
     output = _so_far(m, act) if how == "succeeded" else None
     close_units(m, act)
     if how == "succeeded":
+        then: tuple[Any, ...] = ("act_ended", act["id"], "succeeded", "ok", output)
         if node.each:
-            m.agenda.append(("items_left", act["id"]))
-        else:
-            m.agenda.append(("act_ended", act["id"], "succeeded", "ok", output))
+            then = ("items_left", act["id"])
+        if not cleaning.first(m, "act", act, then):
+            m.agenda.append(then)
         return
     failure = StepFailure("Cancelled", reason, retryable=False)
     error = as_error(failure, m.step_address(act))

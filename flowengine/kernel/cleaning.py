@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts, tokens
 from flowengine.kernel.activations import begin_unit, new_activation, settle_in_frame
+from flowengine.kernel.causality import learn, of_frame, writer
 from flowengine.kernel.closing import forget_undoing, no_longer_cleaning
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.machine import Machine
@@ -93,7 +94,7 @@ def go_on(m: Machine, number: int) -> None:
         if not other.get("over"):
             other["waiter"] = number
             return
-        _take_failure(cleanup, other)
+        _take_over(cleanup, other)
         del cleanups[final["cleanup"]]
     _finish(m, number, cleanup)
 
@@ -106,6 +107,8 @@ def _run(m: Machine, number: int, final: Final) -> None:
         withdrawn = StepFailure("Cancelled", "withdrawn by what ended around it", retryable=False)
         error = as_error(withdrawn, final["address"].rpartition("/")[0])
     arrival = tokens.unsent(m.root()["id"], final["step"], final["past"], [])
+    learn(arrival, final.get("knows"))
+    learn(arrival, cleanup.get("knows"))
     act = new_activation(m, m.graph.node(final["step"]), [arrival])
     act["final"] = number
     settle_in_frame(m, act, final.get("frame", 0))
@@ -120,6 +123,7 @@ def ended(m: Machine, act: Activation, error: ErrorData | None) -> None:
     cleanup = m.state["cleanups"][number]
     m.note(act, "succeeded" if error is None else "failed", error=error)
     cleanup["todo"][:0] = act.pop("finals", [])
+    learn(cleanup, act.get("knows"))
     forget_undoing(m, act)
     tokens.forget(m, act)
     pasts.drop(m.state, act["past"])
@@ -128,7 +132,9 @@ def ended(m: Machine, act: Activation, error: ErrorData | None) -> None:
     m.agenda.append(("clean_on", number))
 
 
-def _take_failure(cleanup: Cleanup, other: Cleanup) -> None:
+def _take_over(cleanup: Cleanup, other: Cleanup) -> None:
+    """Let a cleanup know how one has ended that it has waited for."""
+    learn(cleanup, other.get("knows"))
     if "failure" in other:
         cleanup.setdefault("failure", other["failure"])
 
@@ -137,7 +143,7 @@ def _finish(m: Machine, number: int, cleanup: Cleanup) -> None:
     cleanups = m.state["cleanups"]
     if "waiter" in cleanup:
         del cleanups[number]
-        _take_failure(cleanups[cleanup["waiter"]], cleanup)
+        _take_over(cleanups[cleanup["waiter"]], cleanup)
         m.agenda.append(("clean_on", cleanup["waiter"]))
         return
     if "kind" not in cleanup:
@@ -149,9 +155,26 @@ def _finish(m: Machine, number: int, cleanup: Cleanup) -> None:
     _go_on_after(m, cleanup)
 
 
+def _tell(m: Machine, cleanup: Cleanup) -> None:
+    """Let who waited for a cleanup know what it has written."""
+    knows, of = cleanup.get("knows"), cleanup["of"]
+    if not knows:
+        return
+    if cleanup["kind"] == "scope":
+        scope = m.state["scopes"][of]
+        learn(scope, of_frame(knows, scope.get("frame", 0)))
+        return
+    unit = m.state["units"][of] if cleanup["kind"] == "unit" else None
+    act = m.state["acts"][of] if unit is None else m.act_of(unit)
+    news = of_frame(knows, m.frame_of(act))
+    learn(writer(act, unit), news)
+    learn(m.scope_of(act), news)
+
+
 def _go_on_after(m: Machine, cleanup: Cleanup) -> None:
     """Let go on who waited for a cleanup; it fails if cleaning up has."""
     kind, of = cleanup["kind"], cleanup["of"]
+    _tell(m, cleanup)
     if kind == "unit":
         del m.state["units"][of]["cleanup"]
     elif kind == "act":

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import budgets, pasts, tokens
+from flowengine.kernel.causality import learn, pass_out
 from flowengine.kernel.commands import ReleaseRegion, Stop
 from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.locks import leave
@@ -81,6 +82,7 @@ def close_unit(m: Machine, unit: Unit) -> None:
         act["busy"] -= 1
     if unit["item"] >= 0:
         act["results"][unit["item"]] = ["cancelled", None, None]
+    learn(act, unit.get("knows"))
     pasts.drop(m.state, unit.get("seen", 0))
     no_longer_wait(m, unit)
     pass_finals(unit, act)
@@ -209,6 +211,7 @@ def remove_scope(m: Machine, scope: Scope) -> None:
         pasts.drop(m.state, past)
     pasts.drop(m.state, scope["past"])
     if owner is not None:
+        pass_out(m, scope, owner)
         act = m.act_of(owner)
         act.setdefault("done", []).extend(scope["done"])
         act.setdefault("cut", []).extend(scope["cut"])
@@ -228,6 +231,7 @@ def _final(m: Machine, scope: Scope, owner: Unit) -> Final:
     }
     if "frame" in scope:
         final["frame"] = scope["frame"]
+    learn(final, scope.get("knows"))
     if "error" in scope:
         final["error"] = scope["error"]
     return final
@@ -339,12 +343,14 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
     """
     body = m.graph.body(scope["body"])
     left = []
+    withdrawn: list[Arrival | Activation] = []
     for entry in m.agenda:
         arrivals = _arrivals_of(entry)
         step = arrivals[0]["step"] if arrivals and arrivals[0]["scope"] == scope["id"] else -1
         if (step >= 0 and step != join and body.reaches(step, join)) or (
             step == join and entry[0] == "arrive"
         ):
+            withdrawn += arrivals
             for arrival in arrivals:
                 pasts.drop(m.state, arrival["past"])
         else:
@@ -353,14 +359,21 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
     m.agenda.extend(left)
     for number, step in list(scope["live"].items()):
         if body.reaches(step, join) and number in m.state["acts"]:
-            close_activation(m, m.state["acts"][number])
+            act = m.state["acts"][number]
+            close_activation(m, act)
+            withdrawn.append(act)
     for other, held in list(scope["joins"].items()):
         if other != join and body.reaches(other, join) and number_held(held):
             node = m.graph.node(other)
             count = number_held(held)
+            withdrawn += held_arrivals(held)
             for arrival in held_arrivals(held):
                 pasts.drop(m.state, arrival["past"])
             scope["held"] -= count
             tokens.place(m, scope, node.index, -count, other)
             scope["joins"][other] = {"held": {}, "round": held.get("round", 0)}
+    for entry in m.agenda:
+        if entry[0] == "activate" and entry[1] == join and entry[2][0]["scope"] == scope["id"]:
+            for one in withdrawn:
+                learn(entry[2][0], one.get("knows"))
     m.touch(scope["id"])

@@ -22,6 +22,7 @@ from flowengine.kernel import (
     variables,
 )
 from flowengine.kernel.attempts import raised
+from flowengine.kernel.causality import learn
 from flowengine.kernel.closing import (
     close_activation,
     empty_scope,
@@ -180,8 +181,7 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
     names = of_scope(m, scope, past, {"error": error})
     do = spec.get("do", "raise")
     try:
-        for key, value in spec.get("set", []):
-            variables.reduce(m, names.frame, key, evaluate(names, value), 0)
+        variables.write_for_flow(m, names, spec.get("set", []), scope)
         signals.emit(m, names, spec.get("emit", []), str(of if scope["unit"] else 0))
         if do == "next":
             _rescue(m, scope, spec["to"], pasts.share(m.state, past))
@@ -208,6 +208,7 @@ def _rescue(m: Machine, scope: Scope, step: int, past: int) -> None:
     del scope["over"]
     scope["rescued"] = True
     arrival = tokens.unsent(scope["id"], step, past, [])
+    learn(arrival, scope.get("knows"))
     m.agenda.append(("arrive", arrival))
     triggers.take_kept(m)
 
@@ -266,6 +267,7 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, o
         scope["cleaned"] = True
         past = tokens.merged_past(m, scope)
         due: Final = {"step": final, "address": "finally", "local": {}, "past": past}
+        learn(due, scope.get("knows"))
         scope.setdefault("finals", []).append({**due, "error": error})
     if not cleaning.first(m, "scope", scope, ("flow_end", status, error, outputs), error):
         close(m, status, error, outputs)

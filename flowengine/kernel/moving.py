@@ -19,6 +19,7 @@ from flowengine.kernel.counterparts import KEPT, misfit, not_kept
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.pairing import Pairing
+from flowengine.kernel.variables import from_outside, replaces
 from flowengine.kernel.walking import Walker
 
 if TYPE_CHECKING:
@@ -188,9 +189,6 @@ class _Looker:
             if fault is not None:
                 write = None if flow else {"values": {"state": {name: "VALUE"}}}
                 self._add("state", own, f"its value does not fit what is declared: {fault}", write)
-
-    def mark(self, flow: int, number: int) -> int | None:
-        return number
 
     def signal(self, flow: int, name: str) -> str | None:
         p = self._p
@@ -371,12 +369,6 @@ class _Mover:
         name = self._p.state_key(flow, key)
         return name if name in self._p.new.flows[self._p.flows[flow]].state else None
 
-    def mark(self, flow: int, number: int) -> int | None:
-        key = self.state_key(flow, list(self._p.old.flows[flow].state)[-1 - number])
-        if key is None:
-            return None
-        return -1 - list(self._p.new.flows[self._p.flows[flow]].state).index(key)
-
     def signal(self, flow: int, name: str) -> str | None:
         new = self._p.signal(name)
         return new if any(new in one.signals for one in self._p.new.flows) else None
@@ -411,15 +403,26 @@ def _move_vars(p: Pairing, moved: State) -> None:
     tables = [(0, moved), *((frame["flow"], frame) for frame in moved.get("frames", {}).values())]
     for flow, table in tables:
         before: dict[str, list[Any]] = table["vars"]
-        cells = {
-            key: before.get(key, [spec.get("default"), 0])
-            for key, spec in p.new.flows[flow].state.items()
-        }
+        declared = p.new.flows[flow].state
+        cells = {key: before.get(key, [spec.get("default"), 0]) for key, spec in declared.items()}
+        for key in _replaced_from_now_on(p, flow):
+            cells[key] = [cells[key][0], 0]
         if flow == 0:
             for key, value in p.values["state"].items():
                 if key in cells:
-                    cells[key] = [value, 0]
+                    cells[key] = from_outside(value, cells[key])
         table["vars"] = cells
+
+
+def _replaced_from_now_on(p: Pairing, flow: int) -> list[str]:
+    """Return the state keys of a flow that had another reducer: no write to them is counted."""
+    old = next(number for number, new in p.flows.items() if new == flow)
+    had = {p.state_key(old, key): spec for key, spec in p.old.flows[old].state.items()}
+    return [
+        key
+        for key, spec in p.new.flows[flow].state.items()
+        if replaces(spec) and key in had and not replaces(had[key])
+    ]
 
 
 def _keep_addresses(p: Pairing, state: State, moved: State) -> None:

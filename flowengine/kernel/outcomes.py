@@ -18,6 +18,7 @@ from flowengine.kernel.attempts import (
     pause_before_round,
     tries_again,
 )
+from flowengine.kernel.causality import learn
 from flowengine.kernel.closing import (
     close_unit,
     end_bounds,
@@ -199,6 +200,7 @@ def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
             m.touch(act["scope"])  # the items that are left wait: the scope may rest
     release_region(m, unit)
     del m.state["units"][unit["id"]]
+    learn(act, unit.get("knows"))
     pass_finals(unit, act)
     locks.leave(m, unit)
     pasts.drop(m.state, unit.get("seen", 0))
@@ -223,7 +225,8 @@ def _item_leaves(m: Machine, act: Activation, unit: Unit, output: Plain, outcome
     m.note(act, "succeeded", unit=unit, outcome=outcome, output=output, to=targets)
     act["results"][unit["item"]] = ["succeeded", None, None]
     act["succeeded"] += 1
-    tokens.send(m, act, targets, [*act["line"], unit["item"]], past, output)
+    line = [*act["line"], unit["item"]]
+    tokens.send(m, act, targets, line, past, output, unit.get("knows"))
     m.agenda.append(("fill", act["id"]))
 
 
@@ -259,7 +262,8 @@ def _go_early(m: Machine, act: Activation) -> None:
         activation_failed(m, act, as_error(failure, m.step_address(act)))
         return
     _remember(m, act, "succeeded", "ok", output)
-    tokens.send(m, act, targets, act["line"], pasts.share(m.state, act["past"]), output)
+    past = pasts.share(m.state, act["past"])
+    tokens.send(m, act, targets, act["line"], past, output, act.get("knows"))
     tokens.place(m, m.scope_of(act), act["step"], -1)
     act["gone"] = True
     m.note(act, "succeeded", outcome="ok", output=output, to=targets)

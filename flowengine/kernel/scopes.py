@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel import cleaning, pasts, tokens, triggers
 from flowengine.kernel.activations import begin_unit, new_activation
+from flowengine.kernel.causality import learn, writer
 from flowengine.kernel.closing import empty_scope, remove_scope, stop_timeout
 from flowengine.kernel.errors import as_error
 from flowengine.kernel.graph import EvaluationError
@@ -59,6 +60,8 @@ def open_scope(
     }
     if frame:
         scope["frame"] = frame
+    if act is not None and m.graph.body(body).kind != "flow":
+        learn(scope, writer(act, unit).get("knows"))
     m.state["scopes"][scope["id"]] = scope
     if unit is not None:
         unit["phase"] = "scope"
@@ -180,7 +183,6 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
             output = evaluate(Names(m, act, unit, past), body.output)
         except EvaluationError as error:
             failure = error
-    _pass_on_writes(m, scope, past)
     keep_for_finally(m, scope, past)
     scope["error"] = None if failure is None else as_error(failure, m.address(unit))
     remove_scope(m, scope)
@@ -197,14 +199,3 @@ def keep_for_finally(m: Machine, scope: Scope, past: int) -> None:
     """Let the `finally` of a scope see the past of its tokens, which somebody else takes."""
     if m.graph.body(scope["body"]).final >= 0:
         scope["ended"].append([[], pasts.share(m.state, past)])
-
-
-def _pass_on_writes(m: Machine, scope: Scope, past: int) -> None:
-    """Let the token of the group know which state keys were replaced inside."""
-    state = m.state
-    act = m.act_of(state["units"][scope["unit"]])
-    _, above, _ = pasts.branches(state, past, scope["past"])
-    for layer in reversed(above):
-        for step, record in list(state["layers"][layer][pasts.RECORDS].items()):
-            if step < 0:
-                act["past"] = pasts.remember(state, act["past"], step, dict(record))

@@ -37,6 +37,8 @@ class Arrival(TypedDict, total=False):
     """Counting join → the round of it that this token left through."""
     message: dict[str, Plain]
     """`signal`: the message that began the token, if one did."""
+    knows: dict[str, int]
+    """Which writes to state happened before it; see `causality`. Absent while there are none."""
 
 
 class JoinState(TypedDict, total=False):
@@ -68,6 +70,8 @@ class Scope(TypedDict, total=False):
     """Prefix of the addresses inside."""
     past: int
     """The past at entry."""
+    knows: dict[str, int]
+    """Which writes to state happened before it or in it."""
     ended: list[list[Any]]
     """`[line, past]` of the tokens that ended inside and had a past of their own."""
     live: dict[int, int]
@@ -120,6 +124,7 @@ class Activation(TypedDict, total=False):
     past: int
     line: list[int]
     marks: dict[int, int]
+    knows: dict[str, int]
     message: dict[str, Plain]
     at: int
     """When it was activated (ms)."""
@@ -178,6 +183,8 @@ class Unit(TypedDict, total=False):
     act: int
     item: int
     """Index of the item; -1 without a map."""
+    knows: dict[str, int]
+    """Of an item: which writes to state happened before it, or are its own."""
     phase: str
     """`ready`, `asked` (people are, before it begins), `lock` (queued for one), `budget` (one is
     used up), `run`, `wait`, `scope`, `pause`, `ask` (a crash left it uncertain, or it has no
@@ -270,6 +277,7 @@ class Final(TypedDict, total=False):
     local: dict[str, Plain]
     past: int
     frame: int
+    knows: dict[str, int]
     error: ErrorData | None
     """What its scope ended with; absent if the scope was withdrawn."""
     cleanup: int
@@ -287,6 +295,8 @@ class Cleanup(TypedDict, total=False):
     """What follows: `[what, *arguments]` for the agenda."""
     past: int
     """A past that `then` refers to."""
+    knows: dict[str, int]
+    """What it has written itself."""
     cause: ErrorData | None
     failure: ErrorData
     """The first error of a `finally`."""
@@ -418,8 +428,9 @@ class State(TypedDict, total=False):
     inputs: dict[str, Plain]
     execution: dict[str, Plain]
     vars: dict[str, list[Plain]]
-    """State key → `[value, writer]`: the writer is an activation; where an item of a map wrote it,
-    or a lock was held, `[value, writer, unit of the item or 0, locks]`."""
+    """State key → `[value, writer]`: an activation. Of a key that is replaced `[value, number]`,
+    and the locks under which it was written, if any: which of its writes it was, or 0 or less if
+    the value comes from outside; see `causality`."""
     scopes: dict[int, Scope]
     acts: dict[int, Activation]
     units: dict[int, Unit]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import pasts
+from flowengine.kernel.causality import learn
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import END, END_ALL, START, Plain, SplitSpec
 from flowengine.kernel.linked import Node
@@ -98,11 +99,17 @@ def leave(m: Machine, act: Activation, targets: list[int], output: Plain) -> Non
         output: What the step gave.
     """
     forget(m, act)
-    send(m, act, targets, act["line"], act["past"], output)
+    send(m, act, targets, act["line"], act["past"], output, act.get("knows"))
 
 
 def send(
-    m: Machine, act: Activation, targets: list[int], line: list[int], past: int, output: Plain
+    m: Machine,
+    act: Activation,
+    targets: list[int],
+    line: list[int],
+    past: int,
+    output: Plain,
+    knows: dict[str, int] | None,
 ) -> None:
     """Send one token of an activation along each of its edges to `targets`.
 
@@ -113,16 +120,23 @@ def send(
         line: Their line of descent.
         past: What lies behind them; the caller's reference to it is used up.
         output: What the step gave.
+        knows: Which writes happened before them.
     """
     several = len(targets) > 1
     for entry, target in enumerate(targets):
         pasts.share(m.state, past)
-        _send(m, act, target, [*line, entry] if several else line, past, output)
+        _send(m, act, target, [*line, entry] if several else line, past, output, knows)
     pasts.drop(m.state, past)
 
 
 def _send(
-    m: Machine, act: Activation, target: int, line: list[int], past: int, output: Plain
+    m: Machine,
+    act: Activation,
+    target: int,
+    line: list[int],
+    past: int,
+    output: Plain,
+    knows: dict[str, int] | None,
 ) -> None:
     scope = m.scope_of(act)
     if target == END:
@@ -141,6 +155,7 @@ def _send(
         }
         if "message" in act:
             arrival["message"] = act["message"]
+        learn(arrival, knows)
         m.agenda.append(("arrive", arrival))
 
 
@@ -163,6 +178,7 @@ def start(m: Machine, scope: Scope, targets: list[int], line: list[int]) -> None
     for entry, target in enumerate(targets):
         past = pasts.share(m.state, scope["past"])
         arrival = unsent(scope["id"], target, past, [*line, entry] if several else line)
+        learn(arrival, scope.get("knows"))
         m.agenda.append(("arrive", arrival))
 
 

@@ -2,8 +2,8 @@
 
 Values are never changed in place: an expression may have handed one on.
 
-Two parallel tokens must not replace the same key. Each replacing write is remembered in the past of
-its token, under a negative number; a token may replace what lies behind it, and nothing else.
+Two parallel tokens must not replace the same key: a token may replace what was written before it or
+under a lock that it has, see `causality`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from contextlib import suppress
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import locks, pasts
+from flowengine.kernel import locks
+from flowengine.kernel.causality import learn, writer
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.linked import Flow
@@ -21,7 +22,7 @@ from flowengine.kernel.machine import Machine, state_name
 from flowengine.kernel.names import Names, evaluate
 
 if TYPE_CHECKING:
-    from flowengine.kernel.state import Activation
+    from flowengine.kernel.state import Activation, Scope
 
 
 def append(old: Plain, new: Plain) -> Plain:
@@ -85,21 +86,63 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     later = []
     node = m.node(act)
     spec = m.flow_of(names.frame).state
-    item = names.unit["id"] if names.unit is not None and names.unit["item"] >= 0 else 0
-    kept_back = item and not node.each and node.lock is None
+    who = writer(act, names.unit)
+    kept_back = who is not act and not node.each and node.lock is None
     under = locks.held(m, act, names.unit)
     for key, value in values:
-        reducer = spec[key].get("reducer", "replace")
-        if kept_back and reducer != "replace":
+        if replaces(spec[key]):
+            _refuse_conflict(m, names.frame, key, who, under)
+            knows = _replace(m, names.frame, key, value, under)
+            learn(who, knows)
+            learn(m.scope_of(act), knows)
+        elif kept_back:
             later.append([key, value])
-            continue
-        if reducer == "replace":
-            _refuse_conflict(m, key, names, item, under)
-        reduce(m, names.frame, key, value, act["id"], item, under)
-        if reducer == "replace":
-            number = mark(m, names.frame, key)
-            act["past"] = pasts.remember(m.state, act["past"], number, {"writer": act["id"]})
+        else:
+            _reduce(m, names.frame, key, value, [act["id"]])
     return later
+
+
+def write_for_flow(m: Machine, names: Names, pairs: list[list[Any]], scope: Scope) -> None:
+    """Write state as a handler of a flow says, none of whose tokens is left.
+
+    Args:
+        m: The advance at work.
+        names: What the values see.
+        pairs: `[key, value]` in the order of the file.
+        scope: The scope of the flow.
+
+    Raises:
+        StepFailure: A value does not fit.
+    """
+    spec = m.flow_of(names.frame).state
+    for key, value in [(key, evaluate(names, value)) for key, value in pairs]:
+        if replaces(spec[key]):
+            learn(scope, _replace(m, names.frame, key, value, []))
+        else:
+            _reduce(m, names.frame, key, value, [0])
+
+
+def put(m: Machine, key: str, value: Plain) -> None:
+    """Give a key of the main flow a value from outside, which everybody may replace."""
+    m.state["vars"][key] = from_outside(value, m.state["vars"][key])
+    m.changed.add(key)
+
+
+def from_outside(value: Plain, before: list[Plain]) -> list[Plain]:
+    """Return the cell of a key whose value comes from outside.
+
+    Writes go on being counted from those before, so none has a number that somebody knows already.
+
+    Args:
+        value: The value.
+        before: The cell so far.
+    """
+    return [value, -abs(before[1])]
+
+
+def replaces(spec: dict[str, Plain]) -> bool:
+    """Return whether a write to a key replaces its value."""
+    return bool(spec.get("reducer", "replace") == "replace")
 
 
 def make_writes(m: Machine, act: Activation) -> None:
@@ -115,7 +158,7 @@ def make_writes(m: Machine, act: Activation) -> None:
     left, act["writes"] = act["writes"], {}
     for item in sorted(left):
         for key, value in left[item]:
-            reduce(m, m.frame_of(act), key, value, act["id"])
+            _reduce(m, m.frame_of(act), key, value, [act["id"]])
 
 
 def make_fitting(m: Machine, act: Activation) -> None:
@@ -129,42 +172,31 @@ def make_fitting(m: Machine, act: Activation) -> None:
     for item in sorted(left):
         for key, value in left[item]:
             with suppress(StepFailure):
-                reduce(m, m.frame_of(act), key, value, act["id"])
+                _reduce(m, m.frame_of(act), key, value, [act["id"]])
 
 
-def mark(m: Machine, frame: int, key: str) -> int:
-    """Return the number under which a past remembers who replaced a key."""
-    return -1 - list(m.flow_of(frame).state).index(key)
-
-
-def _refuse_conflict(m: Machine, key: str, names: Names, item: int, under: list[str]) -> None:
-    """Raise `StateConflict` if the last write is neither behind the token nor under its lock."""
-    act = names.act
-    assert act is not None
-    _value, writer, *how = m.vars_of(names.frame)[key]
-    by_item, locked = how or (0, [])
-    if not writer or any(name in locked for name in under):
+def _refuse_conflict(m: Machine, frame: int, key: str, who: Any, under: list[str]) -> None:
+    """Raise `StateConflict` unless the last write happened before, or under a lock held now."""
+    _value, number, *locked = m.vars_of(frame)[key]
+    if number <= 0 or who.get("knows", {}).get(state_name(frame, key)) == number:
         return
-    if writer == act["id"] and by_item == item:
+    if locked and any(name in locked[0] for name in under):
         return
-    record = pasts.find(m.state, act["past"], mark(m, names.frame, key))
-    if record is None or record["writer"] != writer or writer == act["id"]:
-        raise StepFailure(
-            "StateConflict",
-            f"state.{key} was replaced by a parallel branch; give it a reducer, or join first",
-            {"key": key},
-        )
+    raise StepFailure(
+        "StateConflict",
+        f"state.{key} was replaced by a parallel branch; give it a reducer, or join first",
+        {"key": key},
+    )
 
 
-def reduce(
-    m: Machine,
-    frame: int,
-    key: str,
-    value: Plain,
-    writer: int,
-    item: int = 0,
-    under: list[str] | None = None,
-) -> None:
+def _replace(m: Machine, frame: int, key: str, value: Plain, under: list[str]) -> dict[str, int]:
+    """Replace a key, and return what whoever did so knows by it."""
+    number = abs(m.vars_of(frame)[key][1]) + 1
+    _reduce(m, frame, key, value, [number, under] if under else [number])
+    return {state_name(frame, key): number}
+
+
+def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -> None:
     """Write one state key through its reducer.
 
     Args:
@@ -172,9 +204,7 @@ def reduce(
         frame: Of the flow whose state it is.
         key: The state key.
         value: What is written.
-        writer: The activation that writes.
-        item: The unit of the item that writes, if one does.
-        under: The locks that it has.
+        mark: What stands behind the value in the key's cell.
 
     Raises:
         StepFailure: The value does not fit the reducer or the key's schema.
@@ -195,7 +225,7 @@ def reduce(
         fault = m.graph.validate(schema, new)
     if fault is not None:
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
-    cells[key] = [new, writer, item, under or []] if item or under else [new, writer]
+    cells[key] = [new, *mark]
     m.changed.add(state_name(frame, key))
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.kernel.fields import FIELDS, FOLLOWS, MADE, PLAIN, Kind
-from flowengine.kernel.pasts import RECORDS, UP
+from flowengine.kernel.machine import state_name
+from flowengine.kernel.pasts import RECORDS
 from flowengine.kernel.watching import SEPARATOR
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ class Visitor(Protocol):
 
     def state_key(self, flow: int, key: str) -> str | None:
         """Return the state key of a flow in place of one."""
-
-    def mark(self, flow: int, number: int) -> int | None:
-        """Return the number under which pasts remember who replaced a state key."""
 
     def signal(self, flow: int, name: str) -> str | None:
         """Return the signal in place of one."""
@@ -179,6 +177,19 @@ class Walker:
             item: [pair for pair in pairs if pair[0] is not None] for item, pairs in names.items()
         }
 
+    def _knows(self, value: dict[str, int], _record: Any) -> dict[str, int]:
+        """Which writes happened before: by state key, of a subflow with its frame before it."""
+        found = {}
+        for name, number in value.items():
+            whose, _, key = name.rpartition("/")
+            frame = int(whose or 0)
+            if frame and frame not in self._state.get("frames", ()):
+                continue  # nobody can write there any more
+            renamed = self._visitor.state_key(self._flow_of(frame), key)
+            if renamed is not None:
+                found[state_name(frame, renamed)] = number
+        return found
+
     def _signals(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
         flow = record.get("flow", 0)
         found = {}
@@ -220,23 +231,13 @@ class Walker:
     def _layers(self, value: dict[int, list[Any]], _record: Any) -> dict[int, list[Any]]:
         layers = {}
         for number, layer in value.items():
-            flow = self._flow_of(self._bottom(value, number))
             records = {}
             for step, record in layer[RECORDS].items():
-                if step < 0:
-                    key = self._visitor.mark(flow, step)
-                else:
-                    key = self._visitor.step(step, "past", record)
-                if key is not None:
-                    records[key] = record
+                found = self._visitor.step(step, "past", record)
+                if found is not None:
+                    records[found] = record
             layers[number] = [*layer[:RECORDS], records]
         return layers
-
-    def _bottom(self, layers: dict[int, list[Any]], number: int) -> int:
-        """Return the frame to which a past belongs; 0: the main flow."""
-        while layers[number][UP]:
-            number = layers[number][UP]
-        return number if number in self._state.get("frames", ()) else 0
 
 
 def _copy(value: Any) -> Any:

@@ -166,6 +166,52 @@ def test_state_keys_may_change_places_and_come_and_go(stage: Stage) -> None:
     assert ended(simulator) == {"m": 4}
 
 
+WRITTEN = """
+state: {a: {type: integer, default: 0}, b: {type: integer, default: 0, reducer: add}}
+signals: {go: {}, never: {}}
+steps:
+  - id: g
+    group:
+      - {id: w, set: {a: 1, b: 1}}
+      - {id: wait_, wait: {signal: go}}
+      - {id: x, fail: {type: Oops, message: m}}
+    on_error: continue
+  - {id: h, set: {a: "${{ state.a + 1 }}"}}
+outputs: {a: "${{ state.a }}"}
+"""
+
+
+def test_who_may_replace_a_key_is_moved_with_it(stage: Stage) -> None:
+    simulator = begun(stage, WRITTEN)
+    graph = form(
+        stage,
+        WRITTEN,
+        ("state: {a:", "state: {c: {type: integer, default: 7}, k:"),
+        ("set: {a: 1, b: 1}", "set: {k: 1, b: 1}"),
+        ('set: {a: "${{ state.a + 1 }}"}', 'set: {k: "${{ state.k + 1 }}"}'),
+        ('outputs: {a: "${{ state.a }}"}', 'outputs: {a: "${{ state.k }}"}'),
+    )
+    move(simulator, graph, {"state": {"a": "k"}})
+    simulator.send("go")
+    assert ended(simulator) == {"a": 2}
+
+
+def test_a_key_that_is_replaced_from_now_on_may_be_replaced_by_anybody(stage: Stage) -> None:
+    simulator = begun(stage, WRITTEN)
+    graph = form(stage, WRITTEN, (", reducer: add", ""), ('set: {a: "${{', 'set: {b: "${{'))
+    move(simulator, graph)
+    simulator.send("go")
+    assert ended(simulator) == {"a": 1}
+    assert simulator.state["vars"]["b"][0] == 2
+
+
+def test_a_value_that_the_move_gives_may_be_replaced_by_anybody(stage: Stage) -> None:
+    simulator = begun(stage, WRITTEN)
+    move(simulator, form(stage, WRITTEN), {"values": {"state": {"a": 40}}})
+    simulator.send("go")
+    assert ended(simulator) == {"a": 41}
+
+
 MAP = f"""
 steps:
   - id: each
