@@ -13,6 +13,7 @@ SCHEMA: dict[str, Any] = {
             "properties": {
                 "name": {"type": "string"},
                 "count": {"type": "integer"},
+                "level": {"type": "integer", "default": 1},
                 "amount": {"type": "number"},
                 "urgent": {"type": "boolean"},
                 "note": {"type": ["string", "null"]},

@@ -227,6 +227,17 @@ def test_reaching_into_what_may_be_null_is_a_warning(
         ("inputs.any.x.y", {}),
         ("parse_json(inputs.name)", {}),
         ("inputs.urgent ? 1 : 'a'", {}),
+        ("default(inputs.level, 2) + 1", {"type": "integer"}),
+        ("default(inputs.level, inputs.count) + 1", {"type": "integer"}),
+        ("default(inputs.level, 2.5)", {"type": "number"}),
+        ("(inputs.urgent ? inputs.level : 2) + 1", {"type": "integer"}),
+        ("[inputs.level, 2].map(x, x + 1)", {"type": "array", "items": {"type": "integer"}}),
+        ("inputs.numbers[default(inputs.level, 0)]", {"type": "integer"}),
+        (
+            "default(inputs.numbers, [1]).map(x, x + 1)",
+            {"type": "array", "items": {"type": "integer"}},
+        ),
+        ("sum([inputs.level, inputs.amount])", {"type": "number"}),
     ],
 )
 def test_the_type_of_the_value_is_known(names: Names, source: str, schema: Any) -> None:

@@ -69,6 +69,26 @@ def test_a_flow_runs_from_its_inputs_to_its_outputs() -> None:
     assert run(flow, inputs={"name": "Ada"}).state["outputs"] == {"message": "Hello, Ada!"}
 
 
+def test_integers_from_several_places_are_an_integer() -> None:
+    flow = compiled(
+        """
+        inputs: {i: {type: integer, default: 1}, l: {type: array, items: {type: integer}}}
+        steps:
+          - {id: a, when: "${{ inputs.i > 9 }}", output: 5}
+          - {id: b, output: "${{ inputs.i + 1 }}"}
+          - {id: c, output: ["${{ inputs.i }}", 7]}
+        outputs:
+          either: ${{ default(steps.a.output, steps.b.output) + 1 }}
+          each: ${{ steps.c.output.map(x, x + 1) }}
+          at: ${{ inputs.l[default(inputs.i, 0)] }}
+        """
+    )
+
+    outputs = run(flow, inputs={"i": 1, "l": [3, 4]}).state["outputs"]
+
+    assert outputs == {"either": 3, "each": [2, 8], "at": 4}
+
+
 def test_the_files_that_were_read_are_told_with_their_digests(tmp_path: Path) -> None:
     (tmp_path / "money.py").write_text("def convert(amount: float) -> float: ...\n")
     file = tmp_path / "flow.yaml"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flowengine.flow.expressions import types
+
 Schema = dict[str, Any]
 
 UNKNOWN: Schema = {}
@@ -149,9 +151,8 @@ def of_constant(data: Any) -> Schema:
 
 
 def common(schemas: list[Schema]) -> Schema:
-    """Return the one schema that all values have, or the unknown one."""
-    first = schemas[0] if schemas else UNKNOWN
-    return first if all(schema == first for schema in schemas) else UNKNOWN
+    """Return what all values have in common, as in expressions; of no values nothing is known."""
+    return types.common(schemas) if schemas else UNKNOWN
 
 
 def items_of(schema: Schema) -> Schema:

@@ -196,11 +196,12 @@ def common(schemas: list[Schema]) -> Schema:
     if all(schema == first for schema in schemas):
         return first
     types = {kind(schema) for schema in schemas}
-    if types <= {"integer", "number"}:
-        return DOUBLE
     if len(types) == 1 and (one := types.pop()):
+        if one == "array":
+            items = [schema.get("items") for schema in schemas]
+            return list_of(common([one if isinstance(one, dict) else ANY for one in items]))
         return {CEL: one} if CEL in first else {"type": one}
-    return ANY
+    return DOUBLE if types == {"integer", "number"} else ANY
 
 
 def items_of(schema: Schema, root: Schema) -> tuple[Schema, Schema]:
