@@ -192,22 +192,26 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
     return value
 
 
-def by_type_of(original: Any, path: str, text: str) -> Any:
-    """Read the new value of a field by the type that it has.
+def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
+    """Read the new value of a field that an approval lets people edit.
 
     Args:
-        original: What the field is in.
+        wait: The approval.
         path: The field, as a dotted path.
         text: As given.
 
     Returns:
-        Plain data.
+        Plain data: of the declared type, else of that of the value which is shown.
     """
-    old = original
+    from flowengine.engines.edits import declared
+    from flowengine.flow.expressions.types import kinds
+
+    schema, _ = declared(wait.get("edit_schema", {}), path)
+    old = wait.get("subject")
     for part in path.split("."):
         old = old.get(part) if isinstance(old, dict) else None
-    kind = "any" if old is None else _JSON_TYPES.get(type(old), ("any",))[-1]
-    return by_type({} if kind == "any" else {"type": kind}, text, f"'{path}'", path)
+    types = sorted(kinds(schema) or (() if old is None else _JSON_TYPES.get(type(old), ())[-1:]))
+    return by_type({"type": types} if types else {}, text, f"'{path}'", path)
 
 
 def assigned(

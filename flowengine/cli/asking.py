@@ -11,7 +11,7 @@ from functools import partial
 from select import select
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.arguments import by_type, by_type_of
+from flowengine.cli.arguments import by_type, edited_field
 from flowengine.cli.inbox import KINDS, details
 from flowengine.cli.output import clean, err, paint
 from flowengine.cli.program import show_error
@@ -227,7 +227,7 @@ class Dialogue:
             if not name:
                 break
             if name.split(".")[0] in allowed:
-                edits[name] = by_type_of(subject, name, self._read(f"{name}: "))
+                edits[name] = edited_field(wait, name, self._read(f"{name}: "))
             else:
                 err(f"  may be edited: {', '.join(allowed)}")
         return edits

@@ -179,9 +179,8 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
         fields = wait.get("form", {}).get("properties", {})
         answer["form"] = read.assigned(fields, arguments.form, "field")
     if getattr(arguments, "edit", None):
-        subject = wait.get("subject")
         answer["edits"] = {
-            name: read.by_type_of(subject, name, text) for name, text in arguments.edit
+            name: read.edited_field(wait, name, text) for name, text in arguments.edit
         }
     if getattr(arguments, "value", None) is not None:
         answer["value"] = read.json_argument(arguments.value, "the value")

@@ -117,7 +117,7 @@ def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) ->
             decision["value"] = answer.value
         return decision
     decision["form"] = _form(wait, choice, answer.form)
-    decision["edits"] = _edits(wait, answer.edits)
+    decision["edits"] = _edits(wait, answer.edits) if answer.edits else None
     return decision
 
 
@@ -295,97 +295,7 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
     return form
 
 
-def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the edits; each changes a field that may be edited, to a value of the same type."""
-    if not edits:
-        return None
-    subject = wait.get("subject")
-    allowed = wait.get("edit") or []
-    if allowed is True:
-        allowed = list(subject) if isinstance(subject, dict) else []
-    fitting = {}
-    for path, value in edits.items():
-        if not any(path == name or path.startswith(f"{name}.") for name in allowed):
-            known = ", ".join(allowed) or "none"
-            raise InputError(
-                f"'{path}' may not be edited", field=path, hint=f"may be edited: {known}"
-            )
-        old = subject
-        for part in path.split("."):
-            old = old.get(part) if isinstance(old, dict) else None
-        fitting[path] = _of_same_type(path, old, value)
-    return fitting
+def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+    from flowengine.engines.edits import fitting
 
-
-def _of_same_type(field: str, old: Any, new: Any) -> Any:
-    """Return a value as one of the original's type, in maps field by field; null had no type.
-
-    Args:
-        field: Path of the field, for messages.
-        old: The original.
-        new: What it is to be.
-
-    Returns:
-        The new value; a number as whole or as fractional as the old one.
-
-    Raises:
-        InputError: It is of another type.
-    """
-    if old is None:
-        return new
-    if _is_number(old) and _is_number(new) and (type(old) is float or float(new).is_integer()):
-        return type(old)(new)
-    if _type(old) != _type(new):
-        raise InputError(f"'{field}' is {_type(old)} and must stay so", field=field)
-    if isinstance(old, list):
-        return _items_of_same_type(field, old, new)
-    if not isinstance(old, dict):
-        return new
-    for name in old:
-        if name not in new:
-            raise InputError(f"'{field}.{name}' is missing", field=f"{field}.{name}")
-    return {name: _of_same_type(f"{field}.{name}", old.get(name), v) for name, v in new.items()}
-
-
-def _items_of_same_type(field: str, old: list[Any], new: list[Any]) -> list[Any]:
-    """Return items each of which is of the type of one that was there before."""
-    examples = list({_shape(item): item for item in reversed(old)}.values())[::-1]
-    fitting = []
-    for index, item in enumerate(new):
-        faults = []
-        for example in examples:
-            try:
-                fitting.append(_of_same_type(f"{field}.{index}", example, item))
-                break
-            except InputError as error:
-                faults.append(error)
-        else:
-            if faults:
-                raise faults[0]
-            fitting.append(item)
-    return fitting
-
-
-def _shape(value: Any) -> Any:
-    """Return what two values of one type have in common."""
-    if isinstance(value, dict):
-        return tuple(sorted((name, _shape(part)) for name, part in value.items()))
-    return frozenset(map(_shape, value)) if isinstance(value, list) else _type(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _type(value: Any) -> str:
-    names = {
-        bool: "a boolean",
-        int: "a whole number",
-        float: "a number",
-        str: "a text",
-        list: "a list",
-        dict: "a map",
-        bytes: "bytes",
-        type(None): "null",
-    }
-    return names[type(value)]
+    return fitting(wait, edits)

@@ -38,6 +38,8 @@ class WaitInfo(TypedDict, total=False):
     subject: Any
     edit: Any
     """Fields of `subject` that the decider may change, or `True` for all."""
+    edit_schema: dict[str, Any]
+    """JSON Schema of these fields, as far as the flow declares their types."""
     form: dict[str, Any]
     choices: list[dict[str, Any]]
     """`{id, label, counts_as, comment}` each."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Decided, ErrorData
     from flowengine.kernel.state import Cut, Unit, Wait
 
-SHOWN = ("title", "body", "subject", "edit", "form", "choices", "assignees", "exclude", "need",
-         "batch", "attachments", "on_expire", "claim", "delegate")  # fmt: skip
+SHOWN = ("title", "body", "subject", "edit", "edit_schema", "form", "choices", "assignees",
+         "exclude", "need", "batch", "attachments", "on_expire", "claim", "delegate")  # fmt: skip
 
 
 def open_approval(m: Machine, unit: Unit) -> None:

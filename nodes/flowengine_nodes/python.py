@@ -25,6 +25,8 @@ class _Function(NamedTuple):
     parameters: tuple[str, ...]
     is_async: bool
     is_quick: bool
+    floats: Callable[[Any], Any] | None
+    """Makes floats of the arguments whose parameters say so."""
     home: ModuleType | None
     """The module that it is an attribute of; tests put something else there."""
 
@@ -33,10 +35,14 @@ class _Function(NamedTuple):
         """Whether its module has something else by its name now."""
         return getattr(self.home, self.call.__name__, self.call) is not self.call
 
+    def given(self, input: Mapping[str, Plain]) -> dict[str, Any]:
+        """Return what the flow gives."""
+        given = {**input["args"], **input["bind"]} if "bind" in input else dict(input["args"])
+        return given if self.floats is None else self.floats(given)
+
     def arguments(self, context: StepContext, input: Mapping[str, Plain]) -> dict[str, Any]:
         """Return what the function is called with."""
-        arguments = dict(input["args"])
-        arguments.update(input.get("bind", ()))
+        arguments = self.given(input)
         resources = context.resources
         if "runtime_resources" in self.parameters:
             arguments["runtime_resources"] = resources
@@ -90,6 +96,8 @@ class Python(StepKind):
         call = function.call
         if function.context or "runtime_resources" in function.parameters:
             return lambda context, input: call(**function.arguments(context, input))
+        if function.floats is not None:
+            return lambda context, input: call(**function.given(input))
         return lambda context, input: (
             call(**input["args"])
             if "bind" not in input
@@ -138,11 +146,11 @@ class Python(StepKind):
         key = (task["function"], task.get("folder"))
         function = self._functions.get(key)
         if function is None or function.is_replaced:
-            function = self._functions[key] = _look_at(import_function(*key))
+            function = self._functions[key] = _look_at(import_function(*key), task.get("floats"))
         return function
 
 
-def _look_at(call: Callable[..., Any]) -> _Function:
+def _look_at(call: Callable[..., Any], taken: Plain) -> _Function:
     inner: Any = call
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
@@ -157,8 +165,15 @@ def _look_at(call: Callable[..., Any]) -> _Function:
         parameters=tuple(parameters),
         is_async=bool(code and code.co_flags & _COROUTINE),
         is_quick=getattr(call, "__flowengine_quick__", False),
+        floats=_converter(taken) if taken else None,
         home=home if getattr(home, getattr(call, "__name__", ""), None) is call else None,
     )
+
+
+def _converter(taken: Plain) -> Callable[[Any], Any] | None:
+    from flowengine.sdk.floats import floats
+
+    return floats(taken)
 
 
 def _is_context(hint: Any) -> bool:

@@ -61,6 +61,60 @@ def ask(engine: Engine, tmp_path: Path, text: str = EXPENSE) -> WaitInfo:
     return wait
 
 
+DECLARED = """
+inputs:
+  amount: {type: number}
+  count: {type: integer, default: 3}
+  note: {type: [string, "null"], default: null}
+  lines: {type: array, items: {type: object, properties: {price: {type: number}}}, default: []}
+state:
+  total: {type: number, default: 10}
+steps:
+  - id: sign
+    approval:
+      title: Right?
+      subject:
+        amount: ${{ inputs.amount }}
+        count: ${{ inputs.count }}
+        note: ${{ inputs.note }}
+        lines: ${{ inputs.lines }}
+        total: ${{ state.total }}
+      edit: true
+outputs:
+  subject: ${{ steps.sign.output.subject }}
+  double: ${{ steps.sign.output.subject.amount * 2.0 }}
+"""
+
+
+def test_field_declared_a_number_takes_a_fraction_also_where_it_was_whole(
+    engine: Engine, tmp_path: Path
+) -> None:
+    flow = world.make(tmp_path, DECLARED)
+    (wait,) = engine.run(flow, {"amount": 80, "lines": [{"price": 2}]}).waits
+    edits = {"amount": 75.5, "total": 0.25, "lines": [{"price": 2.5}, {"price": 3}], "note": "x"}
+    decision = engine.approve(wait["id"], edits=edits)
+    assert decision.result is not None
+    assert decision.result.outputs == {"subject": {**edits, "count": 3}, "double": 151.0}
+
+
+@pytest.mark.parametrize(
+    ("edits", "told"),
+    [
+        ({"count": 2.5}, "'count' is a whole number and must stay so"),
+        ({"amount": "75"}, "'amount' is a number and must stay so"),
+        ({"amount": None}, "'amount' is a number and must stay so"),
+        ({"note": 7}, "'note' is a text or null and must stay so"),
+        ({"lines": [{"price": "a"}]}, "'lines.0.price' is a number and must stay so"),
+    ],
+)
+def test_edit_that_is_not_of_the_declared_type_is_refused(
+    engine: Engine, tmp_path: Path, edits: dict[str, Any], told: str
+) -> None:
+    (wait,) = engine.run(world.make(tmp_path, DECLARED), {"amount": 80}).waits
+    with pytest.raises(InputError, match=told):
+        engine.approve(wait["id"], edits=edits)
+
+
 def test_approval_with_edit_and_form_goes_on_with_what_was_decided(
     engine: Engine, tmp_path: Path
 ) -> None:

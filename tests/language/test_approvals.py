@@ -60,6 +60,7 @@ def test_question_carries_all_that_is_asked_and_of_whom(stage: Stage) -> None:
         "body": "**Please** look at offer.txt.",
         "subject": {"amount": 900, "account": "travel"},
         "edit": ["amount"],
+        "edit_schema": {"type": "object", "properties": {"amount": {"type": "integer"}}},
         "form": {
             "type": "object",
             "properties": {

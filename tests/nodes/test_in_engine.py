@@ -58,6 +58,48 @@ def test_file_goes_from_a_script_to_a_function_to_another_script(flow: Any, tmp_
     assert (result.status, result.outputs) == ("succeeded", {"rows": ["1", "2"], "text": "1,2"})
 
 
+FLOATS = """
+from typing import TypedDict
+from flowengine.sdk import quick
+
+class Line(TypedDict):
+    price: float
+    count: int
+
+def told(
+    amount: float, n: int, rates: list[float], line: Line, most: float | None,
+    either: int | float, any,
+):
+    return [repr(x) for x in (amount, n, rates, line, most, either, any)]
+
+@quick
+def at_once(amount: float, scale: float) -> str:
+    return f"{amount.hex()} {scale!r}"
+"""
+
+
+def test_parameter_annotated_float_gets_a_float(flow: Any, tmp_path: Path) -> None:
+    path = flow(
+        "  - id: a\n"
+        "    python: 'm:told'\n"
+        "    with: {amount: '${{ inputs.amount }}', n: 2, rates: [1, 2.5], any: 7,\n"
+        "           line: {price: 3, count: 4}, most: 5, either: 6}\n"
+        "  - {id: b, call: scaled, with: {amount: '${{ inputs.amount }}'}}\n"
+        "outputs: {a: '${{ steps.a.output }}', b: '${{ steps.b.output }}'}\n",
+        head="inputs: {amount: {type: number}}\n"
+        "tools: {scaled: {python: 'm:at_once', bind: {scale: 2}}}",
+        m=FLOATS,
+    )
+
+    with flowengine.Engine(None, workdir=tmp_path) as engine:
+        result = engine.run(path, {"amount": 80})
+
+    assert result.outputs == {
+        "a": ["80.0", "2", "[1.0, 2.5]", "{'price': 3.0, 'count': 4}", "5.0", "6", "7"],
+        "b": "0x1.4000000000000p+6 2.0",
+    }
+
+
 def test_idempotent_step_is_tried_again_with_the_same_key(flow: Any, tmp_path: Path) -> None:
     path = flow(
         "  - id: pay\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine.flow.compile.asking import asked, with_type
+from flowengine.flow.compile.asking import asked, editable_fields, with_type
 from flowengine.flow.compile.calls import Calls, of_step
 from flowengine.flow.compile.expressions import Expressions, constant, together
 from flowengine.flow.compile.outcomes import of_approval
@@ -284,9 +284,12 @@ class Actions:
         info.spec["raises"] = raising
         parts = asked(self.expressions, given, view)
         form = with_type(given.form) if given.form is not None else None
-        info.spec["input"] = together(parts).value
         subject = parts["subject"].schema if "subject" in parts else NOTHING
         self._check_edit(given, subject)
+        editable = editable_fields(given, subject)
+        if editable is not None:
+            parts["edit_schema"] = constant(editable)
+        info.spec["input"] = together(parts).value
         choices = [one.id for one in given.choices]
         expires = given.expires is not None and given.on_expire is None
         return decision_schema(subject, form or UNKNOWN, choices, expires)

@@ -8,6 +8,7 @@ from flowengine.flow.compile.expressions import Expressions, Typed, constant, to
 from flowengine.flow.compile.outcomes import counts_as
 from flowengine.flow.compile.types import UNKNOWN, Schema
 from flowengine.flow.compile.views import View
+from flowengine.flow.expressions.types import resolve, self_contained
 from flowengine.flow.models import Approval, AskFirst, Choice, Escalation
 
 _VALUES = ("title", "body", "subject", "edit", "assignees", "exclude", "need", "expires", "batch",
@@ -40,6 +41,26 @@ def asked(expressions: Expressions, given: Approval | AskFirst, view: View) -> d
     if given.form is not None:
         parts["form"] = constant(with_type(given.form))
     return parts
+
+
+def editable_fields(given: Approval, subject: Schema) -> Schema | None:
+    """Return the schema of the fields that may be edited; None if no type of theirs is known.
+
+    The types are those that the flow declares: a field declared as a number takes 75.50 even where
+    the value that is shown is 80.
+    """
+    subject, _ = resolve(subject, subject)
+    known = {
+        name: {word: said for word, said in field.items() if word != "default"}
+        for name, field in subject.get("properties", {}).items()
+        if isinstance(field, dict) and field
+    }
+    if not given.edit:
+        return None
+    if isinstance(given.edit, list) and not any("${{" in name for name in given.edit):
+        named = {name.partition(".")[0] for name in given.edit}
+        known = {name: field for name, field in known.items() if name in named}
+    return self_contained({"type": "object", "properties": known}, subject) if known else None
 
 
 def with_type(form: Any) -> Schema:

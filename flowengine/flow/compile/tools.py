@@ -26,6 +26,7 @@ from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.python_signature import Signature, derive
 from flowengine.flow.python_source import SignatureError
 from flowengine.kernel.graph import Plain, Value
+from flowengine.sdk.floats import floats
 from flowengine.validation import SchemaError, Validator
 
 if TYPE_CHECKING:
@@ -348,6 +349,9 @@ class Tools:
         }
         if found.args is not None:
             found.task["schema"] = found.args
+        taken = _hinted_floats(signature.args)
+        if taken:
+            found.task["floats"] = taken
         if signature.returns is not None:
             found.returns = found.task["returns"] = signature.returns
 
@@ -509,6 +513,13 @@ def repeating(kind: str | None, where: str = "") -> str:
             "answered the first, and do nothing more"
         )
     return hint
+
+
+def _hinted_floats(args: Schema | None) -> Schema | None:
+    """Return the schema of the parameters whose hints say `float`, alone or inside."""
+    hints = (args or {}).get("properties", {})
+    taken = {name: schema for name, schema in hints.items() if floats(schema)}
+    return {"properties": taken} if taken else None
 
 
 def hide(found: Callee, names: Iterable[str]) -> None:

@@ -1,0 +1,154 @@
+"""Edits of what an approval decides on: each value keeps the type of the field.
+
+The type is the one that the flow declares. Where it declares none, it is that of the value which
+was shown: `80` stays a whole number there, but takes 75.50 where the field is declared a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.errors import InputError
+from flowengine.flow.expressions.types import ANY, items_of, kinds, resolve
+
+Schema = dict[str, Any]
+
+_ARTICLES = {
+    "boolean": "a boolean",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "a text",
+    "array": "a list",
+    "object": "a map",
+    "bytes": "bytes",
+    "null": "null",
+}
+_TYPES = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+    bytes: "bytes",
+    type(None): "null",
+}
+
+
+def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the edits, each value as one of its field's type.
+
+    Args:
+        wait: The approval.
+        edits: Dotted path of a field → its new value.
+
+    Raises:
+        InputError: A field may not be edited, or its new value is of another type.
+    """
+    subject = wait.get("subject")
+    allowed = wait.get("edit") or []
+    if allowed is True:
+        allowed = list(subject) if isinstance(subject, dict) else []
+    found = {}
+    for path, value in edits.items():
+        if not any(path == name or path.startswith(f"{name}.") for name in allowed):
+            known = ", ".join(allowed) or "none"
+            raise InputError(
+                f"'{path}' may not be edited", field=path, hint=f"may be edited: {known}"
+            )
+        old, (schema, root) = subject, declared(wait.get("edit_schema", ANY), path)
+        for part in path.split("."):
+            old = old.get(part) if isinstance(old, dict) else None
+        found[path] = _Field(path, schema, root).value(old, value)
+    return found
+
+
+def declared(schema: Schema, path: str) -> tuple[Schema, Schema]:
+    """Return what is declared of a field.
+
+    Args:
+        schema: That of the whole.
+        path: The field, as a dotted path.
+
+    Returns:
+        Its schema, empty if nothing is declared, and what the references in it point into.
+    """
+    root = schema
+    for part in path.split("."):
+        schema, root = _property(*resolve(schema, root), part)
+    return resolve(schema, root)
+
+
+def _property(schema: Schema, root: Schema, name: str) -> tuple[Schema, Schema]:
+    more = schema.get("additionalProperties", ANY)
+    return schema.get("properties", {}).get(name, more), root
+
+
+class _Field:
+    """A field that is edited, or a part of one."""
+
+    def __init__(self, path: str, schema: Schema, root: Schema) -> None:
+        self.path = path
+        self.schema, self.root = resolve(schema, root)
+        self.kinds = kinds(self.schema)
+
+    def value(self, old: Any, new: Any) -> Any:
+        """Return the new value as one of the field's type.
+
+        Args:
+            old: The value that was shown.
+            new: What it is to be.
+
+        Raises:
+            InputError: It is of another type.
+        """
+        kind, was = _TYPES[type(new)], _TYPES[type(old)]
+        wanted = self.kinds or ({was} if old is not None else {kind})
+        if kind == "integer" and "integer" not in wanted and "number" in wanted:
+            return float(new) if was == "number" else new
+        if kind == "number" and "number" not in wanted and "integer" in wanted and new.is_integer():
+            return int(new)
+        if kind not in wanted:
+            raise self._refused(wanted)
+        if kind == "array":
+            return self._items(old if was == "array" else [], new)
+        return self._map(old if was == "object" else {}, new) if kind == "object" else new
+
+    def _refused(self, wanted: set[str]) -> InputError:
+        told = " or ".join(_ARTICLES[name] for name in sorted(wanted, key=lambda n: n == "null"))
+        return InputError(f"'{self.path}' is {told} and must stay so", field=self.path)
+
+    def _map(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        for name in old:
+            if name not in new:
+                path = f"{self.path}.{name}"
+                raise InputError(f"'{path}' is missing", field=path)
+        return {
+            name: _Field(f"{self.path}.{name}", *_property(self.schema, self.root, name)).value(
+                old.get(name), value
+            )
+            for name, value in new.items()
+        }
+
+    def _items(self, old: list[Any], new: list[Any]) -> list[Any]:
+        """Return items each of which is of the type of one that was there before."""
+        examples = list({_shape(item): item for item in reversed(old)}.values())[::-1]
+        return [self._item(index, examples, item) for index, item in enumerate(new)]
+
+    def _item(self, index: int, examples: list[Any], item: Any) -> Any:
+        field = _Field(f"{self.path}.{index}", *items_of(self.schema, self.root))
+        faults = []
+        for example in examples or [None]:
+            try:
+                return field.value(example, item)
+            except InputError as error:
+                faults.append(error)
+        raise faults[0]
+
+
+def _shape(value: Any) -> Any:
+    """Return what two values of one type have in common."""
+    if isinstance(value, dict):
+        return tuple(sorted((name, _shape(part)) for name, part in value.items()))
+    return frozenset(map(_shape, value)) if isinstance(value, list) else _TYPES[type(value)]
