@@ -274,6 +274,7 @@ def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
     return {
         "workspace": sandbox.workdir,
         "output": f"{own}/output",
+        "own_processes": sandbox.own_processes,
         "quota": request.limits.disk,
         "forwards": [*sandbox.forwards],
         "folders": [f"{own}/home"],

@@ -97,6 +97,8 @@ class Sandbox:
 
     name: ClassVar[str]
     """What `provider:` says."""
+    own_processes: ClassVar[bool] = False
+    """Whether only its own processes can be seen and signalled inside (a PID namespace)."""
     image: str = ""
     """Digest of the image that runs (`sha256:...`), where one does; known when it is open."""
 

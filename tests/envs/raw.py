@@ -61,6 +61,7 @@ class Raw:
         return {
             "version": frames.VERSION,
             "workspace": str(self.workspace),
+            "own_processes": False,
             "output": str(self.workspace / "output"),
             "quota": None,
             "forwards": [],

@@ -162,3 +162,27 @@ def test_nothing_of_the_supervisor_can_be_traced_read_or_taken(python: PythonSan
     assert result.error is None, result.error
     assert result.value == []
     assert python.run("1").value == 1
+
+
+@pytest.mark.parametrize("number", ["TERM", "INT", "HUP", "QUIT", "USR1", "PIPE", "KILL", "STOP"])
+def test_no_signal_from_inside_ends_the_first_process(number: str, bash: Bash) -> None:
+    bash.run(f"kill -{number} 1")
+
+    assert bash.run("echo there").stdout == "there\n"
+
+
+LIMITED = """
+import ctypes, resource
+libc = ctypes.CDLL(None, use_errno=True)
+limit = (ctypes.c_uint64 * 2)(1, 1)
+_result = [libc.prlimit(pid, which, limit, None) for pid in (1, 2, 3, 4) for which in (0, 2, 7)]
+"""
+
+
+def test_no_limit_can_be_set_to_the_supervisor(python: PythonSandbox) -> None:
+    """The kernel would kill it for them, though it is the first process."""
+    assert set(python.run(LIMITED).value) == {-1}
+    resource = "import resource; n = resource.RLIMIT_NOFILE"
+    own = "resource.setrlimit(n, (64, resource.getrlimit(n)[1])); resource.getrlimit(n)[0]"
+
+    assert python.run(f"{resource}; {own}").value == 64

@@ -17,6 +17,7 @@ from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.python import Python
 from flowengine_envs.sandboxes import cgroups
 from flowengine_envs.sandboxes.cgroups import Limits
+from flowengine_envs.sandboxes.processes import cpus
 from tests.envs.containers import skip_without_docker
 from tests.envs.opening import opened
 
@@ -130,6 +131,7 @@ def test_what_is_in_force_is_told_also_where_the_spec_says_nothing(tmp_path: Pat
         held = said.capabilities.holds
 
     assert limits["python"].pop("processes", None) == (512 if "processes" in held else None)
+    assert limits["python"].pop("cpus", None) == (cpus() if "cpus" in held else None)
     assert limits["python"] == {"memory": 2**30, "output": 100_000, "best_effort": False}
     assert limits["sqlite"] == {"time": 30, "output": 16 * 2**20, "best_effort": False}
 

@@ -10,14 +10,15 @@ from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Spec
 from flowengine_envs.docker.ownership import group, user
 from flowengine_envs.egress import places
+from flowengine_envs.sandboxes.processes import MEMORY, PROCESSES, cpus
 
 HOME = "/home/flow"
 SCRATCH = 64 * 1024 * 1024
 """Bytes of `/tmp` and of the home folder each, where the spec sets no `disk`."""
 SHARED = 64 * 1024 * 1024
 """Bytes of `/dev/shm`."""
-PROCESSES = 512
-MEMORY = 2 * 1024**3
+_PERIOD = 100_000
+"""Microseconds over which processor time is shared out."""
 
 
 def rights(request: Request, folders: Mapping[str, Path]) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def rights(request: Request, folders: Mapping[str, Path]) -> dict[str, Any]:
         "mem_limit": memory,
         "memswap_limit": memory,
         "pids_limit": limits.processes or PROCESSES,
-        "nano_cpus": int((limits.cpus or 0) * 1e9) or None,
+        **_processors(limits.cpus),
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
         "device_requests": _gpus(DeviceRequest, gpus) if gpus else None,
     }
@@ -93,6 +94,14 @@ def network(spec: Spec) -> str:
         rule = "forbids the network" if wanted == "none" else "names places of the network"
         raise EnvironmentUnavailable(f"{spec}: its policy {rule}, and config.network is {named}")
     return str(named or ("bridge" if wanted == "any" else "none"))
+
+
+def _processors(wanted: float | None) -> dict[str, int]:
+    """Return the settings of processor time."""
+    if wanted is not None:
+        return {"nano_cpus": int(wanted * 1e9)}
+    # The daemon refuses more processors than its machine has, which may be fewer than are here.
+    return {"cpu_period": _PERIOD, "cpu_quota": int(cpus() * _PERIOD)}
 
 
 def _gpus(request: Any, wanted: str) -> list[Any]:

@@ -38,8 +38,6 @@ from flowengine_envs.docker.ownership import group, lend, take_back, user
 from flowengine_envs.docker.programs import Running
 from flowengine_envs.docker.rights import (
     HOME,
-    MEMORY,
-    PROCESSES,
     may_write,
     network,
     rights,
@@ -48,6 +46,7 @@ from flowengine_envs.docker.rights import (
 from flowengine_envs.egress import INSIDE, Egress
 from flowengine_envs.mounts import check_all
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
+from flowengine_envs.sandboxes.processes import MEMORY, PROCESSES, cpus
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -55,10 +54,13 @@ if TYPE_CHECKING:
 
 _KEEPER = (
     "import ctypes, signal, sys; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); "
-    "signal.signal(signal.SIGCHLD, signal.SIG_IGN); sys.stdin.buffer.read()"
+    "signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); sys.stdin.buffer.read()"
 )
 """What the first process does: it takes in orphans, and ends with its input. It is made undumpable
-(PR_SET_DUMPABLE), so that no program inside can open its input and keep it from ending."""
+(PR_SET_DUMPABLE), so that no program inside can open its input and keep it from ending. Signals
+from inside do not reach the first process of a container unless it has a handler, as Python has for
+SIGINT."""
 
 
 _LOG = 4096
@@ -91,6 +93,7 @@ class Docker(Sandbox):
     """
 
     name: ClassVar[str] = "docker"
+    own_processes: ClassVar[bool] = True
 
     def __init__(self, request: Request, command: Command | None = None) -> None:
         super().__init__(request)
@@ -137,7 +140,7 @@ class Docker(Sandbox):
                 "processes": "cgroup of the container",
                 "disk": "size of /tmp and of the home folder; the workspace is watched",
             },
-            {"memory": MEMORY, "processes": PROCESSES},
+            {"memory": MEMORY, "processes": PROCESSES, "cpus": cpus()},
         )
 
     @classmethod

@@ -83,6 +83,7 @@ class Namespace(Processes):
     """Programs in namespaces of their own."""
 
     name: ClassVar[str] = "namespace"
+    own_processes: ClassVar[bool] = True
 
     @classmethod
     def capabilities(cls) -> Capabilities:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MEMORY = 2 * 1024**3
 PROCESSES = 512
 """Defaults, where they can be held."""
+_CPUS = 0.75
+"""The part of few processors that a sandbox gets by default: of more than four, all but one."""
 OWN = 6
 """Processes that a sandbox itself needs beside those that may run in it."""
 
@@ -44,7 +47,7 @@ class Processes(Sandbox):
                     cgroups.Limits(
                         limits.memory or MEMORY,
                         (limits.processes or PROCESSES) + OWN,
-                        limits.cpus,
+                        limits.cpus or cpus(),
                     )
                 )
             except OSError as error:
@@ -109,6 +112,12 @@ class Processes(Sandbox):
         return program
 
 
+def cpus() -> float:
+    """Return how many processors a sandbox gets by default, so that the machine stays usable."""
+    there = len(os.sched_getaffinity(0))
+    return max(there * _CPUS, there - 1)
+
+
 def has(program: str) -> bool:
     """Return whether the system has a program."""
     return shutil.which(program, path=PATH) is not None
@@ -125,5 +134,5 @@ def held_by_group() -> dict[Axis, str]:
 
 def defaults(held: Mapping[Axis, str]) -> dict[Axis, float]:
     """Return what holds of processes where a spec says nothing, as far as it can be held here."""
-    every: dict[Axis, float] = {"memory": MEMORY, "processes": PROCESSES}
+    every: dict[Axis, float] = {"memory": MEMORY, "processes": PROCESSES, "cpus": cpus()}
     return {axis: value for axis, value in every.items() if axis in held}

@@ -53,6 +53,7 @@ _DENIED: dict[str, tuple[int | None, int | None]] = {
     # The machine
     "_sysctl": (156, None),
     "acct": (163, 89),
+    "io_setup": (206, 0),
     "clock_adjtime": (305, 266),
     "clock_settime": (227, 112),
     "create_module": (174, None),
@@ -94,7 +95,7 @@ _X32 = 0x40000000
 """Bit of the numbers of another way of calling, on x86_64."""
 
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 32
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _NO_RIGHT = _ERROR | errno.EPERM
 _NOT_THERE = _ERROR | errno.ENOSYS
@@ -104,6 +105,8 @@ _DENIED_WITH = (
     ((41, 198), _EQUAL, _VSOCK),  # socket
 )
 """Calls that are denied with some first arguments: numbers, how it is looked at, what for."""
+_PRLIMIT = (302, 261)
+"""Sets limits of any process of the same user; the kernel kills for them, even the first one."""
 
 
 def held() -> bool:
@@ -145,7 +148,17 @@ def program() -> bytes:
             _step(_RETURN, _NO_RIGHT),
             _step(_RETURN, _ALLOW),
         ]
-    steps.append(_step(_RETURN, _ALLOW))
+    steps += [
+        _step(_EQUAL, _PRLIMIT[column], unmet=6),
+        _step(_LOAD, _FIRST_ARGUMENT),
+        _step(_EQUAL, 0, met=4),  # its own limits
+        _step(_LOAD, _THIRD_ARGUMENT),
+        _step(_EQUAL, 0, unmet=3),
+        _step(_LOAD, _THIRD_ARGUMENT + 4),
+        _step(_EQUAL, 0, unmet=1),  # no address: it only asks
+        _step(_RETURN, _ALLOW),
+        _step(_RETURN, _NO_RIGHT),
+    ]
     return b"".join(steps)
 
 

@@ -83,6 +83,7 @@ def supervisor() -> bytes:
         "frames",
         "inotify",
         "keepers",
+        "killing",
         "loop",
         "output",
         "plain",

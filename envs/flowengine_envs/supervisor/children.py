@@ -8,7 +8,7 @@ from collections.abc import Container
 from contextlib import suppress
 
 from flowengine_envs.supervisor import system
-from flowengine_envs.supervisor.keepers import kill_below
+from flowengine_envs.supervisor.killing import kill_below
 from flowengine_envs.supervisor.loop import Loop
 
 

@@ -20,13 +20,13 @@ import signal
 import socket
 import struct
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from flowengine_envs.supervisor import system
+from flowengine_envs.supervisor.killing import kill_below
 from flowengine_envs.supervisor.loop import Loop, Outbox, close_quietly
 
 RECORD = struct.Struct(">cii")
@@ -38,10 +38,10 @@ FREE = b"r"
 _LENGTH = struct.Struct(">I")
 _MOST_FDS = 8
 _READ = 1 << 18
-_ROUNDS = 400
-"""How often those that are being killed are looked for again: one may just have forked."""
 _HIGH = 100
 """Number from which a keeper has its own descriptors: programs get the first ones."""
+_NICE = 10
+"""How far programs stand back, so that the supervisor gets its turn among hundreds of them."""
 _OWN_DATA = 256 * 1024 * 1024
 """Below this limit of memory a keeper could not do its own work."""
 
@@ -131,38 +131,6 @@ class Keeper:
             self.lost()
 
 
-def kill_below(root: int, since: int = 0, but: int = 0) -> int:
-    """Kill the descendants of a process until there are none.
-
-    They are stopped first: what is stopped cannot fork away.
-
-    Args:
-        root: A process, which itself is spared.
-        since: Spare those that were started before, in `system.ticks`.
-        but: A process that is spared.
-
-    Returns:
-        How many were found at first.
-    """
-    first = 0
-    for count in range(_ROUNDS):
-        found = [
-            each.pid
-            for each in system.descendants(root)
-            if each.started >= since and each.pid != but
-        ]
-        if not found:
-            break
-        first = first or len(found)
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in found:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-        if count > 2:
-            time.sleep(0.005)
-    return first
-
-
 def _keep(channel: socket.socket) -> None:
     """Be a keeper until the supervisor ends."""
     try:
@@ -170,13 +138,14 @@ def _keep(channel: socket.socket) -> None:
         for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: (kill_below(os.getpid()), os._exit(1)))
+            signal.signal(number, _end)
         # A group of its own: when the supervisor ends, the system wakes it if it was stopped
         # (SIGHUP and SIGCONT for a group that is orphaned), so that it hears of it.
         os.setpgid(0, 0)
         system.die_with_parent(signal.SIGTERM)
         system.adopt_orphans()
         system.gain_no_privileges()
+        os.nice(_NICE)
         channel = socket.socket(fileno=_high(channel.fileno()))
         _close_all_but(channel.fileno())
         gc.freeze()  # what is not looked at stays the supervisor's memory
@@ -185,6 +154,12 @@ def _keep(channel: socket.socket) -> None:
             limits = _keep_one(channel, limits)
     finally:
         os._exit(1)
+
+
+def _end(_number: int, _frame: Any) -> None:
+    """End with all that is below."""
+    kill_below(os.getpid())
+    os._exit(1)
 
 
 def _keep_one(channel: socket.socket, limits: _Limits | None) -> _Limits | None:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Optional
 
-from flowengine_envs.supervisor import keepers, system
-from flowengine_envs.supervisor.keepers import Keeper, Task, kill_below
+from flowengine_envs.supervisor import keepers
+from flowengine_envs.supervisor.keepers import Keeper, Task
+from flowengine_envs.supervisor.killing import kill_below, signal_below
 from flowengine_envs.supervisor.loop import Loop
 
 _SPARE = 2
@@ -112,16 +113,13 @@ class Program:
 
     def signal_all(self, number: int) -> None:
         """Send a signal to the program and all that it has started."""
-        if self._keeper is None:
-            return
-        for each in system.descendants(self._keeper.pid):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(each.pid, number)
+        if self._keeper is not None:
+            signal_below(self._keeper.pid, number)
 
     def kill(self) -> None:
         """End the program and all that it has started, at once."""
         if self._keeper is not None:
-            kill_below(self._keeper.pid)
+            kill_below(self._keeper.pid, groups=self._groups)
             self._keeper.wake()
 
     def kill_started(self, since: int) -> None:
@@ -131,7 +129,12 @@ class Program:
             since: What was started before this time, in `system.ticks`, goes on.
         """
         if self._keeper is not None and self.pid is not None:
-            kill_below(self._keeper.pid, since, self.pid)
+            kill_below(self._keeper.pid, since, self.pid, self._groups)
+
+    @property
+    def _groups(self) -> list[int]:
+        """The group of the program, which what it starts is in unless it leaves it."""
+        return [] if self.pid is None else [self.pid]
 
     def _begin(self) -> None:
         try:

@@ -38,13 +38,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Optional, Union
 
-from flowengine_envs.supervisor import frames, system
+from flowengine_envs.supervisor import frames, killing, system
 from flowengine_envs.supervisor.children import Children
 from flowengine_envs.supervisor.commands import Command, Say, Task
 from flowengine_envs.supervisor.file_requests import FileRequests
 from flowengine_envs.supervisor.files import Refused, Workspace
 from flowengine_envs.supervisor.forwarding import Forwarding
-from flowengine_envs.supervisor.keepers import kill_below
 from flowengine_envs.supervisor.loop import Loop, Outbox
 from flowengine_envs.supervisor.output import Limits
 from flowengine_envs.supervisor.programs import Programs
@@ -146,11 +145,14 @@ class Server:
     def serve(self) -> None:
         """Do what is asked until the engine is gone."""
         Children(self._loop, self._programs.keepers)
+        # The kernel keeps signals without a handler from the first process of a namespace, as long
+        # as they come from inside. The engine does not need them: it closes the input.
+        handler = signal.SIG_DFL if os.getpid() == 1 else lambda *_: self._loop.stop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: self._loop.stop())
+            signal.signal(number, handler)
         self._loop.reading(self._source, self._read)
         self._loop.run()
-        kill_below(os.getpid())
+        killing.kill_everything()
         os._exit(0)
 
     def _end(self) -> None:
@@ -240,6 +242,8 @@ class Server:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with suppress(FileExistsError), open(path, "x", encoding="utf-8") as file:
                 file.write(text)
+        if header["own_processes"]:
+            killing.own_process_numbers()
         self._workspace = Workspace(header["workspace"])
         self._files.workspace = self._workspace
         self._output = header["output"]

@@ -131,7 +131,7 @@ class PythonWorker:
             done()
         else:
             self._restarted.append(done)
-            self._process.program.kill()
+            self._process.kill()
 
     def pause(self) -> None:
         """Read no output for now."""
@@ -148,6 +148,8 @@ class PythonWorker:
     def _next(self) -> None:
         if self._call is not None or not self._waiting:
             return
+        if self._process is not None and self._process.dying:
+            return  # its end is heard of soon
         job = self._waiting.popleft()
         fresh = self._process is None
         if self._process is None:
@@ -161,6 +163,8 @@ class PythonWorker:
         call = self._call
         if call is None or answer.get("id") != call.token:
             return
+        if self._process is not None and self._process.dying:
+            return  # its names are about to be gone, which the result is to say
         self._end(call, answer)
 
     def _lost(self, ended: Ended, words: str) -> None:
@@ -172,6 +176,8 @@ class PythonWorker:
         if call is not None:
             lost = {"exit_code": ended.exit_code, "signal": ended.signal, "failed": ended.failed}
             self._end(call, {"lost": {**lost, "words": words}})
+        else:
+            self._next()
 
     def _end(self, call: _Call, answer: dict[str, Any]) -> None:
         self._call = None
@@ -237,7 +243,7 @@ class _Call:
         """Interrupt it, again and again, and end the process when the grace period is over."""
         if self._stopped is None:
             self._stopped = why
-            self._timers.append(self._loop.after(self.job.grace, self._process.program.kill))
+            self._timers.append(self._loop.after(self.job.grace, self._process.kill))
             self._interrupt()
 
     def _interrupt(self) -> None:
@@ -291,6 +297,8 @@ class _Process:
         self._lost = lost
         self._data = bytearray()
         self._words = bytearray()
+        self.dying = False
+        """Whether it was killed, and its end is not heard of yet."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._control = ours
@@ -308,6 +316,11 @@ class _Process:
         loop.reading(self._errors, self._read_words)
         self._outbox.write(bootstrap.program("python_worker", "plain"))
 
+    def kill(self) -> None:
+        """End it and all that it has started."""
+        self.dying = True
+        self.program.kill()
+
     def send(self, message: dict[str, Any], fds: list[int]) -> None:
         """Send a call with the writing ends of its pipes."""
         data = json.dumps(message).encode()
@@ -318,7 +331,7 @@ class _Process:
         try:
             sent = socket.send_fds(self._control, [data], fds)
         except OSError:  # it has ended, or reads nothing although it has nothing to do
-            self.program.kill()
+            self.kill()
             return
         finally:
             for fd in fds:
@@ -350,7 +363,7 @@ class _Process:
                 self._answered(answer)
         if not data:  # without it the process is of no use
             self._loop.forget(self._control.fileno())
-            self._loop.after(0.05, self.program.kill)
+            self._loop.after(0.05, self.kill)
 
     def _read_words(self) -> None:
         try:

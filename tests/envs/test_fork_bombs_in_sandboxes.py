@@ -1,0 +1,93 @@
+"""Programs that fork as fast as they can: a timeout ends them, and the sandbox goes on (S35)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from flowengine.sdk.environments import Sandbox
+from flowengine_envs.bash import Bash, BashProvider
+from flowengine_envs.python import Python, PythonSandbox
+from tests.envs.opening import opened
+
+LIMITS = {"processes": 150}
+FORK = "import os\nwhile True: os.fork()"
+STUBBORN = """
+import os
+while True:
+    try:
+        os.fork()
+    except BaseException:
+        pass
+"""
+LEAVING = """
+import os
+while True:
+    try:
+        os.fork()
+        os.setsid()
+    except OSError:
+        pass
+"""
+"""Each in a session of its own, so that no call reaches all of them."""
+SOON = 15
+"""Seconds; a timeout of one second, two of grace, and a machine that is busy otherwise."""
+
+
+@pytest.fixture(scope="module")
+def boxed(sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bash]:
+    folder = tmp_path_factory.mktemp("forks")
+    with opened(BashProvider(), sandbox, folder, limits=LIMITS) as bash:
+        yield bash
+
+
+@pytest.fixture(scope="module")
+def boxed_python(
+    sandbox: type[Sandbox], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PythonSandbox]:
+    folder = tmp_path_factory.mktemp("forks")
+    with opened(Python(), sandbox, folder, limits=LIMITS) as python:
+        yield python
+
+
+def forks_of_a_command(bash: Bash, code: str) -> None:
+    began = time.monotonic()
+    result = bash.run(["python3", "-c", code], timeout=1)
+
+    assert result.timed_out
+    assert time.monotonic() - began < SOON
+    assert bash.run("echo usable").stdout == "usable\n"
+
+
+def test_a_command_that_forks_is_ended_by_its_timeout(boxed: Bash) -> None:
+    forks_of_a_command(boxed, STUBBORN)
+
+
+def test_forks_that_leave_their_session_are_ended(boxed: Bash) -> None:
+    forks_of_a_command(boxed, LEAVING)
+
+
+def test_another_command_goes_on_beside_forks_that_are_ended(boxed: Bash) -> None:
+    """All is stopped for a moment while they are killed; what is no part of them goes on."""
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(boxed.run, "for n in 1 2 3 4; do sleep 1; done; echo on")
+        forks_of_a_command(boxed, LEAVING)
+
+        assert other.result().stdout == "on\n"
+
+
+@pytest.mark.parametrize("code", [FORK, STUBBORN], ids=["fork", "stubborn"])
+def test_code_that_forks_is_ended_by_its_timeout(boxed_python: PythonSandbox, code: str) -> None:
+    boxed_python.run("x = 41")
+    began = time.monotonic()
+    result = boxed_python.run(code, timeout=1)
+
+    assert result.error is not None
+    assert result.error.type in {"Timeout", "BlockingIOError"}  # the first one may fail by itself
+    assert time.monotonic() - began < SOON
+    after = boxed_python.run("x + 1")
+    assert result.namespace_lost or after.value == 42
+    assert boxed_python.run("1 + 1").value == 2
