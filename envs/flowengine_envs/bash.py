@@ -169,6 +169,7 @@ async def _run_step(
         timeout=UNBOUNDED,
         env=env,
         stdin=await files.data(command.stdin),
+        on_output=files.context.printed,
     )
 
 

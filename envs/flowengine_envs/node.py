@@ -179,7 +179,8 @@ class NodeProvider(SupervisedProvider[Node]):
         files = StepFiles(resource, context)
         code = code_of(command, "node")
         inputs = {name: await files.place(value) for name, value in command.env.items()}
-        return await step_result(files, command, await resource.async_run(code, inputs, UNBOUNDED))
+        result = await resource.async_run(code, inputs, UNBOUNDED, on_output=context.printed)
+        return await step_result(files, command, result)
 
 
 async def _check_version(node: Node, request: Request) -> None:

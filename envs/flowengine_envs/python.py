@@ -199,7 +199,7 @@ class Python(SupervisedProvider[PythonSandbox]):
         files = StepFiles(resource, context)
         code = code_of(command, "python")
         inputs = {name: await files.place(value) for name, value in command.env.items()}
-        result = await resource.async_run(code, inputs, UNBOUNDED)
+        result = await resource.async_run(code, inputs, UNBOUNDED, on_output=context.printed)
         return await step_result(files, command, result)
 
 

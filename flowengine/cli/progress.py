@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from flowengine.cli.evidence import LINES, evidence_lines
+from flowengine.cli.evidence import evidence_lines
 from flowengine.cli.output import STATUS_COLOURS, clean, duration, err, one_line, out, paint, when
 from flowengine.cli.waiting import undelivered
 
@@ -62,6 +62,8 @@ class Progress:
             self._event(update.execution, update.data)
         elif update.kind == "text":
             self.text(str(update.data["text"]))
+        elif update.kind == "output":
+            self._output(**update.data)
         elif update.kind == "undelivered":
             self.line(paint(f"not delivered: {undelivered(update.data)}", "yellow"))
         elif self._quiet:
@@ -110,8 +112,10 @@ class Progress:
             self.session.tell_event(entry)
         if entry["type"] == "warning":
             self.line(f"{paint('warning:', 'yellow')} {one_line(entry['message'], 500)}")
-        if self._verbose and "evidence" in entry:
-            self._evidence[execution, entry.get("address", "")] = entry["evidence"]
+        if self._verbose and "traceback" in entry.get("evidence", ()):
+            self._evidence[execution, entry.get("address", "")] = {
+                "traceback": entry["evidence"]["traceback"]
+            }
         if entry["type"] == "decided" and entry["via"] != "resume":
             from flowengine.engines.approvals import participle
 
@@ -133,7 +137,7 @@ class Progress:
                 since = step.at
             self._line(step.address, step.status, self._detail(place, step, since))
             why = self._evidence.pop(place, {})
-            for line in evidence_lines(why, indent="    ", most=LINES):
+            for line in evidence_lines(why, indent="    "):
                 self.line(line)
 
     def _is_instant(self, execution: str, step: int) -> bool:
@@ -167,6 +171,11 @@ class Progress:
         self.end(wait["address"])
         status = "uncertain" if wait.get("ran") == "maybe" else "waiting"
         self._line(wait["address"], status, what_for(self.session, wait))
+
+    def _output(self, address: str, stream: str, text: str) -> None:
+        """Show lines that a program of a step prints."""
+        for line in text.split("\n"):
+            self._line(address, stream, clean(line.rstrip("\r")))
 
     def _line(self, address: str, status: str, detail: str) -> None:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))

@@ -139,7 +139,7 @@ class Session:
             Interrupted: The user has stopped it; said where it is saved.
         """
         progress = self._progress()
-        end = self.engine.subscribe(progress)
+        end = self.engine.subscribe(progress, output=self.arguments.verbose)
         try:
             with progress, nullcontext() if beside is None else beside(progress):
                 result = call()

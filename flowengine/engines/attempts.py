@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from flowengine.engines.environments import Environments, Opened
+    from flowengine.engines.printed import Printed
 
 _Result = TypeVar("_Result")
 
@@ -88,10 +89,14 @@ class Task:
         return call
 
     async def attempt(
-        self, execution: Execution, run: Run, environments: Environments | None = None
+        self,
+        execution: Execution,
+        run: Run,
+        environments: Environments | None = None,
+        printed: Printed | None = None,
     ) -> Plain:
         """Run one attempt to its end; as in `Runner`."""
-        context = _Attempt(self, execution, run)
+        context = _Attempt(self, execution, run, printed)
         try:
             kind = None if self._kind_name == OPENING else self._ready()
             if kind is not None and await self._takes_given(kind, context):
@@ -104,12 +109,15 @@ class Task:
         except AttemptFailed:
             raise
         except (Exception, SystemExit) as error:
-            raise self._failed(error) from error
+            raise self._failed(error, printed=printed) from error
         except BaseException as error:
             context.withdraw()
             if _is_withdrawal(error):
                 raise
-            raise self._failed(error) from error
+            raise self._failed(error, printed=printed) from error
+        finally:
+            if printed is not None:
+                printed.close()
 
     async def _takes_given(self, kind: StepKind, context: _Attempt) -> bool:
         """Return whether the step has environments that its execution was given."""
@@ -136,7 +144,7 @@ class Task:
                 return None
             return await self._execute(kind, context, run.input)
         except EnvironmentLost as error:
-            raise self._failed(error, "maybe") from error
+            raise self._failed(error, "maybe", context.output) from error
         finally:
             await environments.give_back(context.execution.id, had)
 
@@ -202,9 +210,14 @@ class Task:
             raise ValidationError(f"the result cannot be kept: {error.message}") from None
         return self.secrets.mask(plain) if self._masks else plain
 
-    def _failed(self, error: BaseException, ran: Ran | None = None) -> AttemptFailed:
+    def _failed(
+        self, error: BaseException, ran: Ran | None = None, printed: Printed | None = None
+    ) -> AttemptFailed:
         mask = self.secrets.mask
-        return AttemptFailed(failure_of(error, mask), ran, evidence_of(error, mask))
+        evidence = evidence_of(error, mask)
+        if printed is not None:
+            evidence = {**printed.evidence(), **evidence}
+        return AttemptFailed(failure_of(error, mask), ran, evidence)
 
     def _failing(self, error: Exception) -> QuickCall:
         def call(execution: Execution, run: Run) -> Plain:
@@ -237,10 +250,13 @@ def _arguments(args: Plain, input: Plain, schema: Plain) -> Plain:
 class _Attempt:
     """What an attempt may use; a `StepContext`."""
 
-    __slots__ = ("_cancelled", "_task", "environments", "execution", "run")
+    __slots__ = ("_cancelled", "_task", "environments", "execution", "output", "run")
 
-    def __init__(self, task: Task, execution: Execution, run: Run) -> None:
+    def __init__(
+        self, task: Task, execution: Execution, run: Run, output: Printed | None = None
+    ) -> None:
         self.execution = execution
+        self.output = output
         self._task = task
         self.run = run
         self.environments: Mapping[str, Opened] = {}
@@ -279,7 +295,13 @@ class _Attempt:
         from flowengine.sdk.process_tree import mark_of
 
         mark = mark_of(self.execution.id, self.run.unit)
-        return ProcessRunner(self.execution.artifacts, mark, self.mask, left=self._tell_left)
+        return ProcessRunner(
+            self.execution.artifacts,
+            mark,
+            self.mask,
+            left=self._tell_left,
+            printed=None if self.output is None else self.output.take,
+        )
 
     def _tell_left(self, left: list[Left]) -> None:
         tell_left(left, self, ended=True)
@@ -300,6 +322,10 @@ class _Attempt:
 
     def say(self, text: str) -> None:
         self.execution.say(self.run.address, self.mask(text))
+
+    def printed(self, stream: str, text: str) -> None:
+        if self.output is not None:
+            self.output.take(stream, text)
 
     def mask(self, value: Plain) -> Plain:
         return self._task.secrets.mask(value)

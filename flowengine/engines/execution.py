@@ -35,6 +35,7 @@ from flowengine.kernel.events import Event, Upgraded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flowengine.engines.printed import Printed
     from flowengine.engines.programs import Program, Programs
     from flowengine.journal.records import Loaded
     from flowengine.kernel.state import State
@@ -73,6 +74,7 @@ class Execution:
         queue: Events to be applied by the next `take`.
         commands: What follows from events that are on disk, to be carried out in order.
         work: Unit → what runs its attempt.
+        printed: Unit → what its attempt has printed.
         waits: Number → record of each open wait.
         timers: Those that are set.
         told: What happened since the last commit, for subscribers; None if nobody listens.
@@ -104,6 +106,7 @@ class Execution:
         "epoch",
         "error",
         "id",
+        "printed",
         "program",
         "queue",
         "queued",
@@ -130,6 +133,7 @@ class Execution:
         self.queued = False
         self.commands: list[Command] = []
         self.work: dict[int, Any] = {}
+        self.printed: dict[int, Printed] = {}
         self.waits: dict[int, dict[str, Any]] = {}
         self.timers = Timers()
         self.told: Told | None = None

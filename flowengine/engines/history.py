@@ -189,7 +189,7 @@ def _fold(graph: Graph, steps: dict[str, StepInfo], seen: Observation) -> None:
 def _add_evidence(step: StepInfo, event: dict[str, Any]) -> None:
     """Note what shows why an attempt failed."""
     for attempt in reversed(step["tries"]):
-        if attempt["attempt"] == event["attempt"]:
+        if attempt["attempt"] == event.get("attempt", attempt["attempt"]):
             attempt["evidence"] = event["evidence"]
             return
 

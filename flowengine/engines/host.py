@@ -62,6 +62,8 @@ class Host:
         self.programs = Programs(store)
         self.environments = Environments(_environments_of(store), self._may_go_on)
         self.subscribers: list[Callable[[Update], None]] = []
+        self.followers: list[Callable[[Update], None]] = []
+        """Those subscribers that are also told what steps print, as it comes."""
         self.woken: dict[str, bool] = {}
         """Executions to which others have sent something, to be gone on with."""
         self._closed = False
@@ -129,6 +131,19 @@ class Host:
         for subscriber in list(self.subscribers):
             with suppress(Exception):
                 subscriber(update)
+
+    def follower(self, execution: str, address: str) -> Callable[[str, str], None] | None:
+        """Return what takes the output of an attempt as it comes; None: nobody wants it."""
+        if not self.followers:
+            return None
+
+        def follow(stream: str, text: str) -> None:
+            data = {"address": address, "stream": stream, "text": text}
+            for follower in list(self.followers):
+                with suppress(Exception):
+                    follower(Update(execution, "output", data))
+
+        return follow
 
     def say(self, execution: str, address: str, text: str) -> None:
         """Show a text that a step prints: to subscribers, or else on standard output."""

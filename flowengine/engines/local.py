@@ -231,9 +231,10 @@ class Local(Driver):
         try:
             if before is not None:  # the attempt before this one is still being ended
                 await asyncio.wait([before])
-            value = await execution.program.runner.attempt(
-                execution.context, run, self.host.environments
-            )
+            runner = execution.program.runner
+            follow = self.host.follower(execution.id, run.address)
+            printed = execution.printed[run.unit] = runner.printed(run.step, follow)
+            value = await runner.attempt(execution.context, run, self.host.environments, printed)
         except AttemptFailed as failure:
             return failed(run, failure, self.host.clock.now())
         except asyncio.CancelledError:
@@ -246,6 +247,7 @@ class Local(Driver):
         """Let what came of an attempt have happened."""
         if execution.work.get(unit) is task:
             del execution.work[unit]
+            execution.printed.pop(unit, None)
         error = None if task.cancelled() else task.exception()
         event = None if task.cancelled() or error else task.result()
         if self.executions.get(execution.id) is not execution:

@@ -6,12 +6,14 @@ Output is read to the end and never held in memory beyond a bound: what is large
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import IO
 
 from flowengine.engines.left_running import Left, process_left, unnoticed
@@ -26,6 +28,7 @@ GRACE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 
 _ROUND = 0.02
+_STREAMS = ("stdout", "stderr")
 
 
 class ProcessRunner:
@@ -37,6 +40,7 @@ class ProcessRunner:
         mask: Replaces secrets in the output.
         grace: Seconds that processes have to end by themselves when they are told to.
         left: Told what a program has left running, when that has been ended.
+        printed: Told what programs print as it comes: `stdout` or `stderr`, and a text.
     """
 
     def __init__(
@@ -47,12 +51,14 @@ class ProcessRunner:
         *,
         grace: float = GRACE,
         left: Callable[[list[Left]], None] | None = None,
+        printed: Callable[[str, str], None] | None = None,
     ) -> None:
         self._artifacts = artifacts
         self._mark = mark
         self._mask = mask
         self._grace = grace
         self._left = left
+        self._printed = printed
 
     async def run(
         self,
@@ -63,7 +69,8 @@ class ProcessRunner:
         stdin: bytes | None = None,
     ) -> Completed:
         """Run a program to its end; see `flowengine.sdk.Processes`."""
-        with _input(stdin) as source, _Capture() as out, _Capture() as err:
+        told = [None if self._printed is None else partial(self._printed, n) for n in _STREAMS]
+        with _input(stdin) as source, _Capture(told[0]) as out, _Capture(told[1]) as err:
             process = _start(argv, {**env, MARK: self._mark}, cwd, source, out.pipe, err.pipe)
             family = Family(self._mark, process.pid)
             try:
@@ -126,7 +133,9 @@ def _start(
 class _Capture(asyncio.Protocol):
     """Reads an output stream to its end: a little in memory, more in a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[str], None] | None) -> None:
+        self._told = told
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=2 * KEPT)  # noqa: SIM115
         self._transport: asyncio.BaseTransport | None = None
         self._size = 0
@@ -160,6 +169,8 @@ class _Capture(asyncio.Protocol):
         self._size += len(wanted)
         self.dropped += len(data) - len(wanted)
         self._file.write(wanted)
+        if self._told is not None:
+            self._told(self._decoder.decode(data))
 
     def connection_lost(self, error: Exception | None) -> None:
         """All writing ends are closed."""

@@ -194,7 +194,9 @@ class Reader:
 
     # Being told
 
-    def subscribe(self, callback: Callable[[Update], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[Update], None], *, output: bool = False
+    ) -> Callable[[], None]:
         """Let a callback be told of every update of the executions that are driven here.
 
         It is called after what it tells is on disk; texts that steps print may come from the
@@ -202,11 +204,12 @@ class Reader:
 
         Args:
             callback: Takes an `Update`.
+            output: Also tell what the programs of steps print, as it comes.
 
         Returns:
             Call it to end the subscription.
         """
-        return updates.subscribe(self._host, callback)
+        return updates.subscribe(self._host, callback, output=output)
 
     def updates(self, execution: str | None = None) -> AsyncGenerator[Update, None]:
         """Iterate over updates as they come.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.execution import Execution
     from flowengine.journal.records import Message
-    from flowengine.kernel.events import Event
+    from flowengine.kernel.events import Event, Evidence
 
 
 def recover(execution: Execution, inbox: list[Message], now: int) -> None:
@@ -106,5 +106,20 @@ def take_hands(execution: Execution, inbox: list[Message], now: int) -> None:
 
 
 def fire(execution: Execution, timer: int, now: int) -> None:
-    """Put a timer that is due into the queue."""
-    execution.queue.append({"type": "timer", "at": now, "timer": timer})
+    """Put a timer that is due into the queue, with what the attempt printed whose time is over."""
+    event: dict[str, Any] = {"type": "timer", "at": now, "timer": timer}
+    if execution.printed and (evidence := _cut_short(execution, timer)):
+        event["evidence"] = evidence
+    execution.queue.append(event)  # type: ignore[arg-type] # built key by key
+
+
+def _cut_short(execution: Execution, timer: int) -> Evidence | None:
+    """Return what the attempt has printed that a timer ends."""
+    state = execution.state
+    found = state["timers"].get(timer)
+    if found is None or found["why"] not in ("timeout", "deadline"):
+        return None
+    whose = found["ref"]
+    units = [whose] if found["why"] == "timeout" else list(state["acts"][whose]["units"])
+    at_work = [execution.printed[unit] for unit in units if unit in execution.printed]
+    return at_work[0].evidence() if len(at_work) == 1 else None

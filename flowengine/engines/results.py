@@ -366,10 +366,13 @@ class Update(NamedTuple):
     """Something that subscribers are told, after it is on disk; nothing depends on it."""
 
     execution: str
-    kind: Literal["event", "step", "wait", "text", "warning", "notify", "undelivered", "end"]
+    kind: Literal[
+        "event", "step", "wait", "text", "output", "warning", "notify", "undelivered", "end"
+    ]
     data: Any
     """`event`: the journal's entry as `Engine.events` gives it; `wait`: a `WaitInfo` that opened,
-    changed or closed; `text`: `{address, stream, text}` that a step printed; `warning`:
+    changed or closed; `text`: `{address, text}` that a step says; `output`:
+    `{address, stream, text}`, lines that a program of a step has printed; `warning`:
     `{text, address, left, ended}`, of a step that left something running; `notify`:
     `{wait, why, to}`; `end`: the `Result`."""
     step: Observation | None = None

@@ -17,6 +17,7 @@ from flowengine.sdk import Execution
 if TYPE_CHECKING:
     from flowengine.engines.attempts import Task
     from flowengine.engines.environments import Environments
+    from flowengine.engines.printed import Follow, Printed
     from flowengine.secrets import Secrets
 
 
@@ -76,7 +77,11 @@ class Runner:
             return call
 
     async def attempt(
-        self, execution: Execution, run: Run, environments: Environments | None = None
+        self,
+        execution: Execution,
+        run: Run,
+        environments: Environments | None = None,
+        printed: Printed | None = None,
     ) -> Plain:
         """Run one attempt to its end.
 
@@ -87,11 +92,23 @@ class Runner:
             execution: The execution.
             run: The kernel's command.
             environments: Has what the step asks for.
+            printed: Takes what it prints; see `printed`.
 
         Returns:
             The value of the `succeeded` event: plain data, no secret in it.
         """
-        return await self._task(run.step).attempt(execution, run, environments)
+        return await self._task(run.step).attempt(execution, run, environments, printed)
+
+    def printed(self, step: int, follow: Follow | None) -> Printed:
+        """Return what takes the output of an attempt.
+
+        Args:
+            step: Number of the step in the flow.
+            follow: Takes its lines as they come; None: nobody follows.
+        """
+        from flowengine.engines.printed import Printed
+
+        return Printed(self._task(step).secrets.mask, follow)
 
     def secrets(self, step: int) -> Mapping[str, Plain]:
         """Return where the secrets of a step's flow come from."""

@@ -11,11 +11,20 @@ if TYPE_CHECKING:
     from flowengine.engines.results import Update
 
 
-def subscribe(host: Host, callback: Callable[[Update], None]) -> Callable[[], None]:
+def subscribe(
+    host: Host, callback: Callable[[Update], None], *, output: bool = False
+) -> Callable[[], None]:
     """Let a callback be told of every update; see `Engine.subscribe`."""
-    subscribers = host.subscribers
-    subscribers.append(callback)
-    return lambda: subscribers.remove(callback) if callback in subscribers else None
+    lists = [host.subscribers, host.followers] if output else [host.subscribers]
+    for each in lists:
+        each.append(callback)
+
+    def end() -> None:
+        for each in lists:
+            if callback in each:
+                each.remove(callback)
+
+    return end
 
 
 async def updates(host: Host, execution: str | None) -> AsyncGenerator[Update, None]:

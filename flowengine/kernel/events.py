@@ -102,6 +102,8 @@ class TimerFired(TypedDict):
     type: Literal["timer"]
     at: int
     timer: int
+    evidence: NotRequired[Evidence]
+    """What the attempt had printed that it ends."""
 
 
 class Decided(TypedDict, total=False):

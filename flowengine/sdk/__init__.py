@@ -312,6 +312,16 @@ class StepContext(Protocol):
     def say(self, text: str) -> None:
         """Show a text to the user, secrets masked."""
 
+    def printed(self, stream: str, text: str) -> None:
+        """Take a piece of what the step's programs print: `run -v` shows it, secrets masked.
+
+        Its end is kept if the attempt fails. May be called on any thread.
+
+        Args:
+            stream: `stdout` or `stderr`.
+            text: The piece; need not end with a line.
+        """
+
     def mask(self, value: Plain) -> Plain:
         """Return plain data with the values of secrets replaced by `***`."""
 

@@ -124,3 +124,59 @@ def test_no_secret_is_in_what_is_kept_or_shown(
         assert "battery" not in text
         assert "horse" not in text
     assert "***" in shown[0]
+
+
+def test_verbose_streams_what_programs_print(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "talk.yaml",
+        "flowengine: 1\nid: talk\nsteps:\n"
+        "  - {id: go, run: {script: 'echo one; while [ ! -e seen ]; do sleep 0.05; done; "
+        "echo two >&2; printf end', cwd: .}, output: done}\n",
+    )
+
+    running = flowengine.spawn("run", "-v", str(flow))
+    assert running.stderr is not None
+    try:
+        while "one" not in (line := running.stderr.readline()):
+            assert line, "it ended before its first line was shown"
+        assert line.split() == ["go", "stdout", "one"]
+        flowengine.write("seen", "")
+        rest = running.stderr.read()
+    finally:
+        running.kill()
+        running.communicate()
+
+    assert "go             stderr      two\n" in rest
+    assert "go             stdout      end\n" in rest
+
+
+def test_a_step_that_timed_out_shows_what_it_had_printed(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "slow.yaml",
+        "flowengine: 1\nid: slow\nsteps:\n"
+        "  - {id: wait, timeout: 2s, "
+        "run: 'echo asking the server; echo no answer >&2; sleep 60'}\n",
+    )
+
+    told = flowengine("run", flow, code=1).err
+
+    evidence = "  stdout\n    asking the server\n  stderr\n    no answer\n"
+    assert f"did not end within its timeout\n{evidence}" in told
+    assert evidence in flowengine("show", flowengine.newest(), "--step", "wait").out
+
+
+def test_no_secret_is_in_what_is_streamed(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "correct-horse-battery")
+    flow = flowengine.write(
+        "leak.yaml",
+        "flowengine: 1\nid: leak\nsecrets: {TOKEN: {env: TOKEN}}\nsteps:\n"
+        '  - {id: say, run: {script: \'printf "${T:0:9}"; sleep 0.3; printf "${T:9}"\', '
+        "env: {T: '${{ secrets.TOKEN }}'}}}\n",
+    )
+
+    told = flowengine("run", "-v", flow).err
+
+    assert "stdout      ***\n" in told
+    assert "horse" not in told

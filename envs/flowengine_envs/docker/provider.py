@@ -105,7 +105,9 @@ class DockerProvider(Provider[Containers]):
         else:
             argv = [await found.argument(word) for word in command.argv or ()]
         stdin = await found.data(command.stdin)
-        result = await resource.async_run(argv, env=env, stdin=stdin, timeout=UNBOUNDED)
+        result = await resource.async_run(
+            argv, env=env, stdin=stdin, timeout=UNBOUNDED, on_output=context.printed
+        )
         told: dict[str, Plain] = {
             "exit_code": result.exit_code,
             "stdout": result.stdout,

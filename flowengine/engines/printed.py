@@ -1,0 +1,79 @@
+"""What an attempt prints: its end is kept for the case that it fails, and lines go to who follows.
+
+Text comes from the loop and from the threads of functions. Nothing leaves here unmasked: lines are
+handed on when they are whole, and the kept end is masked before it is cut.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flowengine.engines.evidence import STREAMS, tail
+
+if TYPE_CHECKING:
+    from flowengine.engines.evidence import Mask
+    from flowengine.kernel.events import Evidence
+
+KEPT = 16 * 1024
+"""Characters of each stream that are held in memory."""
+LONGEST = 64 * 1024
+"""Characters of a line that is shown without its end."""
+
+Follow = Callable[[str, str], None]
+"""Takes `stdout` or `stderr`, and whole lines."""
+
+
+class Printed:
+    """What one attempt prints.
+
+    Args:
+        mask: Replaces the values of secrets.
+        follow: Takes the lines as they come; None: nobody follows.
+    """
+
+    __slots__ = ("_ends", "_follow", "_lines", "_lock", "_mask")
+
+    def __init__(self, mask: Mask, follow: Follow | None = None) -> None:
+        self._mask = mask
+        self._follow = follow
+        self._ends = dict.fromkeys(STREAMS, "")
+        self._lines = dict.fromkeys(STREAMS, "")
+        self._lock = threading.Lock()
+
+    def take(self, stream: str, text: str) -> None:
+        """Take the next piece of a stream.
+
+        Args:
+            stream: `stdout` or `stderr`.
+            text: The piece.
+        """
+        with self._lock:
+            end = self._ends[stream] + text
+            if len(end) > 2 * KEPT:  # a secret of which only a part is there yet stays at the end
+                end = str(self._mask(end))[-KEPT:]
+            self._ends[stream] = end
+            if self._follow is None:
+                return
+            lines, found, rest = (self._lines[stream] + text).rpartition("\n")
+            if not found and len(rest) > LONGEST:
+                masked = str(self._mask(rest))
+                lines, rest = masked[:-KEPT], masked[-KEPT:]
+            self._lines[stream] = rest
+            if found or lines:
+                self._follow(stream, str(self._mask(lines)))
+
+    def close(self) -> None:
+        """Hand on the lines that were not ended."""
+        with self._lock:
+            follow, self._follow = self._follow, None
+            for stream, rest in self._lines.items() if follow is not None else ():
+                if rest:
+                    follow(stream, str(self._mask(rest)))  # type: ignore[misc]
+
+    def evidence(self) -> Evidence:
+        """Return the end of each stream that has any."""
+        with self._lock:
+            ends = {name: tail(text, self._mask) for name, text in self._ends.items()}
+        return {name: text for name, text in ends.items() if text.strip()}  # type: ignore[return-value]

@@ -1,0 +1,56 @@
+"""What an attempt prints: whole lines go to who follows, masked; the end is kept, masked."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from flowengine.engines.evidence import TAIL
+from flowengine.engines.printed import KEPT, LONGEST, Printed
+
+SECRET = "hunter2hunter2"
+
+
+def masked(value: object) -> object:
+    return value.replace(SECRET, "***") if isinstance(value, str) else value
+
+
+def _told(told: list[tuple[str, str]], stream: str, text: str) -> None:
+    told.append((stream, text))
+
+
+def test_lines_are_handed_on_when_they_are_whole() -> None:
+    told: list[tuple[str, str]] = []
+    printed = Printed(masked, partial(_told, told))
+
+    for piece in ("one\ntwo\nth", "ree", "\n"):
+        printed.take("stdout", piece)
+    printed.take("stderr", "end")
+    printed.close()
+
+    assert told == [("stdout", "one\ntwo"), ("stdout", "three"), ("stderr", "end")]
+
+
+def test_a_secret_in_pieces_is_masked_wherever_it_is_cut() -> None:
+    for at in range(len(SECRET)):
+        told: list[tuple[str, str]] = []
+        printed = Printed(masked, partial(_told, told))
+        printed.take("stderr", "x" * (LONGEST + 1 - at) + SECRET[:at])
+        printed.take("stderr", SECRET[at:])
+        printed.take("stdout", "x" * (2 * KEPT - at) + SECRET[:at])
+        printed.take("stdout", SECRET[at:] + "y" * (KEPT - at) + "\n")
+        printed.close()
+
+        for text in (*(text for _, text in told), str(printed.evidence())):
+            assert "hunt" not in text
+            assert "er2" not in text
+
+
+def test_memory_is_bounded() -> None:
+    printed = Printed(masked, lambda stream, text: None)
+
+    for _ in range(100):
+        printed.take("stdout", "z" * 10_000)
+
+    assert max(map(len, printed._ends.values())) <= 3 * KEPT
+    assert max(map(len, printed._lines.values())) <= LONGEST + 10_000
+    assert len(printed.evidence()["stdout"]) <= TAIL + 2
