@@ -252,7 +252,11 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         "-q", "--quiet", action="store_true", default=no, help="show no progress, only results"
     )
     loud.add_argument(
-        "-v", "--verbose", action="store_true", default=no, help="show starts, inputs and outputs"
+        "-v",
+        "--verbose",
+        action="store_true",
+        default=no,
+        help="show starts, inputs, outputs and what steps print",
     )
     group.add_argument(
         "--log-level",

@@ -14,6 +14,7 @@ from flowengine.cli.output import as_json, clean, duration, err, is_terminal, ou
 from flowengine.cli.progress import Progress
 from flowengine.cli.results import results
 from flowengine.engines.engine import Engine
+from flowengine.engines.printed import heard
 from flowengine.errors import NotFound
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Session:
         progress = self._progress()
         end = self.engine.subscribe(progress, output=self.arguments.verbose)
         try:
-            with progress, nullcontext() if beside is None else beside(progress):
+            with heard(), progress, nullcontext() if beside is None else beside(progress):
                 result = call()
         except KeyboardInterrupt:
             if progress.execution is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.environments import Environments
 from flowengine.engines.execution import ENDED, Execution
 from flowengine.engines.leases import Keeper
+from flowengine.engines.printed import unheard
 from flowengine.engines.programs import Program, Programs
 from flowengine.engines.results import Update
 from flowengine.errors import NotFound, StoreError
@@ -128,9 +129,10 @@ class Host:
 
     def tell(self, update: Update) -> None:
         """Tell subscribers; one that fails does not stop the others, nor the execution."""
-        for subscriber in list(self.subscribers):
-            with suppress(Exception):
-                subscriber(update)
+        with unheard():
+            for subscriber in list(self.subscribers):
+                with suppress(Exception):
+                    subscriber(update)
 
     def follower(self, execution: str, address: str) -> Callable[[str, str], None] | None:
         """Return what takes the output of an attempt as it comes; None: nobody wants it."""

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from flowengine.engines.driver import Driver, failed, succeeded
+from flowengine.engines.printed import PRINTING
 from flowengine.engines.recovery import take_message
 from flowengine.engines.runner import AttemptFailed
 from flowengine.kernel.commands import Run
@@ -234,6 +235,7 @@ class Local(Driver):
             runner = execution.program.runner
             follow = self.host.follower(execution.id, run.address)
             printed = execution.printed[run.unit] = runner.printed(run.step, follow)
+            PRINTING.set(printed)  # in the context of this task, and of what it starts
             value = await runner.attempt(execution.context, run, self.host.environments, printed)
         except AttemptFailed as failure:
             return failed(run, failure, self.host.clock.now())

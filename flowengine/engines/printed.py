@@ -6,9 +6,12 @@ handed on when they are whole, and the kept end is masked before it is cut.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 from flowengine.engines.evidence import STREAMS, tail
 
@@ -20,6 +23,9 @@ KEPT = 16 * 1024
 """Characters of each stream that are held in memory."""
 LONGEST = 64 * 1024
 """Characters of a line that is shown without its end."""
+
+PRINTING: ContextVar[Printed | None] = ContextVar("flowengine_printing", default=None)
+"""What takes the output of the function that runs in this context."""
 
 Follow = Callable[[str, str], None]
 """Takes `stdout` or `stderr`, and whole lines."""
@@ -62,18 +68,72 @@ class Printed:
                 lines, rest = masked[:-KEPT], masked[-KEPT:]
             self._lines[stream] = rest
             if found or lines:
-                self._follow(stream, str(self._mask(lines)))
+                with unheard():
+                    self._follow(stream, str(self._mask(lines)))
+
+    @property
+    def followed(self) -> bool:
+        """Whether its lines are shown as they come."""
+        return self._follow is not None
 
     def close(self) -> None:
         """Hand on the lines that were not ended."""
         with self._lock:
             follow, self._follow = self._follow, None
-            for stream, rest in self._lines.items() if follow is not None else ():
+            if follow is None:
+                return
+            for stream, rest in self._lines.items():
                 if rest:
-                    follow(stream, str(self._mask(rest)))  # type: ignore[misc]
+                    with unheard():
+                        follow(stream, str(self._mask(rest)))
 
     def evidence(self) -> Evidence:
         """Return the end of each stream that has any."""
         with self._lock:
             ends = {name: tail(text, self._mask) for name, text in self._ends.items()}
         return {name: text for name, text in ends.items() if text.strip()}  # type: ignore[return-value]
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Let what is written here be the engine's own words, and not the step's."""
+    token = PRINTING.set(None)
+    try:
+        yield
+    finally:
+        PRINTING.reset(token)
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """Note what functions of steps print with Python's own streams, whichever steps print.
+
+    Lines that are followed are left to who follows; all else is written as ever.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(_Heard(sys.stdout, "stdout")))
+        stack.enter_context(redirect_stderr(_Heard(sys.stderr, "stderr")))
+        yield
+
+
+class _Heard:
+    """A stream that notes what steps write to it."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+
+    def write(self, text: str) -> int:
+        printed = PRINTING.get()
+        if printed is not None:
+            printed.take(self._name, text)
+            if printed.followed:
+                return len(text)
+        return self._stream.write(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -180,3 +180,51 @@ def test_no_secret_is_in_what_is_streamed(
 
     assert "stdout      ***\n" in told
     assert "horse" not in told
+
+
+TALKING = """\
+import sys, threading
+
+def talk():
+    print("looking up")
+    print("careful", file=sys.stderr)
+    print("no end", end="")
+    raise LookupError("gone")
+
+async def aside():
+    print("async")
+    print("loud", file=sys.stderr)
+"""
+TALK = """\
+flowengine: 1
+id: talk
+steps:
+  - {id: first, python: "talking:aside"}
+  - {id: second, python: "talking:talk"}
+"""
+
+
+def test_what_functions_print_is_part_of_the_evidence(flowengine: CommandLine) -> None:
+    flowengine.write("talking.py", TALKING)
+    flow = flowengine.write("talk.yaml", TALK)
+
+    done = flowengine("run", flow, code=1)
+
+    assert done.out == ""
+    assert "async\nloud\n" in done.err  # as ever, where nobody follows
+    assert "  stdout\n    looking up\n    no end\n  stderr\n    careful\n" in done.err
+    shown = flowengine("show", flowengine.newest(), "--step", "second").out
+    assert "  stdout\n    looking up\n    no end\n  stderr\n    careful\n" in shown
+
+
+def test_verbose_streams_what_functions_print(flowengine: CommandLine) -> None:
+    flowengine.write("talking.py", TALKING)
+    flow = flowengine.write("talk.yaml", TALK)
+
+    told = flowengine("-v", "run", flow, code=1).err.splitlines()
+
+    lines = [line.split(maxsplit=2) for line in told]
+    assert ["first", "stdout", "async"] in lines
+    assert ["first", "stderr", "loud"] in lines
+    assert ["second", "stdout", "no end"] in lines
+    assert "async" not in told
