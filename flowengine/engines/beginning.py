@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.claims import claim_of
@@ -165,7 +166,7 @@ def declared_by(program: Program, started: Any) -> tuple[list[tuple[str, str]], 
         The keys by which it is found, and its claim to be one of so many (`concurrency`).
     """
     state = new_state()
-    commands = advance(program.graph, state, started)  # only to see what follows
+    commands = advance(program.graph, state, copy(started))  # only to see what follows
     id, now = started["execution"]["id"], started["at"]
     claims = [
         claim_of(id, one, now) for one in commands if isinstance(one, Kernel) and not one.unit

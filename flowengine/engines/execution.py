@@ -255,6 +255,8 @@ class Execution:
         inbox. What was committed but has not begun is still to be carried out.
         """
         results = [event for event in self._batch if event["type"] in RESULTS]
+        for event in results:
+            event.pop("reduced", None)  # type: ignore[typeddict-item] # of another state
         self.load(loaded)
         self.commands.extend(self._left)
         self.queue.extend(results)
@@ -279,6 +281,8 @@ class Execution:
             commands = advance(graph, state, event, observe)
         if event["type"] == "started":
             self._enter_workdir()
+        if "reduced" in event:  # what reducers of the user have given now is part of it
+            packed = pack(event)
         self._tail += len(packed)
         self._events.append((event["at"], packed))
         for command in commands:

@@ -49,6 +49,13 @@ class LoadedFlow(NamedTuple):
             if (step.get("task") or {}).get("in") == "host"
         ]
 
+    @property
+    def reducers(self) -> list[str]:
+        """Return the Python functions that reduce state, as `module:function`, each once."""
+        flows = [self.compiled, *self.compiled.get("flows", ())]
+        said = [spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()]
+        return list(dict.fromkeys(one["python"] for one in said if isinstance(one, dict)))
+
 
 def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
     """Read, check and compile a flow.

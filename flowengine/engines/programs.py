@@ -101,7 +101,9 @@ def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
         try:
             function = import_function(given["python"], given["folder"])
             return to_plain(function(copy(old), copy(new)))
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
 
     return reduce

@@ -73,7 +73,8 @@ def advance(
     Args:
         graph: The flow that it runs.
         state: Its state; changed in place.
-        event: What happened.
+        event: What happened. It gets `reduced` if functions of the user are called for it, which
+            an event that has it makes unnecessary.
         observe: Gets what happened to each activation, for people to see; None costs nothing.
 
     Returns:
@@ -85,21 +86,24 @@ def advance(
         budgets.skip(state, before)
     if state["status"] in ENDED:
         return []
-    m = Machine(graph, state, observe)
+    m = Machine(graph, state, observe, event)
     EVENTS[event["type"]](m, event)
-    return settle(m)
+    return settle(m, event)
 
 
-def settle(m: Machine) -> list[Command]:
+def settle(m: Machine, event: Any) -> list[Command]:
     """Do all that follows; the end of every event.
 
     Args:
         m: The advance at work.
+        event: What happened; gets what functions of the user gave for it.
 
     Returns:
         What is to be done now, in order.
     """
     _work(m)
+    if m.reduced:
+        event["reduced"] = m.reduced
     raising.withdraw_idle(m)
     if m.state["status"] not in ENDED:
         m.state["status"] = _status(m)

@@ -1,7 +1,8 @@
 """Events: facts that happened. The journal is a list of these; only these change a state.
 
 An event is plain data. `at` is milliseconds since 1970-01-01T00:00Z. One that names a unit,
-attempt, wait or timer that is no longer open is kept in the journal and changes nothing.
+attempt, wait or timer that is no longer open is kept in the journal and changes nothing. `reduced`,
+in any event, has what reducers written in Python gave when it was applied first; see `reducers`.
 """
 
 from __future__ import annotations

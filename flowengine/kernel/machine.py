@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Scope, State, Unit
 
 
+_NOTHING: dict[str, Any] = {}
+
+
 class Machine:
     """The working context of one `advance`.
 
@@ -38,6 +41,8 @@ class Machine:
         rounds: Unit → number of its rounds that have begun since the event began.
         places: Map activations in which an item has given back its place.
         begun: Units whose attempts the event has begun; withdrawn by it, they never run.
+        event: What is applied. `reduced` has what functions of the user gave when it was first.
+        reduced: What such functions have given so far.
         asked: Questions about budgets for whose answer perhaps nobody waits any more → the budget.
     """
 
@@ -51,19 +56,29 @@ class Machine:
         "commands",
         "emitted",
         "entered",
+        "event",
         "graph",
         "marked",
         "moved",
         "now",
         "observe",
         "places",
+        "reduced",
         "rounds",
         "state",
         "watchers",
     )  # fmt: skip
 
-    def __init__(self, graph: Graph, state: State, observe: list[Observation] | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        state: State,
+        observe: list[Observation] | None,
+        event: Any = _NOTHING,
+    ) -> None:
         self.graph = graph
+        self.event = event
+        self.reduced: list[dict[str, Plain]] = []
         self.state = state
         self.now = state["now"]
         self.observe = observe

@@ -52,7 +52,7 @@ def upgrade(
     before, state["now"] = state["now"], max(state["now"], event["at"])
     if new.timed:
         budgets.skip(state, before)  # who runs an execution cannot move it
-    m = Machine(new, state, observe)
+    m = Machine(new, state, observe, event)
     _set_duration(m, duration)
     moving_budgets.declare_anew(m, bounds)
     set_keys(m)
@@ -70,7 +70,7 @@ def upgrade(
     watching.wake_all(m)
     for number in state["scopes"]:
         m.touch(number)
-    return settle(m)
+    return settle(m, event)
 
 
 def set_keys(m: Machine) -> None:

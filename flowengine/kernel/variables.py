@@ -8,9 +8,7 @@ under a lock that it has, see `causality`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import locks
@@ -20,46 +18,10 @@ from flowengine.kernel.graph import Plain
 from flowengine.kernel.linked import Flow
 from flowengine.kernel.machine import Machine, state_name
 from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.reducers import reduced
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Activation, Scope
-
-
-def append(old: Plain, new: Plain) -> Plain:
-    """Add an item, or the items of a list, at the end."""
-    return [*old, *new] if isinstance(new, list) else [*old, new]
-
-
-def union(old: Plain, new: Plain) -> Plain:
-    """Add what is not there yet."""
-    merged = list(old)
-    for item in new if isinstance(new, list) else [new]:
-        if item not in merged:
-            merged.append(item)
-    return merged
-
-
-def add(old: Plain, new: Plain) -> Plain:
-    """Add numbers, or put texts or lists one behind the other."""
-    total = old + new
-    if isinstance(total, float):
-        fits = isfinite(total)
-    else:
-        fits = not isinstance(total, int) or -(2**63) <= total < 2**63
-    if not fits:
-        raise ValueError("the sum is out of the range of numbers")
-    return total
-
-
-REDUCERS: dict[str, Callable[[Plain, Plain], Plain]] = {
-    "replace": lambda _old, new: new,
-    "append": append,
-    "union": union,
-    "merge": lambda old, new: {**old, **new},
-    "add": add,
-    "max": max,
-    "min": min,
-}
 
 
 def initial(flow: Flow) -> dict[str, list[Plain]]:
@@ -213,7 +175,7 @@ def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -
     schema = spec.get("schema") or {}
     reducer = spec.get("reducer", "replace")
     try:
-        new = _function(m, reducer)(cells[key][0], value)
+        new = reduced(m, reducer, cells[key][0], value)
     except (TypeError, ValueError) as error:
         name = reducer if isinstance(reducer, str) else reducer["python"]
         raise StepFailure("ValidationError", f"state.{key}: {name}: {error}") from None
@@ -227,12 +189,3 @@ def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -
         raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
     cells[key] = [new, *mark]
     m.changed.add(state_name(frame, key))
-
-
-def _function(m: Machine, reducer: Plain) -> Callable[[Plain, Plain], Plain]:
-    """Return the function of a reducer: a built-in word, or a Python function."""
-    if isinstance(reducer, str):
-        return REDUCERS[reducer]
-    if m.graph.function is None:
-        raise StepFailure("ValidationError", "reducers in Python are not available here")
-    return m.graph.function(reducer)

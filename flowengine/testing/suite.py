@@ -44,6 +44,8 @@ class Report(NamedTuple):
     cases: Cases
     outcomes: list[Outcome]
     coverage: Coverage
+    imports: list[str]
+    """Reducers in Python, as `module:function`: all that is imported of the flow's own code."""
 
     @property
     def passed(self) -> bool:
@@ -105,7 +107,7 @@ def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> Report:
         for case in cases.model.cases
         if wanted is None or wanted(case.name)
     ]
-    return Report(cases, outcomes, coverage)
+    return Report(cases, outcomes, coverage, flow.reducers)
 
 
 def run_case(

@@ -306,6 +306,23 @@ def test_json_says_the_same(order: CommandLine) -> None:
     ]["missed"]
 
 
+def test_the_code_that_cases_import_is_named(flowengine: CommandLine) -> None:
+    flowengine.write("book.py", "def add(old, new):\n    return old + new\n")
+    state = 'state: {n: {type: integer, default: 0, reducer: {python: "book:add"}}}'
+    flowengine.write(
+        "sum.yaml",
+        f"flowengine: 1\nid: sum\n{state}\nsteps: [{{id: a, set: {{n: 3}}}}]\n"
+        "outputs: {n: '${{ state.n }}'}\n",
+    )
+    flowengine.write("sum.test.yaml", "cases: [{name: a, expect: {outputs: {n: 3}}}]\n")
+
+    told = flowengine("test")
+
+    assert told.err == "sum.yaml: imports its reducers: book:add\n"
+    assert flowengine("test", "-q").err == ""
+    assert flowengine("--json", "test").json()["files"][0]["imports"] == ["book:add"]
+
+
 def test_cases_are_chosen_by_name(order: CommandLine) -> None:
     order.write(
         "order.test.yaml",

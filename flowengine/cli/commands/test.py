@@ -101,6 +101,8 @@ def _play(arguments: Namespace) -> int:
 def _show(report: Report, arguments: Namespace) -> None:
     """Show one file: a line for each case, what failed, branches that nothing took."""
     path = report.cases.path
+    if report.imports and not arguments.quiet:
+        err(f"{report.cases.flow_path}: imports its reducers: {', '.join(report.imports)}")
     for outcome in report.outcomes:
         if outcome.passed and arguments.quiet:
             continue
@@ -161,6 +163,7 @@ def _file(report: Report) -> dict[str, Any]:
     return {
         "file": report.cases.path,
         "flow": report.cases.flow_path,
+        "imports": report.imports,
         "cases": [_case(report, outcome) for outcome in report.outcomes],
         "branches": {"all": len(coverage.branches), "missed": missed},
     }

@@ -1,0 +1,217 @@
+"""What reducers in Python return is journaled: they are called once for each write (F25, F30)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.engines.driver import succeeded
+from flowengine.engines.engine import Engine
+from flowengine.engines.flows import load
+from flowengine.engines.journals import read, walk
+from flowengine.engines.programs import Programs
+from flowengine.engines.recovery import recover
+from flowengine.journal.format import pack, unpack
+from flowengine.kernel.commands import Run
+from flowengine.kernel.reducers import _change, _restored
+from flowengine.testing.simulator import Simulator
+from tests.engines import world
+
+Write = Callable[[str], None]
+
+FLOW = """
+state:
+  amount: {type: integer, default: 0, reducer: {python: "ledger:book"}}
+  notes: {type: array, default: [], reducer: {python: "ledger:note"}}
+steps:
+  - {id: first, set: {amount: 5, notes: a}}
+  - {id: ask, approval: {title: "Pay ${{ state.amount }}?"}}
+  - {id: second, set: {notes: b}}
+  - {id: pay, output: "${{ state.amount }}"}
+outputs: {paid: "${{ steps.pay.output }}", notes: "${{ state.notes }}"}
+"""
+LEDGER = """
+import random
+
+def book(old, new):
+    with open({calls!r}, "a") as file:
+        file.write("called ")
+    return (old + new) * {factor}
+
+def note(old, new):
+    return [*old, new + str(random.random())]
+"""
+CHANGED = "def book(old, new): raise RuntimeError('changed')\nnote = book\n"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write the module that the flow's reducers are in."""
+
+    def ledger(source: str) -> None:
+        (tmp_path / "ledger.py").write_text(source)
+
+    return ledger
+
+
+def waiting(store: Path, tmp_path: Path, write: Write) -> tuple[str, str]:
+    """Run it to its approval; return the wait and its title."""
+    write(LEDGER.format(calls=str(tmp_path / "calls"), factor=1))
+    with Engine(store) as engine:
+        [wait] = engine.run(world.make(tmp_path, FLOW), id="it").waits
+    return wait["id"], wait["title"]
+
+
+def forget_modules() -> None:
+    """Import what flows name anew, as another process does."""
+    for name in [name for name in sys.modules if name.startswith("_flow_")]:
+        del sys.modules[name]
+
+
+def test_an_approval_goes_on_with_what_was_shown_whatever_became_of_the_module(
+    store: Path, tmp_path: Path, write: Write
+) -> None:
+    wait, title = waiting(store, tmp_path, write)
+    assert title == "Pay 5?"
+    forget_modules()
+    write(LEDGER.format(calls=str(tmp_path / "calls"), factor=100))
+
+    with Engine(store) as engine:
+        result = engine.approve(wait).result
+        assert result is not None
+        assert result.outputs is not None
+        assert result.outputs["paid"] == 5
+        assert (tmp_path / "calls").read_text().split() == ["called"]
+        assert engine.show("it")["outputs"] == result.outputs
+
+
+def test_a_replay_calls_no_reducer_and_gives_the_same_bytes(
+    store: Path, tmp_path: Path, write: Write
+) -> None:
+    wait, _ = waiting(store, tmp_path, write)
+    with Engine(store) as engine:
+        engine.approve(wait)
+    forget_modules()
+    write(CHANGED)
+
+    with Engine(store) as engine:
+        journal = read(engine.store, "it")
+        hash = engine.store.execution("it").hash
+        *_, last = walk(Programs(engine.store), hash, journal)
+        assert pack(last.state["outputs"]) == pack(engine.show("it")["outputs"])
+        assert len(last.state["outputs"]["notes"]) == 2  # type: ignore[index]
+        assert engine.fork("it", at="ask").waits[0]["title"] == "Pay 5?"
+    assert not any(name.startswith("_flow_") for name in sys.modules)
+
+
+def test_what_a_reducer_adds_is_journaled_and_not_all_that_is_there(
+    store: Path, tmp_path: Path, write: Write
+) -> None:
+    write("def note(old, new): return [*old, new]\n")
+    steps = "".join(
+        f'  - {{id: s{n}, python: "effects:add", set: {{notes: "${{{{ inputs.text }}}}"}}}}\n'
+        for n in range(50)
+    )
+    head = (
+        "inputs: {text: {type: string}}\n"
+        'state: {notes: {type: array, default: [], reducer: {python: "ledger:note"}}}\nsteps:\n'
+    )
+    flow = world.make(tmp_path, head + steps)
+    with Engine(store) as engine:
+        engine.run(flow, {"text": "x" * 1000}, id="it")
+        size = sum(len(entry.payload) for entry in engine.store.events("it"))
+    assert size < 60 * 1200
+
+
+def test_a_reducer_that_failed_fails_again(store: Path, tmp_path: Path, write: Write) -> None:
+    write("class Panic(BaseException): pass\ndef book(old, new): raise Panic('no')\nnote = book\n")
+    with Engine(store) as engine:
+        result = engine.run(world.make(tmp_path, FLOW), id="it")
+        assert result.error is not None
+        assert result.error["message"] == "state.amount: ledger:book: Panic: no"
+        write("def book(old, new): return 1\nnote = book\n")
+        forget_modules()
+        journal = read(engine.store, "it")
+        *_, last = walk(Programs(engine.store), engine.store.execution("it").hash, journal)
+        assert last.state["error"] == result.error
+
+
+def test_a_journal_without_what_reducers_gave_is_read_as_before(
+    tmp_path: Path, write: Write
+) -> None:
+    """Journals of earlier versions have no results of reducers: these are called for them."""
+    write("def book(old, new): return old + new\ndef note(old, new): return [*old, new]\n")
+    flow = load(world.make(tmp_path, FLOW))
+    simulator = Simulator(flow)
+    simulator.start()
+    journal: list[Any] = [unpack(pack(event)) for event in simulator.journal]
+    assert [change["reduced"] for change in journal] == [[{"value": 5}, {"append": ["a"]}]]
+    old: list[Any] = [{k: v for k, v in e.items() if k != "reduced"} for e in journal]
+
+    states = []
+    for events in (journal, old):
+        again = Simulator(flow)
+        for event in events:
+            again.apply(event)
+        states.append(pack(again.state))
+
+    assert states[0] == states[1] == pack(simulator.state)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (0, 5),
+        ([], []),
+        ([1, 2], [1, 2, 3]),
+        ([1, 2], [1.0, 2, 3]),
+        ([1], [True, 2]),
+        ([1, 2], [1]),
+        ([[1]], [[1.0]]),
+        ({}, {"a": 1}),
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": 1, "b": 2}, {"b": 2}),
+        ({"a": 0.0}, {"a": -0.0}),
+        (["a"], {"a": 1}),
+        (None, "x"),
+    ],
+)
+def test_what_is_kept_of_a_result_gives_it_back_to_the_byte(old: Any, new: Any) -> None:
+    assert pack(_restored(old, unpack(pack(_change(old, new))))) == pack(new)
+
+
+def test_a_result_whose_commit_was_refused_is_reduced_anew(tmp_path: Path, write: Write) -> None:
+    """What a decision that was first has written is there the second time."""
+    write("def book(old, new): return old + new\ndef note(old, new): return old\n")
+    text = """
+state: {amount: {type: integer, default: 0, reducer: {python: "ledger:book"}}}
+steps: [{id: work, python: "effects:act", set: {amount: 2}}]
+"""
+    with Engine(None) as engine:
+        id = engine.start(world.make(tmp_path, text))
+        host = engine._host
+        execution = host.stored(id, host.keeper.acquire(id))
+        recover(execution, host.store.inbox(id), 1)
+        execution.apply_queue()
+        host.store.commit([execution.take(release=False)])
+        [command] = execution.commands
+        assert isinstance(command, Run)
+        execution.queue.append(succeeded(command, 1, 2))
+        execution.apply_queue()
+        assert execution.state["vars"]["amount"][0] == 2
+
+        execution.load_again(host.store.load(id))
+        execution.state["vars"]["amount"][0] = 40
+        execution.apply_queue()
+
+        assert execution.state["vars"]["amount"][0] == 42
