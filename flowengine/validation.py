@@ -125,7 +125,7 @@ class Validator:
             try:
                 self._full = jsonschema_rs.Draft202012Validator(
                     self._schema,
-                    formats={"path": self._exists},
+                    formats={"path": self._exists, "date-time": _is_time},
                     validate_formats=True,
                     offline=True,
                 )
@@ -142,6 +142,17 @@ class Validator:
             return os.path.exists(os.path.join(self._folder or "", os.path.expanduser(path)))
         except ValueError:  # a null character
             return False
+
+
+def _is_time(text: str) -> bool:
+    """Say whether a text is a time as flow files and expressions read it."""
+    from flowengine.kernel.times import parse_microseconds
+
+    try:
+        parse_microseconds(text)
+    except ValueError:
+        return False
+    return True
 
 
 def shared(schema: Any, folder: str | None = None) -> Validator:

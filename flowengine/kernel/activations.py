@@ -8,6 +8,7 @@ wait holds no place. Items not begun are a number, ended ones a short row.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from flowengine.kernel import pasts, tokens
@@ -18,6 +19,7 @@ from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.parking import unpark
+from flowengine.kernel.percentages import share
 from flowengine.kernel.waits import duration_of, is_for
 from flowengine.kernel.watching import listen, watch
 
@@ -295,15 +297,14 @@ def _kind(value: Plain) -> str:
 
 def _bearable(failures: Plain, items: int) -> int:
     """Return how many failures a map bears: a number, or a percentage of its items."""
-    if isinstance(failures, str) and failures.endswith("%"):
-        try:
-            return int(float(failures[:-1]) * items // 100)
-        except ValueError:
-            pass
+    if isinstance(failures, str):
+        with suppress(ValueError):
+            return share(failures, items)
     if isinstance(failures, int) and not isinstance(failures, bool) and failures >= 0:
         return failures
     raise StepFailure(
-        "ValidationError", f"'max_failures' is {failures!r}, no number and no percent"
+        "ValidationError",
+        f"'max_failures' is {failures!r}, not a count and not a percentage from 0% to 100%",
     )
 
 

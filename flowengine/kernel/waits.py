@@ -150,7 +150,8 @@ def _time_of(value: Plain) -> int:
         return parse_time(value)
     except (TypeError, ValueError, AttributeError):
         raise StepFailure(
-            "ValidationError", f"'until' is {value!r}, no time such as 2026-11-25T09:14:02Z"
+            "ValidationError",
+            f"'until' is {value!r}, not a valid time such as 2026-11-25T09:14:02Z",
         ) from None
 
 

@@ -130,7 +130,7 @@ def test_digest_is_that_of_the_canonical_json(evaluate: Any) -> None:
         ("keys(inputs.any.list)", "needs a map, not a list"),
         ("['a', 1].join(',')", "there is an integer in the list"),
         ("json(b'x')", "bytes cannot be written as JSON"),
-        ("format_time('yesterday', 'yyyy')", "is no time"),
+        ("format_time('yesterday', 'yyyy')", "is not a valid time"),
         ("format_time(now, 'QQ')", "knows no 'QQ'"),
         ("format_time(now, 'yyyy', 'Mars/Base')", "no time zone 'Mars/Base'"),
         ("timestamp(now) - timestamp('2027-01-01T00:00:00Z')", "not negative"),

@@ -29,7 +29,7 @@ def test_what_is_no_duration(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-11-25", "2026-11-25T09:14:02"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a valid time"):
         parse_time(text)
 
 

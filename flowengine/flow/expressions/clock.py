@@ -11,10 +11,9 @@ import re
 
 from flowengine.flow.expressions.paths import NoValue, name_of
 from flowengine.kernel.graph import Plain
+from flowengine.kernel.times import parse_microseconds
 
-_RFC3339 = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)"
-)  # fmt: skip
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
 _LETTERS = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
 _MONTHS = [
@@ -34,23 +33,28 @@ def moment(value: Plain) -> datetime.datetime:
         The time, in UTC.
 
     Raises:
-        NoValue: It is no time.
+        NoValue: It is not a time.
     """
     if isinstance(value, datetime.datetime):
         return value
     if not isinstance(value, str):
         raise NoValue(f"a time is needed here, not {name_of(value)}")
-    match = _RFC3339.fullmatch(value)
-    digits = (match and match[1]) or ""
-    text = value.upper().replace(" ", "T").replace("Z", "+00:00")
-    text = text.replace(f".{digits}", f".{digits[:6]:0<6}") if digits else text
     try:
-        time = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC) if match else None
-    except (ValueError, OverflowError):
-        time = None
-    if time is None:
-        raise NoValue(f"'{value}' is no time; write 2026-11-20T09:00:00Z")
-    return time
+        return _EPOCH + datetime.timedelta(microseconds=parse_microseconds(value))
+    except ValueError as error:
+        raise NoValue(str(error)) from None
+
+
+def of_seconds(seconds: int) -> datetime.datetime:
+    """Return the time so many seconds after 1970.
+
+    Raises:
+        NoValue: It is out of range.
+    """
+    try:
+        return _EPOCH + datetime.timedelta(seconds=seconds)
+    except OverflowError:
+        raise NoValue("the time is out of range") from None
 
 
 def time_text(value: datetime.datetime) -> str:

@@ -280,6 +280,13 @@ def format_time(time: Plain, pattern: Plain, zone: Plain = "UTC") -> str:
     return clock.format_time(clock.moment(time), pattern, zone)
 
 
+def timestamp(value: Plain) -> Any:
+    """Return the time that a text, or a number of seconds since 1970, stands for."""
+    from flowengine.flow.expressions import clock
+
+    return clock.of_seconds(value) if type(value) is int else clock.moment(value)
+
+
 def time_part(time: Plain, part: Plain, zone: Plain) -> int:
     """Return a part of a time in a zone: what CEL's `getHours(zone)` and its kin give."""
     from flowengine.flow.expressions import clock
@@ -323,6 +330,7 @@ FUNCTIONS: dict[str, Callable[..., Plain]] = {
     "sort": sort,
     "sum": sum_,
     "time_part": time_part,
+    "timestamp": timestamp,
     "unique": unique,
     "values": values,
 }

@@ -12,6 +12,7 @@ from flowengine.flow.expressions.types import (
     INT,
     MAP,
     TEXT,
+    TIMESTAMP,
     common,
     kind,
     list_of,
@@ -84,6 +85,7 @@ SIGNATURES: dict[str, Signature] = {
     "size": Signature([SIZED], _always(INT)),
     "sort": Signature([LISTS], _same),
     "sum": Signature([LISTS], _sum),
+    "timestamp": Signature([frozenset(["string", "integer", "timestamp"])], _always(TIMESTAMP)),
     "unique": Signature([LISTS], _same),
     "values": Signature([MAPS], _always(list_of(ANY))),
 }
@@ -101,7 +103,7 @@ TIME_PARTS = frozenset([
 STANDARD = frozenset([
     "bool", "bytes", "charAt", "contains", "double", "duration", "dyn", "endsWith", "format",
     "has", "indexOf", "int", "lastIndexOf", "lowerAscii", "matches", "reverse", "split",
-    "startsWith", "string", "substring", "timestamp", "trim", "type", "uint", "upperAscii",
+    "startsWith", "string", "substring", "trim", "type", "uint", "upperAscii",
 ])  # fmt: skip
 """Functions that the library has."""
 

@@ -15,6 +15,7 @@ from unicodedata import combining, normalize
 from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
+from flowengine.kernel.percentages import PERCENTAGE
 from flowengine.kernel.times import parse_duration, parse_time
 
 ID = r"[a-z][a-z0-9_]{0,62}"
@@ -331,7 +332,6 @@ def schema_or_expression(schema: dict[str, Any]) -> AsSchema:
 FLOW_PATH = r"[^\x00-\x1f]+\.ya?ml"
 FLOW_NAME = rf"{ID}(\.{ID})?|{FLOW_PATH}"
 TOOL_NAME = rf"{ID}(\.[A-Za-z0-9_-]+)*"
-PERCENTAGE = r"(100|\d{1,2})%"
 
 
 def _id_schema(reserved: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -340,7 +340,8 @@ def _id_schema(reserved: frozenset[str] = frozenset()) -> dict[str, Any]:
 
 _POSITIVE = {"type": "integer", "minimum": 1}
 _DURATION = {"$ref": "#/$defs/Duration"}
-_TIME = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d.*([Zz]|[+-]\d\d:?\d\d)$"}
+_RFC3339 = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"
+_TIME = {"type": "string", "pattern": _RFC3339}
 
 DEFINITIONS: dict[str, dict[str, Any]] = {
     "Expression": {"type": "string", "pattern": EXPRESSION},

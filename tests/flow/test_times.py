@@ -1,0 +1,82 @@
+"""Times are RFC 3339, and one reader reads them: in files, inputs and expressions."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowengine.errors import FlowFileError, InputError
+from flowengine.flow.compile import compile_text
+from flowengine.flow.expressions import CelEvaluator, Names, check
+from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.times import format_time, parse_time
+from flowengine.validation import validate
+
+TIMES = {
+    "2016-12-05T21:29:29Z": "2016-12-05T21:29:29Z",
+    "2016-12-05t21:29:29z": "2016-12-05T21:29:29Z",
+    "2016-12-05T21:29:29.25+01:30": "2016-12-05T19:59:29.250Z",
+    "2016-12-05T21:29:29.123999999-00:00": "2016-12-05T21:29:29.123Z",
+    "2016-02-29T00:00:00Z": "2016-02-29T00:00:00Z",
+    "2016-12-31T23:59:60Z": "2017-01-01T00:00:00Z",
+    "0001-01-02T00:00:00Z": "0001-01-02T00:00:00Z",
+    "9999-12-31T23:59:59Z": "9999-12-31T23:59:59Z",
+}
+NOT_TIMES = [
+    "2016-W49-1_21Z",
+    "20161205T212929Z",
+    "2016-12-05 21:29:29Z",
+    "2016-12-05T21:29Z",
+    "2016-12-05T21:29:29",
+    "2016-12-05T21:29:29,5Z",
+    "2016-12-05T21:29:29+0100",
+    " 2016-12-05T21:29:29Z",
+    "2015-02-29T00:00:00Z",
+    "2016-13-01T00:00:00Z",
+    "2016-12-05T24:00:00Z",
+    "2016-12-05T12:00:60Z",
+    "2016-12-05T21:29:29+24:00",
+    "0000-01-01T00:00:00Z",
+    "0001-01-01T00:00:00+01:00",
+    "٢٠١٦-12-05T21:29:29Z",
+]
+
+
+def value(source: str, text: str) -> object:
+    """Return what an expression gives for a text."""
+    checked = check(source, Names({"properties": {"t": {"type": "string"}}}))
+    assert checked.problems == []
+    return CelEvaluator([checked.record], "test").evaluate(0, {"t": text})
+
+
+def waiting(until: str) -> str:
+    return f'flowengine: 1\nid: f\nsteps: [{{id: w, wait: {{until: "{until}"}}}}]\n'
+
+
+@pytest.mark.parametrize(("text", "meant"), TIMES.items())
+def test_a_time_is_read_the_same_everywhere(text: str, meant: str) -> None:
+    assert format_time(parse_time(text)) == meant
+    compile_text(waiting(text))
+    validate({"type": "string", "format": "date-time"}, text, "input 'at'")
+    assert value("timestamp(t) == timestamp(t)", text) is True
+    assert value("format_time(t, 'yyyy')", text) == meant[:4]
+    assert str(value("timestamp(t)", text))[:19] == meant[:19]
+
+
+@pytest.mark.parametrize("text", NOT_TIMES)
+def test_what_is_not_a_time_is_refused_everywhere(text: str) -> None:
+    with pytest.raises(ValueError, match="not a valid time"):
+        parse_time(text)
+    with pytest.raises(FlowFileError, match="expected a time"):
+        compile_text(waiting(text))
+    with pytest.raises(InputError, match="date-time"):
+        validate({"type": "string", "format": "date-time"}, text, "input 'at'")
+    for source in ("timestamp(t)", "format_time(t, 'yyyy')", "timestamp(t) + duration('1h')"):
+        with pytest.raises(EvaluationError, match="not a valid time"):
+            value(source, text)
+
+
+def test_a_timestamp_is_also_made_of_seconds_and_of_a_timestamp() -> None:
+    assert value("timestamp(0)", "") == "1970-01-01T00:00:00Z"
+    assert value("timestamp(timestamp(t)) < timestamp(2000000000)", "2016-12-05T21:29:29Z") is True
+    checked = check("timestamp(true)", Names({"properties": {}}))
+    assert [problem.code for problem in checked.problems] == ["E311"]
