@@ -276,6 +276,8 @@ class Channel:
                 for each in self._opener.feed(data):
                     if isinstance(each, frames.Message):
                         self._take(each)
+                    else:
+                        self._give_up(each)
         except (OSError, frames.Unauthentic):
             pass  # something in the sandbox wrote into the channel: nothing of it can be believed
         finally:
@@ -309,6 +311,13 @@ class Channel:
                 exchange.done.set_result((header, message.payload))
         elif exchange.said is not None:
             exchange.said(header, message.payload)
+
+    def _give_up(self, unusable: frames.Unusable) -> None:
+        """End the request whose answer cannot be read; it is not answered again."""
+        exchange = self._exchanges.get(unusable.id or 0)
+        if exchange is not None and not exchange.done.done():
+            fault = {"kind": "failed", "message": f"its answer cannot be read: {unusable.reason}"}
+            exchange.done.set_result(({"done": True, "fault": fault}, b""))
 
     async def _read_log(self, stream: asyncio.StreamReader) -> None:
         with suppress(OSError):

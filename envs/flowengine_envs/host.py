@@ -188,7 +188,7 @@ def _value(output: Path, done: Completed) -> Plain:
         return json.loads(text) if text.strip() else None
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if done.exit_code != 0:
             return None
         raise ValidationError(f"what was written to $FLOW_OUTPUT is not JSON: {error}") from None

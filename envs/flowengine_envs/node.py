@@ -16,7 +16,7 @@ from flowengine_envs.results import CodeError, CodeResult, CommandResult, OnOutp
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.steps import StepFiles, code_of, step_result
 from flowengine_envs.supervised import Supervised, SupervisedProvider
-from flowengine_envs.supervisor import plain
+from flowengine_envs.supervisor import code_answers, plain
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -80,7 +80,14 @@ class Node(Supervised):
             result=True,
         )
         killed = self.sandbox.memory_kills() > kills
-        return self._result(result, _last(told), seconds, killed=killed)
+        try:
+            answer = _last(told)
+        except code_answers.Broken as error:
+            if result.exit_code != 0:
+                return self._result(result, None, seconds, killed=killed)
+            said = f"the process did not answer as it should: {error}"
+            answer = {"error": CodeError("ProtocolError", said)._asdict()}
+        return self._result(result, answer, seconds, killed=killed)
 
     run = blocking(_run)
     async_run = awaitable(_run)
@@ -215,22 +222,17 @@ def _runner() -> str:
 
 
 def _last(data: bytes) -> dict[str, Any] | None:
-    """Return what the runner said last; code may have written there, too."""
+    """Return what the runner said last, or None; code may have written there, too.
+
+    Raises:
+        Broken: Something is there, and none of it is an answer.
+    """
+    broken = None
     for line in reversed(data.splitlines()):
         try:
-            told = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(told, dict) and (told.keys() <= {"value", "text"} or _is_error(told)):
-            return told
+            return code_answers.check(code_answers.read(line))
+        except code_answers.Broken as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
     return None
-
-
-def _is_error(told: dict[str, Any]) -> bool:
-    error = told.get("error")
-    return (
-        isinstance(error, dict)
-        and error.keys() == {"type", "message", "line", "traceback"}
-        and isinstance(error["message"], str)
-        and isinstance(error["type"], str)
-    )

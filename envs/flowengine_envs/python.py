@@ -156,6 +156,11 @@ class PythonSandbox(Supervised):
         if stopped is not None:
             return CodeError("Cancelled", "it was cancelled")
         lost = answer.get("lost")
+        if lost is not None and lost["broken"] is not None:
+            return CodeError(
+                "ProtocolError",
+                f"the interpreter did not answer as it should: {lost['broken']}. It was ended",
+            )
         if lost is not None:
             return CodeError(
                 "Crashed", self.call_limits.out_of_memory() if killed else _crash(lost)

@@ -239,7 +239,7 @@ async def step_value(resource: InWorkspace, place: str, *, failed: bool) -> Plai
     try:
         text = data.decode()
         value: Any = json.loads(text) if text.strip() else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if failed:
             return None
         raise ValidationError(f"what was written to $FLOW_OUTPUT is not JSON: {error}") from None

@@ -76,6 +76,7 @@ def supervisor() -> bytes:
         "server",
         "bootstrap",
         "children",
+        "code_answers",
         "commands",
         "file_requests",
         "files",

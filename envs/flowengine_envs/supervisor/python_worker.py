@@ -36,6 +36,10 @@ _HIGH = 200
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _THREADS_END = 0.3
 """Seconds that threads of an interrupted call have to end."""
+_LEFT = 100
+"""Threads that are named which go on after their call."""
+_NAME = 200
+"""Characters of such a name."""
 _TEXT = 64 * 1024
 """Characters of a message, a traceback, or the text of a value."""
 
@@ -210,7 +214,8 @@ class Worker:
                 )
         for thread in mine:
             thread.join(_THREADS_END / len(mine))
-        return [f"thread {thread.name}" for thread in mine if thread.is_alive()]
+        left = [thread for thread in mine if thread.is_alive()]
+        return [f"thread {str(thread.name)[:_NAME]}" for thread in left[:_LEFT]]
 
     def _keep_pipes(self) -> None:
         """Keep the pipes of the call for the threads that it leaves."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Optional
 
-from flowengine_envs.supervisor import bootstrap, system
+from flowengine_envs.supervisor import bootstrap, code_answers, system
 from flowengine_envs.supervisor.commands import STREAMS, Say
 from flowengine_envs.supervisor.files import Workspace
 from flowengine_envs.supervisor.keepers import Task
@@ -28,7 +28,6 @@ _FILE_CLOCK = 5
 """CLOCK_REALTIME_COARSE, which file systems use: it may lag the other one by some milliseconds."""
 CONTROL = 3
 """Descriptor of the worker's control socket when it starts."""
-_LARGEST_ANSWER = 32 * 1024 * 1024
 _AGAIN = 0.4
 """Seconds between interrupts: a child process or C code may have swallowed one."""
 _LATE_CALLS = 64
@@ -163,11 +162,17 @@ class PythonWorker:
         call = self._call
         if call is None or answer.get("id") != call.token:
             return
-        if self._process is not None and self._process.dying:
+        if self._process is None or self._process.dying:
             return  # its names are about to be gone, which the result is to say
-        self._end(call, answer)
+        try:
+            found = code_answers.check(answer)
+        except code_answers.Broken as error:
+            self._process.give_up(str(error))
+        else:
+            self._end(call, found)
 
     def _lost(self, ended: Ended, words: str) -> None:
+        broken = None if self._process is None else self._process.broken
         self._process = None
         restarted, self._restarted = self._restarted, []
         for done in restarted:
@@ -175,7 +180,7 @@ class PythonWorker:
         call = self._call
         if call is not None:
             lost = {"exit_code": ended.exit_code, "signal": ended.signal, "failed": ended.failed}
-            self._end(call, {"lost": {**lost, "words": words}})
+            self._end(call, {"lost": {**lost, "words": words, "broken": broken}})
         else:
             self._next()
 
@@ -299,6 +304,8 @@ class _Process:
         self._words = bytearray()
         self.dying = False
         """Whether it was killed, and its end is not heard of yet."""
+        self.broken: Optional[str] = None  # noqa: UP045
+        """Why what it said was no answer."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._control = ours
@@ -320,6 +327,11 @@ class _Process:
         """End it and all that it has started."""
         self.dying = True
         self.program.kill()
+
+    def give_up(self, why: str) -> None:
+        """End it because it does not keep to the protocol."""
+        self.broken = self.broken or why
+        self.kill()
 
     def send(self, message: dict[str, Any], fds: list[int]) -> None:
         """Send a call with the writing ends of its pipes."""
@@ -347,23 +359,29 @@ class _Process:
         except OSError:
             data = b""
         self._data += data
-        while len(self._data) >= 4:
-            (length,) = struct.unpack_from(">I", self._data)
-            if length > _LARGEST_ANSWER:
-                data = b""
-                break
-            if len(self._data) < 4 + length:
-                break
-            body = bytes(self._data[4 : 4 + length])
-            del self._data[: 4 + length]
-            answer = None
-            with suppress(ValueError, RecursionError):
-                answer = json.loads(body)
-            if isinstance(answer, dict):
-                self._answered(answer)
+        try:
+            while not self.dying and (body := self._next_body()) is not None:
+                self._answered(code_answers.read(body))
+        except code_answers.Broken as error:
+            self.give_up(str(error))
+        if self.dying:
+            self._data.clear()
         if not data:  # without it the process is of no use
             self._loop.forget(self._control.fileno())
             self._loop.after(0.05, self.kill)
+
+    def _next_body(self) -> Optional[bytes]:  # noqa: UP045
+        """Return the next answer, if all of it is there."""
+        if len(self._data) < 4:
+            return None
+        (length,) = struct.unpack_from(">I", self._data)
+        if length > code_answers.LARGEST:
+            raise code_answers.Broken(f"it has over {code_answers.LARGEST >> 20} MiB")
+        if len(self._data) < 4 + length:
+            return None
+        body = bytes(self._data[4 : 4 + length])
+        del self._data[: 4 + length]
+        return body
 
     def _read_words(self) -> None:
         try:
