@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ FORGED: dict[str, str] = {
     "no JSON": "b'{'",
     "no text": "b'\\xff\\xfe'",
     "deep lists": "b'[' * 100_000",
-    "a deep value": "b'{\"id\": \"%s\", \"value\": %s}' % "
+    "a deep value": 'b\'{"id": "%s", "value": %s}\' % '
     "(token.encode(), b'[' * 500 + b']' * 500)",
     "70 MB": "b'x' * 70_000_000",
     "a length of 4 GB": "b'x', 2**32 - 1",
@@ -75,7 +76,7 @@ def test_what_is_forged_for_no_call_is_not_heard(python: PythonSandbox) -> None:
     assert python.run(f"{code}\n42").value == 42
 
 
-JAVASCRIPT = ["'[]\\n'", "'{\"value\": {\"$map\": 3}}\\n'", "'['.repeat(100000)"]
+JAVASCRIPT = ["'[]\\n'", '\'{"value": {"$map": 3}}\\n\'', "'['.repeat(100000)"]
 
 
 @pytest.mark.parametrize("forged", JAVASCRIPT)
@@ -147,10 +148,8 @@ def test_any_answer_is_of_the_right_types_or_broken(answer: dict[str, Any]) -> N
 
 @given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_map_or_broken(body: bytes) -> None:
-    try:
+    with suppress(code_answers.Broken):
         assert isinstance(code_answers.read(body), dict)
-    except code_answers.Broken:
-        pass
 
 
 @given(st.binary(max_size=200))

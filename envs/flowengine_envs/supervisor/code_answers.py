@@ -1,4 +1,4 @@
-"""What a process that runs code may say of it; it is the code's own process, which may say anything.
+"""What a process that runs code may say of it; the process is the code's own, and may say anything.
 
 An answer is a map with `value` (as `plain.encode` makes it), `text`, `large`, `error` and `left`,
 all of which may be missing. One that is anything else breaks the protocol, and is worth nothing.

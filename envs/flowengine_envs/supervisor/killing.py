@@ -53,7 +53,7 @@ def kill_below(root: int, since: int = 0, but: int = 0, groups: Collection[int] 
         root: A process, which itself is spared.
         since: Spare those that were started before, in `system.ticks`.
         but: A process that is spared.
-        groups: Process groups that are known to be below it; what is spared may be in them.
+        groups: Process groups of which nothing is to be spared.
     """
     with _stopped(groups):
         known: set[int] = set()

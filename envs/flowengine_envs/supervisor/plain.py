@@ -10,7 +10,6 @@ import base64
 import json
 from typing import Any
 
-
 DEPTH = 200
 """Lists and maps in one another; with more, JSON itself gives up somewhere on the way."""
 

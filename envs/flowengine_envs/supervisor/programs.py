@@ -119,7 +119,7 @@ class Program:
     def kill(self) -> None:
         """End the program and all that it has started, at once."""
         if self._keeper is not None:
-            kill_below(self._keeper.pid, groups=self._groups)
+            kill_below(self._keeper.pid, groups=[] if self.pid is None else [self.pid])
             self._keeper.wake()
 
     def kill_started(self, since: int) -> None:
@@ -129,12 +129,7 @@ class Program:
             since: What was started before this time, in `system.ticks`, goes on.
         """
         if self._keeper is not None and self.pid is not None:
-            kill_below(self._keeper.pid, since, self.pid, self._groups)
-
-    @property
-    def _groups(self) -> list[int]:
-        """The group of the program, which what it starts is in unless it leaves it."""
-        return [] if self.pid is None else [self.pid]
+            kill_below(self._keeper.pid, since, self.pid)
 
     def _begin(self) -> None:
         try:

@@ -12,7 +12,6 @@ import struct
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Optional
 
