@@ -281,3 +281,45 @@ steps:
 """
         with pytest.raises(FlowFileError, match=code):
             stage.compile(text)
+
+
+@pytest.mark.parametrize("target", ["g", "execution"])
+@pytest.mark.parametrize("holds", [True, False])
+def test_what_follows_a_cancel_that_may_be_skipped_can_be_reached(
+    stage: Stage, target: str, holds: bool
+) -> None:
+    targets = target if target == "execution" else f"[{target}]"
+    text = f"""
+inputs: {{it: {{type: boolean, default: true}}}}
+steps:
+  - id: g
+    group:
+      - {{id: c, when: "${{{{ inputs.it }}}}", cancel: {targets}}}
+      - {{id: d, output: reached}}
+  - {{id: after, output: "${{{{ steps.g.output }}}}"}}
+outputs: {{it: "${{{{ default(steps.after.output, 'not') }}}}"}}
+"""
+    assert stage.warnings(text) == []
+    played = stage.simulate(text, inputs={"it": holds})
+    if holds and target == "execution":
+        assert played.status == "cancelled"
+    else:
+        assert played.outputs == {"it": "not" if holds else "reached"}
+
+
+def test_after_a_group_cancelled_as_succeeded_its_finally_comes_first(stage: Stage) -> None:
+    text = """
+signals: {never: {}}
+steps:
+  - {id: s, next: {all: [g, c]}}
+  - id: g
+    group: [{id: a, wait: {signal: never}}]
+    finally: [{id: tidy, python: "tools:act"}]
+    next: after
+  - {id: after, python: "tools:act", next: end}
+  - {id: c, wait: 1m, next: x}
+  - {id: x, cancel: {targets: [g], as: succeeded}, next: end}
+"""
+    assert stage.simulate(text, order="first").started == ["g/finally/tidy", "after"]
+    assert stage.run(text).status == "succeeded"
+    assert stage.world.started == ["g/finally/tidy", "after"]

@@ -171,6 +171,25 @@ steps:
     assert state["error"]["data"]["failed"][0]["error"]["type"] == "StateConflict"
 
 
+def test_items_one_after_the_other_may_replace_a_key(stage: Stage) -> None:
+    """They are warned of only where one that waits lets the next one begin."""
+    text = """
+state: {n: {type: integer, default: 0}}
+steps:
+  - id: m
+    map: {over: 3, concurrency: 1}
+    group:
+      - {id: a, python: "tools:act"}
+      - {id: b, set: {n: "${{ state.n * 2 + index }}"}}
+outputs: {n: "${{ state.n }}"}
+"""
+    assert stage.warnings(text) == []
+    assert stage.play(text).outputs == {"n": 4}
+    waiting = text.replace('id: a, python: "tools:act"', "id: a, wait: 1m")
+    assert stage.warnings(waiting) == ["W306"]
+    assert stage.warnings(text.replace("concurrency: 1", "concurrency: 2")) == ["W306"]
+
+
 def test_rounds_of_a_loop_replace_a_key_again_and_again(stage: Stage) -> None:
     text = """
 state: {n: {type: integer, default: 0}}

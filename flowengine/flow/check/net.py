@@ -365,7 +365,7 @@ class Cancels(NamedTuple):
     hit: frozenset[Step]
     """Steps that a `cancel` names as cancelled: a token may end there."""
     ends: frozenset[Step]
-    """Steps whose `cancel` ends their own scope."""
+    """Steps whose `cancel` ends their own scope, whenever a token comes to them."""
 
 
 def cancellations(flow: CompiledFlow) -> Cancels:
@@ -383,9 +383,9 @@ def cancellations(flow: CompiledFlow) -> Cancels:
         cancel = spec.get("cancel")
         if cancel is None:
             continue
-        if cancel.get("execution"):
+        around = set(enclosing(flow, number)) if "when" not in spec else set()
+        if cancel.get("execution") and "when" not in spec:
             ends_itself.add(number)
-        around = set(enclosing(flow, number))
         for target in cancel.get("targets", []):
             if cancel.get("outcome", "cancelled") == "cancelled":
                 cancelled.add(target)

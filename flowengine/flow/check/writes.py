@@ -92,5 +92,21 @@ def check_items(flow: CompiledFlow) -> Iterator[Finding]:
 
 
 def _is_map(flow: CompiledFlow, step: Step) -> bool:
+    """Return whether a step is a map whose items may be at work at the same time."""
     spec = flow["steps"][step]
-    return "map" in spec and "lock" not in spec
+    if "map" not in spec or "lock" in spec:
+        return False
+    return spec["map"].get("concurrency") != ["const", 1] or _may_wait(flow, step)
+
+
+def _may_wait(flow: CompiledFlow, step: Step) -> bool:
+    """Return whether an item of a map may wait, so that the next one begins meanwhile."""
+    pending = [step]
+    while pending:
+        spec = flow["steps"][pending.pop()]
+        if spec.get("action") in {"wait", "approval", "flow"} or spec.get("asks"):
+            return True
+        child = spec.get("child")
+        if child is not None:
+            pending.extend(flow["bodies"][child]["steps"])
+    return False
