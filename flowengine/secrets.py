@@ -1,31 +1,24 @@
 """Secrets: resolved in the process that needs them, and masked in everything that leaves a step.
 
-A flow holds references only. `Secrets` reads their values when a step needs one, and knows how each
-may show up in a text: as it is, line by line, escaped for JSON, URL encoded, in base64 (also as a
-part of something longer that was encoded, such as `user:password`), in hexadecimal digits.
+A flow holds references only. `Secrets` reads their values when a step needs one; `masking` knows
+how each may show up. What the process logs is masked from the first value on.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
-import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from typing import Any
-from urllib.parse import quote, quote_plus
+from collections.abc import Mapping
+from typing import IO, Any
 
 from flowengine.kernel.graph import Plain, SecretText
-from flowengine.sdk import SecretMissing
+from flowengine.masked_logs import mask_logs
+from flowengine.masking import Masker
+from flowengine.sdk import SecretMissing, ValidationError
 
-MASK = "***"
-
-_SHORT = 4
-"""A shorter value is masked only where it stands as a word: a secret `a` in each `a` of a text
-would tell more than it hides."""
-_SHORT_LINE = 8
-"""Lines of a secret of several lines are masked by themselves from this length on."""
+_process = Masker()
+"""Knows the values that this process has read, for its logs."""
+_LOGGED = 4
+"""Logs of a process show more than one flow: shorter values stand in them by chance."""
 
 
 class Secrets:
@@ -38,8 +31,7 @@ class Secrets:
     def __init__(self, references: Mapping[str, Plain]) -> None:
         self.references = references
         """Name → where it comes from, as the flow declares it."""
-        self._values: set[str] = set()
-        self._pattern: re.Pattern[str] | None = None
+        self._masker = Masker()
         self._looked = not references
         self.names = frozenset(references)
         self.variables = frozenset(
@@ -77,13 +69,39 @@ class Secrets:
         Those that no step has used yet are masked too, as far as they can be read here: a command
         may have found one by itself.
         """
-        if not self._looked:
-            self._look()
-        if self._pattern is None:
-            return value
-        return _mask(value, self._pattern)
+        self._look()
+        return self._masker.mask(value)
+
+    def mask_file(self, source: IO[bytes], target: IO[bytes], name: str) -> bool:
+        """Copy a file that is to be kept, if it holds secrets, with these masked.
+
+        Args:
+            source: The file, at its beginning.
+            target: Where to write.
+            name: Of the file, for messages.
+
+        Returns:
+            Whether it holds any; if not, nothing was written.
+
+        Raises:
+            ValidationError: It holds one that is not declared with `in_files: mask`.
+        """
+        self._look()
+        found = self._masker.names_in(source)
+        for secret in found:
+            if self.references[secret].get("in_files") != "mask":
+                raise ValidationError(
+                    f"the file '{name}' holds the secret {secret}, so it is not kept; leave the "
+                    f"secret out of it, or declare '{secret}' with 'in_files: mask'"
+                )
+        if found:
+            source.seek(0)
+            self._masker.mask_file(source, target)
+        return bool(found)
 
     def _look(self) -> None:
+        if self._looked:
+            return
         self._looked = True
         for name in self.references:
             try:
@@ -93,12 +111,10 @@ class Secrets:
 
     def _value(self, name: str) -> str:
         value = resolve(name, self.references[name])
-        if value not in self._values and value.strip():
-            self._values.add(value)
-            forms = sorted(
-                {form for each in self._values for form in _forms(each)}, key=len, reverse=True
-            )
-            self._pattern = re.compile("|".join(map(_expression, forms)))
+        self._masker.learn(value, name)
+        if len(value) >= _LOGGED:
+            _process.learn(value, name)
+            mask_logs(_process.mask)
         return value
 
 
@@ -151,61 +167,3 @@ def has_secret(value: Any) -> bool:
 
 def _differ(one: Any, other: Any) -> bool:
     return one is not other
-
-
-def _mask(value: Plain, pattern: re.Pattern[str]) -> Plain:
-    if type(value) is str:
-        return pattern.sub(MASK, value)
-    if type(value) is dict:
-        return {_mask(key, pattern): _mask(item, pattern) for key, item in value.items()}
-    if type(value) is list:
-        return [_mask(item, pattern) for item in value]
-    if type(value) is bytes:
-        text = value.decode("latin-1")
-        masked = _byte_pattern(pattern.pattern).sub(MASK, text)
-        return value if masked is text else masked.encode("latin-1")
-    return value
-
-
-@lru_cache(maxsize=64)
-def _byte_pattern(pattern: str) -> re.Pattern[str]:
-    """Return the pattern for bytes read as Latin-1: secrets in them are UTF-8."""
-    return re.compile(pattern.encode().decode("latin-1"))
-
-
-def _expression(form: str) -> str:
-    if len(form) < _SHORT:
-        return rf"(?<!\w){re.escape(form)}(?!\w)"
-    return re.escape(form)
-
-
-def _forms(secret: str) -> Iterator[str]:
-    """Yield the texts as which a secret may show up."""
-    whole = {secret, secret.strip()}
-    lines = {line.strip() for line in secret.splitlines() if len(line.strip()) >= _SHORT_LINE}
-    for text in whole | lines:
-        yield text
-        yield json.dumps(text)[1:-1]
-        yield json.dumps(text, ensure_ascii=False)[1:-1]
-        yield quote(text)
-        yield quote(text, safe="")
-        yield quote_plus(text)
-        if len(text) >= _SHORT:
-            yield text.encode().hex()
-            yield from _base64_forms(text.encode())
-
-
-def _base64_forms(secret: bytes) -> Iterator[str]:
-    """Yield what is left of a secret in base64, wherever in the encoded bytes it began.
-
-    Three bytes make four characters; those that also depend on a neighbour's bytes are left out.
-    """
-    for offset in range(3):
-        data = b"\0" * offset + secret
-        encoded = base64.b64encode(data)
-        start = (offset * 8 + 5) // 6
-        end = len(data) * 8 // 6
-        text = encoded[start:end].decode()
-        if len(text) >= _SHORT:
-            yield text
-            yield text.translate(str.maketrans("+/", "-_"))

@@ -63,6 +63,14 @@ class Task:
         self._configuration: Validator | None = None
         self._configured_keys: frozenset[str] = frozenset()
 
+    def guarded(self, execution: Execution) -> Execution:
+        """Return an execution whose files are looked at for the secrets of the flow."""
+        if not self._masks:
+            return execution
+        from flowengine.engines.guarded_files import GuardedFiles
+
+        return execution._replace(artifacts=GuardedFiles(execution.artifacts, self.secrets))
+
     def quick_call(self) -> QuickCall | None:
         """Return what runs the step at once, or None."""
         if self._has_secrets or self._environments:
@@ -255,7 +263,7 @@ class _Attempt:
     def __init__(
         self, task: Task, execution: Execution, run: Run, output: Printed | None = None
     ) -> None:
-        self.execution = execution
+        self.execution = task.guarded(execution)
         self.output = output
         self._task = task
         self.run = run

@@ -178,7 +178,7 @@ def _environments_of(store: Store) -> str | None:
 
 
 class KeptFiles:
-    """The files of one execution, as steps and decisions keep them.
+    """The files of one execution, as its steps keep them.
 
     Args:
         store: Where they are kept.

@@ -95,7 +95,10 @@ class ProcessRunner:
 
     def _keep(self, output: _Capture, name: str) -> tuple[str, File | None]:
         """Return what is kept of an output stream, and all of it as a file if that is more."""
-        text = str(self._mask(output.text()))
+        text = output.text()
+        if output.dropped:  # said before masking, which looks for halves of secrets there
+            text += f"\n... {output.dropped} bytes left out ...\n"
+        text = str(self._mask(text))
         data = text.encode()
         if len(data) <= KEPT:
             return text, None

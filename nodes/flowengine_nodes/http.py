@@ -161,7 +161,7 @@ class Http(StepKind):
             raise HttpError(
                 f"{place}: {_said(error)}", data={"status": None}, retryable=True
             ) from None
-        _judge(answer, task.get("accept"), place)
+        _judge(answer, task.get("accept"), context, place)
         return answer
 
 
@@ -336,7 +336,7 @@ async def _read(response: httpx2.Response, context: StepContext, place: str) -> 
             return None
         file.seek(0)
         if is_text:
-            return _decoded(file.read(), kind, response, place)
+            return _decoded(file.read(), kind, response, context, place)
         return await context.on_thread(lambda: _kept(file, response, context))
 
 
@@ -354,7 +354,9 @@ async def _spool(response: httpx2.Response, file: IO[bytes], limit: int, place: 
     return size
 
 
-def _decoded(data: bytes, kind: str, response: httpx2.Response, place: str) -> Plain:
+def _decoded(
+    data: bytes, kind: str, response: httpx2.Response, context: StepContext, place: str
+) -> Plain:
     text = data.decode(_encoding(response), errors="replace")
     if not kind.endswith("json") or not text.strip():
         return text
@@ -365,7 +367,7 @@ def _decoded(data: bytes, kind: str, response: httpx2.Response, place: str) -> P
             return text
         raise HttpError(
             f"{place}: the answer says that it is JSON and is not: {error}",
-            data={"status": response.status_code, "body": text[:_ERROR_TEXT]},
+            data={"status": response.status_code, "body": _beginning(text, context)},
             retryable=False,
         ) from None
 
@@ -393,19 +395,24 @@ def _kept(file: IO[bytes], response: httpx2.Response, context: StepContext) -> P
         return dict(context.execution.artifacts.put(path, name))
 
 
-def _judge(answer: Mapping[str, Any], accept: Any, place: str) -> None:
+def _judge(answer: Mapping[str, Any], accept: Any, context: StepContext, place: str) -> None:
     status = answer["status"]
     if accept == "any" or (status < 400 if accept is None else status in accept):
         return
     body = answer["body"]
     if isinstance(body, str):
-        body = body[:_ERROR_TEXT]
+        body = _beginning(body, context)
     raise HttpError(
         f"{place}: status {status}{_reason(status)}",
         data={**answer, "body": body},
         retryable=status >= 500 or status in _RETRYABLE,
         retry_after=_retry_after(answer["headers"].get("retry-after")),
     )
+
+
+def _beginning(text: str, context: StepContext) -> str:
+    """Return the beginning of a body, masked before it is cut: no half of a secret is left."""
+    return str(context.mask(text))[:_ERROR_TEXT]
 
 
 def _reason(status: int) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gzip
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -24,6 +25,9 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import SecretText
 
 from .conftest import Bench
+
+ERROR_TEXT = 64 * 1024
+"""Characters of a body that an error has."""
 
 JSON = {"Content-Type": "application/json; charset=utf-8"}
 ZIPPED = {**JSON, "Content-Encoding": "gzip"}
@@ -81,6 +85,11 @@ class Handler(BaseHTTPRequestHandler):
         match path.split("/")[1:]:
             case ["echo"]:
                 return 200, JSON, json.dumps(asked).encode()
+            case ["mirror", *secret]:
+                said = "/".join(secret).encode()
+                if "kind=bytes" in self.path:
+                    return 200, {"Content-Type": "application/zip"}, b"PK\0" + said
+                return 400, {"Content-Type": "text/plain"}, b"x" * (ERROR_TEXT - 6) + said + b"xxxx"
             case ["status", code]:
                 return int(code), {**JSON, "Retry-After": "7"}, b'{"error": "no"}'
             case ["away"]:
@@ -350,6 +359,25 @@ def test_secrets_are_masked_in_answers_and_errors(
     for told in (str(answer), str(error)):
         assert "s3cr3t" not in told
         assert encoded not in told
+
+
+def test_a_body_is_masked_before_it_is_cut_or_kept(
+    bench: Bench, server: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KEY", "s3cr3t/value")
+    secrets = {"KEY": {"env": "KEY"}}
+    caplog.set_level(logging.DEBUG)
+    url = SecretText([f"{server}/mirror/", ["KEY"]])
+
+    failed = bench.fail("http", {}, {"url": url}, secrets=secrets)
+    kept = bench.fail("http", {}, {"url": url, "query": {"kind": "bytes"}}, secrets=secrets)
+
+    assert failed["data"]["body"].endswith("x***xxx")
+    assert len(failed["data"]["body"]) == ERROR_TEXT
+    assert "holds the secret KEY" in kept["message"]
+    assert "HTTP Request" in caplog.text
+    for told in (caplog.text, str(failed), str(kept)):
+        assert "s3cr3t" not in told
 
 
 def test_withdrawn_request_is_given_up(bench: Bench, server: str) -> None:

@@ -149,6 +149,46 @@ def test_no_secret_is_in_the_store(
     assert not any(b"s3cr3t" in file.read_bytes() for file in kept)
 
 
+def files_with_a_secret(flow: Any, word: str) -> Path:
+    return flow(  # type: ignore[no-any-return]
+        "  - id: a\n"
+        "    run: {script: 'printf \"key=$T\" > a.txt; printf $T | base64 > b.txt; echo c > c.txt',"
+        "\n          files: {a: a.txt, b: '[bc].txt'}, env: {T: '${{ secrets.T }}'}}\n"
+        "outputs: {files: '${{ steps.a.output.files }}'}\n",
+        head=f"secrets: {{T: {{env: TOKEN{word}}}}}\n",
+    )
+
+
+def test_file_that_holds_a_secret_is_not_kept(
+    flow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cr3t-value")
+    store = tmp_path / "store"
+
+    with flowengine.Engine(store) as engine:
+        result = engine.run(files_with_a_secret(flow, ""))
+
+    assert result.error is not None
+    assert result.error["type"] == "ValidationError"
+    assert "the file 'a.txt' holds the secret T, so it is not kept" in result.error["message"]
+    assert not any(b"s3cr3t" in path.read_bytes() for path in store.rglob("*") if path.is_file())
+
+
+def test_file_that_holds_a_secret_is_masked_where_the_flow_says_so(
+    flow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cr3t-value")
+
+    with flowengine.Engine(tmp_path / "store") as engine:
+        result = engine.run(files_with_a_secret(flow, ", in_files: mask"))
+
+    assert result.outputs is not None
+    a, (b, c) = result.outputs["files"]["a"], result.outputs["files"]["b"]
+    assert Path(a["path"]).read_bytes() == b"key=***"
+    assert (a["name"], a["size"], c["size"]) == ("a.txt", 7, 2)
+    assert Path(b["path"]).read_bytes() == b"***\n"
+
+
 def test_script_of_a_killed_engine_is_ended_before_the_step_is_tried_again(
     flow: Any, tmp_path: Path
 ) -> None:

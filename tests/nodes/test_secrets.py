@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import html
+import io
 import json
 import logging
+import re
+import textwrap
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -13,17 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.kernel.graph import SecretText
-from flowengine.sdk import SecretMissing
+from flowengine.sdk import SecretMissing, ValidationError
 from flowengine.secrets import Secrets, has_secret, resolve
 from flowengine.step_log import StepLog
 
 VALUE = 'p€ss/w0rd+ "x"'
+LONG = "".join(f"part{number}-" for number in range(30))
 
 
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch) -> Secrets:
     monkeypatch.setenv("API_KEY", VALUE)
-    return Secrets({"KEY": {"env": "API_KEY"}})
+    monkeypatch.setenv("LONG_KEY", LONG)
+    return Secrets({"KEY": {"env": "API_KEY"}, "LONG": {"env": "LONG_KEY"}})
 
 
 FORMS = {
@@ -34,6 +40,15 @@ FORMS = {
     "URL": quote(VALUE, safe=""),
     "form": quote_plus(VALUE),
     "hexadecimal": VALUE.encode().hex(),
+    "HTML": html.escape(VALUE),
+    "URL in small letters": quote(VALUE, safe="").lower(),
+    "hexadecimal in capitals": VALUE.encode().hex().upper(),
+    "hexadecimal in groups": VALUE.encode().hex(":", 2),
+    "base64 in lines": base64.encodebytes(LONG.encode()).decode(),
+    "base64 in lines, in JSON": json.dumps(base64.encodebytes(LONG.encode()).decode()),
+    "base64 in short lines": "\r\n  ".join(
+        textwrap.wrap(base64.b64encode(LONG.encode()).decode(), 20)
+    ),
     "base64": base64.b64encode(VALUE.encode()).decode(),
     "base64 for URLs": base64.urlsafe_b64encode(VALUE.encode()).decode(),
     "base64 of one before": base64.b64encode(f"u{VALUE}".encode()).decode(),
@@ -92,6 +107,62 @@ def test_lines_of_a_long_secret_are_masked_each(tmp_path: Path) -> None:
 
 def test_secret_that_no_step_has_used_is_masked_too(secrets: Secrets) -> None:
     assert secrets.mask(f"found {VALUE}") == "found ***"
+
+
+@pytest.mark.parametrize("kept", [5, 9, len(VALUE) - 1])
+def test_halves_of_a_secret_are_masked_where_output_was_cut(secrets: Secrets, kept: int) -> None:
+    line = "\n... 900 bytes left out, all is in out.txt ...\n"
+
+    masked = secrets.mask(f"key={VALUE[:kept]}{line}{VALUE[-kept:]}, and more")
+
+    assert masked == f"key=***{line}***, and more"
+    assert secrets.mask(f"no key{line}, and more") == f"no key{line}, and more"
+
+
+@pytest.mark.parametrize("at", [0, 10, 4 * 2**20 - 40, 4 * 2**20, 9 * 2**20])
+@pytest.mark.parametrize("form", [VALUE, base64.encodebytes(LONG.encode()).decode()])
+def test_file_with_a_secret_is_refused_or_masked_wherever_it_stands(
+    monkeypatch: pytest.MonkeyPatch, at: int, form: str
+) -> None:
+    monkeypatch.setenv("API_KEY", VALUE)
+    monkeypatch.setenv("LONG_KEY", LONG)
+    keys: dict[str, dict[str, str]] = {"KEY": {"env": "API_KEY"}, "LONG": {"env": "LONG_KEY"}}
+    before, after = b"\xff\x00" * (at // 2), b"\xfe" * 3_000_000
+    data = before + form.encode() + after
+    target = io.BytesIO()
+
+    with pytest.raises(
+        ValidationError, match=r"'a\.bin' holds the secret (KEY|LONG), .*in_files: mask"
+    ):
+        Secrets(keys).mask_file(io.BytesIO(data), target, "a.bin")
+    assert target.getvalue() == b""
+    masking = Secrets({name: {**key, "in_files": "mask"} for name, key in keys.items()})
+    assert masking.mask_file(io.BytesIO(data), target, "a.bin")
+    masked = target.getvalue()
+    assert masked.startswith(before + b"***")
+    assert masked.endswith(after)
+    assert re.fullmatch(rb"([A-Za-z0-9]?=*\n)?", masked[len(before) + 3 : -len(after)])
+    assert not masking.mask_file(io.BytesIO(before + after), target, "a.bin")
+
+
+def test_what_a_library_logs_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOKEN", "t0ken-of-a-library")
+    Secrets({"T": {"env": "TOKEN"}}).reveal(SecretText([["T"]]))
+    log = logging.getLogger("some.library")
+
+    log.warning("GET %s", "https://example.com/?key=t0ken-of-a-library")
+    try:
+        raise RuntimeError("t0ken-of-a-library")
+    except RuntimeError:
+        log.exception("failed")
+    log.warning("100% of nothing")
+
+    assert "t0ken" not in caplog.text
+    assert "GET https://example.com/?key=***" in caplog.text
+    assert "RuntimeError: ***" in caplog.text
+    assert "100% of nothing" in caplog.text
 
 
 def test_text_with_secrets_is_put_together_where_it_is_needed(secrets: Secrets) -> None:

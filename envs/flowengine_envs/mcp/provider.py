@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _LARGEST = 10 * 1024 * 1024
 """Bytes of a message where the spec sets no `output`."""
-_LIBRARIES = ("mcp.", "httpx2", "httpcore2")
-"""Beginnings of the names of their loggers."""
 _CONNECT = 30.0
 _REFUSED = 400
 _LAST_SECONDS = 5.0
@@ -242,7 +240,6 @@ def _http(request: Request, config: Any) -> Connection:
 
         timeout = httpx2.Timeout(_CONNECT, read=_READ)
         async with (
-            _masked_logs(request),
             httpx2.AsyncClient(
                 headers=headers, timeout=timeout, event_hooks={"response": [note]}
             ) as client,
@@ -258,26 +255,6 @@ def _http(request: Request, config: Any) -> Connection:
         return f"; it answered with HTTP status {refused[0]}" if refused else ""
 
     return Connection(transport, told, again=True)
-
-
-@asynccontextmanager
-async def _masked_logs(request: Request) -> AsyncIterator[None]:
-    """Keep secrets out of what the libraries log of their requests: their URL, for example."""
-    import logging
-
-    def mask(record: logging.LogRecord) -> bool:
-        record.msg, record.args = request.mask(record.getMessage()), None
-        return True
-
-    names = [name for name in logging.root.manager.loggerDict if name.startswith(_LIBRARIES)]
-    loggers = [logging.getLogger(name) for name in names]
-    for logger in loggers:
-        logger.addFilter(mask)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(mask)
 
 
 def _text(value: Any) -> str:

@@ -76,6 +76,11 @@ class Secret(Part):
     vault: Text | None = Field(
         default=None, description="An entry of a vault.", examples=["kv/app#token"]
     )
+    in_files: Literal["mask"] | None = Field(
+        default=None,
+        description="Files that are kept and hold it are masked; by default they are refused.",
+        examples=["mask"],
+    )
 
 
 class Signal(Part):

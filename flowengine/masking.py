@@ -1,0 +1,281 @@
+"""Finds the values of secrets in texts, bytes and files, and replaces them by `***`.
+
+A value may show up as it is, line by line, escaped for JSON or HTML, URL encoded, in base64 (also
+as a part of something longer that was encoded, such as `user:password`), in hexadecimal digits.
+What is encoded may be wrapped: whitespace in base64 and hexadecimal digits changes nothing.
+
+Where output was cut before it could be masked, the halves of a value on both sides of the cut are
+replaced as well: see `LEFT_OUT`.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import IO, NamedTuple
+from urllib.parse import quote, quote_plus
+
+from flowengine.kernel.graph import Plain
+
+MASK = b"***"
+
+LEFT_OUT = re.compile(rb"\n\.\.\. \d+ bytes left out[^\n]*\n")
+"""The line that stands for what a sandbox or a process runner has cut out of output."""
+
+_SHORT = 4
+"""A shorter value is masked only where it stands as a word: a secret `a` in each `a` of a text
+would tell more than it hides."""
+_SHORT_LINE = 8
+"""Lines of a secret of several lines are masked by themselves from this length on."""
+_GAP = re.compile(rb"(?:[ \t\r\n\f\v:]|\\[rnt])+")
+"""What may stand between the characters of an encoded value: wrapping, also as JSON has it."""
+_SPACE = b" \t\r\n\f\v:"
+_ESCAPES = (b"\\r", b"\\n", b"\\t")
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+_PERCENT = re.compile(r"%[0-9A-F]{2}")
+_BLOCK = 4 * 1024 * 1024
+"""Bytes of a file that are looked at together."""
+_MARGIN = 64 * 1024
+"""Bytes at the end of a block that are looked at again with the next one."""
+
+
+class _Known(NamedTuple):
+    """What finds the values that a masker knows."""
+
+    written: list[bytes]
+    """The values as they are, and escaped; the longest first."""
+    short: re.Pattern[bytes] | None
+    """The same for values that stand as words only."""
+    base64: list[bytes]
+    """In the standard alphabet."""
+    hexadecimal: list[bytes]
+    """In small letters."""
+
+    def spans(self, data: bytes) -> list[tuple[int, int]]:
+        """Return where values stand in bytes, in order, none overlapping another."""
+        found = [span for form in self.written for span in _each(data, form)]
+        if self.short is not None:
+            found += [match.span() for match in self.short.finditer(data)]
+        # First without looking where the gaps were: nearly always there is nothing to be found.
+        compact = data.translate(_STANDARD, _SPACE)
+        for escape in _ESCAPES:
+            compact = compact.replace(escape, b"")
+        if self._encoded(compact):
+            found += _with_gaps(data, self._encoded(_GAP.sub(b"", data).translate(_STANDARD)))
+        return _joined(found)
+
+    def _encoded(self, compact: bytes) -> list[tuple[int, int]]:
+        """Return where values stand encoded in bytes without gaps."""
+        found = [span for form in self.base64 for span in _each(compact, form)]
+        small = compact.lower() if self.hexadecimal else b""
+        return found + [span for form in self.hexadecimal for span in _each(small, form)]
+
+
+class Masker:
+    """Knows the values of some secrets."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._made: tuple[dict[str, str], _Known] | None = None
+        """Made when it is first needed, with the names it was made for."""
+
+    def learn(self, value: str, name: str) -> None:
+        """Mask a value from now on.
+
+        Args:
+            value: Of a secret; one of whitespace only is not masked.
+            name: Of the secret.
+        """
+        if value in self._names or not value.strip():
+            return
+        self._names = {**self._names, value: name}
+
+    def mask(self, value: Plain) -> Plain:
+        """Return plain data with every known value in it replaced; keys of maps, too."""
+        return _mask(value, self._forms()) if self._names else value
+
+    def _forms(self) -> _Known:
+        names, made = self._names, self._made
+        if made is None or made[0] is not names:
+            made = self._made = (names, _known(names))
+        return made[1]
+
+    def names_in(self, file: IO[bytes]) -> list[str]:
+        """Return the names of the secrets that a file holds.
+
+        Args:
+            file: Read from where it stands to its end.
+        """
+        names: dict[str, None] = {}
+        for data, spans, _ in self._blocks(file):
+            for start, end in spans:
+                names.update(dict.fromkeys(self._names_of(data[start:end])))
+        return list(names)
+
+    def mask_file(self, source: IO[bytes], target: IO[bytes]) -> None:
+        """Copy a file with every known value in it replaced.
+
+        Args:
+            source: Read from where it stands to its end.
+            target: Where to write.
+        """
+        for data, spans, end in self._blocks(source):
+            target.write(_replaced(data[:end], [span for span in spans if span[0] < end]))
+
+    def _blocks(self, file: IO[bytes]) -> Iterator[tuple[bytes, list[tuple[int, int]], int]]:
+        """Yield a file in blocks: the bytes, where values are in them, and how many are new.
+
+        No value begins in the new part of a block and ends after it.
+        """
+        known = self._forms()
+        rest = b""
+        while True:
+            read = file.read(_BLOCK)
+            data = rest + read
+            spans = known.spans(data)
+            end = max(0, len(data) - _MARGIN) if read else len(data)
+            for start, stop in spans:
+                if start < end < stop:
+                    end = start
+            yield data, spans, end
+            if not read:
+                return
+            rest = data[end:]
+
+    def _names_of(self, found: bytes) -> Iterator[str]:
+        """Yield the names of the secrets that a piece of a file holds."""
+        for value, name in self._names.items():
+            if _known([value]).spans(found):
+                yield name
+
+
+def _mask(value: Plain, known: _Known) -> Plain:
+    if type(value) is str:
+        data = value.encode(errors="surrogatepass")
+        masked = _mask_bytes(data, known)
+        return value if masked is data else masked.decode(errors="surrogatepass")
+    if type(value) is dict:
+        return {_mask(key, known): _mask(item, known) for key, item in value.items()}
+    if type(value) is list:
+        return [_mask(item, known) for item in value]
+    return _mask_bytes(value, known) if type(value) is bytes else value
+
+
+def _mask_bytes(data: bytes, known: _Known) -> bytes:
+    spans = known.spans(data)
+    masked = _replaced(data, spans) if spans else data
+    return _without_halves(masked, known.written) if b"bytes left out" in masked else masked
+
+
+def _without_halves(data: bytes, forms: list[bytes]) -> bytes:
+    """Return bytes with the halves of values masked that stand where something was cut out."""
+    for cut in reversed(list(LEFT_OUT.finditer(data))):
+        head, tail = data[: cut.start()], data[cut.end() :]
+        before = max((_overlap(head, form) for form in forms), default=0)
+        after = max((_overlap(form, tail) for form in forms), default=0)
+        head = head[: len(head) - before] + MASK if before else head
+        tail = MASK + tail[after:] if after else tail
+        data = head + cut[0] + tail
+    return data
+
+
+def _overlap(left: bytes, right: bytes) -> int:
+    """Return the length of the longest end of bytes that is the beginning of others."""
+    for length in range(min(len(left), len(right)), _SHORT - 1, -1):
+        if left.endswith(right[:length]):
+            return length
+    return 0
+
+
+def _each(data: bytes, form: bytes) -> Iterator[tuple[int, int]]:
+    at = data.find(form)
+    while at >= 0:
+        yield at, at + len(form)
+        at = data.find(form, at + len(form))
+
+
+def _with_gaps(data: bytes, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield spans of bytes whose gaps were taken out as those of the bytes themselves."""
+    places, shifts, removed = [0], [0], 0
+    for gap in _GAP.finditer(data):
+        removed += gap.end() - gap.start()
+        places.append(gap.end() - removed)
+        shifts.append(removed)
+    for start, end in spans:
+        first, last = (at + shifts[bisect_right(places, at) - 1] for at in (start, end - 1))
+        yield first, last + 1
+
+
+def _replaced(data: bytes, spans: Iterable[tuple[int, int]]) -> bytes:
+    pieces: list[bytes] = []
+    done = 0
+    for start, end in spans:
+        pieces += (data[done:start], MASK)
+        done = end
+    return b"".join([*pieces, data[done:]])
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans in order, those that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+# Forms of a value
+
+
+def _known(values: Iterable[str]) -> _Known:
+    written: dict[bytes, None] = {}
+    base64_forms: dict[bytes, None] = {}
+    hexadecimal: dict[bytes, None] = {}
+    for text in [text for value in values for text in _texts(value)]:
+        written.update(dict.fromkeys(form.encode() for form in _written(text)))
+        if len(text) >= _SHORT:
+            base64_forms.update(dict.fromkeys(_base64(text.encode())))
+            hexadecimal[text.encode().hex().encode()] = None
+    short = sorted((form for form in written if len(form) < _SHORT), key=len, reverse=True)
+    words = rb"(?<![\w\x80-\xff])(?:%s)(?![\w\x80-\xff])" % b"|".join(map(re.escape, short))
+    return _Known(
+        sorted((form for form in written if len(form) >= _SHORT), key=len, reverse=True),
+        re.compile(words) if short else None,
+        list(base64_forms),
+        list(hexadecimal),
+    )
+
+
+def _texts(secret: str) -> list[str]:
+    """Return a value, and those of its lines that are masked by themselves."""
+    lines = (line.strip() for line in secret.splitlines())
+    return [secret, secret.strip(), *(line for line in lines if len(line) >= _SHORT_LINE)]
+
+
+def _written(text: str) -> Iterator[str]:
+    """Yield the forms in which a text may be written down."""
+    yield text
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield html.escape(text)
+    for quoted in (quote(text), quote(text, safe=""), quote_plus(text)):
+        yield quoted
+        yield _PERCENT.sub(lambda match: match[0].lower(), quoted)
+
+
+def _base64(secret: bytes) -> Iterator[bytes]:
+    """Yield what is left of a value in base64, wherever in the encoded bytes it began.
+
+    Three bytes make four characters; those that also depend on a neighbour's bytes are left out.
+    """
+    for offset in range(3):
+        data = b"\0" * offset + secret
+        form = base64.b64encode(data)[(offset * 8 + 5) // 6 : len(data) * 8 // 6]
+        if len(form) >= _SHORT:
+            yield form
