@@ -77,7 +77,9 @@ class Task:
             return None
         try:
             work = self._ready().quick(self._constants)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return self._failing(error)
         if work is None:
             return None
@@ -91,7 +93,9 @@ class Task:
                 if started:
                     judge(started, context)
                 return self._result(value)
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 raise self._failed(error) from error
 
         return call
@@ -116,11 +120,9 @@ class Task:
             return await self._execute_in(environments, kind, context)
         except AttemptFailed:
             raise
-        except (Exception, SystemExit) as error:
-            raise self._failed(error, printed=printed) from error
         except BaseException as error:
-            context.withdraw()
             if _is_withdrawal(error):
+                context.withdraw()
                 raise
             raise self._failed(error, printed=printed) from error
         finally:
@@ -227,7 +229,7 @@ class Task:
             evidence = {**printed.evidence(), **evidence}
         return AttemptFailed(failure_of(error, mask), ran, evidence)
 
-    def _failing(self, error: Exception) -> QuickCall:
+    def _failing(self, error: BaseException) -> QuickCall:
         def call(execution: Execution, run: Run) -> Plain:
             raise self._failed(error) from error
 
@@ -235,11 +237,11 @@ class Task:
 
 
 def _is_withdrawal(error: BaseException) -> bool:
-    """Return whether the engine wants the attempt to end, and not only something inside it."""
+    """Return whether the engine, or the user, ends the attempt, and not something inside it."""
     import asyncio
 
     if not isinstance(error, asyncio.CancelledError):
-        return True
+        return isinstance(error, KeyboardInterrupt)
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -65,7 +65,7 @@ def _message_of(error: BaseException, mask: Mask) -> str:
         return f"{error.message}; {error.hint}"
     try:
         text = public_name(str(error)) or type(error).__name__
-    except Exception:
+    except BaseException:
         text = type(error).__name__
     return cut(text, _LONGEST, mask)
 

@@ -34,6 +34,9 @@ async def on_thread(function: Callable[[], _Result]) -> _Result:
 
     Returns:
         What it returns; what it raises is raised here.
+
+    Raises:
+        RuntimeError: It raised `KeyboardInterrupt`, which would end the loop.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
@@ -51,6 +54,8 @@ async def on_thread(function: Callable[[], _Result]) -> _Result:
     if not _idle.acquire(blocking=False):
         threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
     result, error = await ended
+    if isinstance(error, KeyboardInterrupt):  # no key was pressed: signals go to the main thread
+        raise RuntimeError("a function on a thread raised KeyboardInterrupt") from error
     if error is not None:
         raise error
     return result  # type: ignore[no-any-return]

@@ -468,3 +468,32 @@ steps:
 
     assert (here / "it.txt").read_text() == "written"
     assert not (there / "it.txt").exists()
+
+
+PANIC = """
+from flowengine.sdk import quick
+
+class Panic(BaseException):
+    pass
+
+def on_thread(): raise Panic("thread")
+
+async def on_loop(): raise Panic("loop")
+
+@quick
+def at_once(): raise Panic("quick")
+"""
+
+
+@pytest.mark.parametrize("function", ["on_thread", "on_loop", "at_once"])
+def test_what_is_no_exception_is_a_failure_of_the_step_too(
+    engine: Engine, tmp_path: Path, function: str
+) -> None:
+    text = (
+        f"steps:\n  - {{id: a, python: 'panics:{function}', on_error: continue}}\n  - {{id: b}}\n"
+    )
+    file = world.make(tmp_path, f"{text}outputs: {{error: '${{{{ steps.a.error.type }}}}'}}\n")
+    (tmp_path / "panics.py").write_text(PANIC)
+
+    assert engine.run(file).outputs == {"error": "panics.Panic"}
+    assert asyncio.run(engine.run_async(file)).outputs == {"error": "panics.Panic"}

@@ -221,15 +221,34 @@ def test_error_of_the_sdk_keeps_its_data(bench: Bench, module: Write) -> None:
     [
         ("import sys; sys.exit(3)", "SystemExit"),
         ("import asyncio; raise asyncio.CancelledError", "asyncio.exceptions.CancelledError"),
+        ("raise Panic('no')", "m.Panic"),
+        ("raise GeneratorExit", "GeneratorExit"),
     ],
 )
 def test_function_cannot_end_the_engine(
     bench: Bench, module: Write, statement: str, type: str
 ) -> None:
-    folder = module(m=f"async def later(): {statement}\ndef f():\n    {statement}\n")
+    source = (
+        "from flowengine.sdk import quick\n"
+        "class Panic(BaseException): pass\n"
+        f"async def later():\n    {statement}\n"
+        f"def f():\n    {statement}\n"
+        f"@quick\ndef fast():\n    {statement}\n"
+    )
+    folder = module(m=source, bad=f"class Panic(BaseException): pass\n{statement}\ndef f(): ...\n")
 
-    assert bench.fail("python", call(folder, "m:later"), {"args": {}})["type"] == type
-    assert bench.fail("python", call(folder, "m:f"), {"args": {}})["type"] == type
+    for function in ("m:later", "m:f", "m:fast"):
+        assert bench.fail("python", call(folder, function), {"args": {}})["type"] == type
+    imported = bench.fail("python", call(folder, "bad:f"), {"args": {}})
+    assert imported["type"].rpartition(".")[2] == type.rpartition(".")[2]
+
+
+def test_a_function_on_a_thread_cannot_press_ctrl_c(bench: Bench, module: Write) -> None:
+    folder = module(m="def f():\n    raise KeyboardInterrupt\n")
+
+    error = bench.fail("python", call(folder, "m:f"), {"args": {}})
+
+    assert error["message"] == "a function on a thread raised KeyboardInterrupt"
 
 
 @pytest.mark.parametrize(
