@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.arguments import by_type, edited_field
 from flowengine.cli.inbox import KINDS, details
-from flowengine.cli.output import clean, err, paint
+from flowengine.cli.output import ask, clean, err
 from flowengine.cli.program import show_error
 from flowengine.errors import Conflict, InputError, NotFound
 
@@ -262,8 +262,7 @@ class Dialogue:
             EOFError: The user wants to be asked no more.
             Over: Nobody wants the answer any more.
         """
-        sys.stderr.write(paint(prompt, "bold"))
-        sys.stderr.flush()
+        ask(prompt)
         keyboard = sys.stdin.fileno()
         if self._ear is not None and self._ear in select([keyboard, self._ear], [], [])[0]:
             raise Over

@@ -99,7 +99,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
     if wait.get("body"):
         yield ""
-        yield from (f"  {line}".rstrip() for line in clean(wait["body"]).rstrip().split("\n"))
+        yield from (f"  {line}".rstrip() for line in str(wait["body"]).rstrip().split("\n"))
         yield ""
     yield from _subject(wait)
     is_open = wait.get("status") != "closed"

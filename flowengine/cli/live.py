@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from flowengine.cli.output import Colours, clean, is_terminal
+from flowengine.cli.output import Colours, clean, is_terminal, rendered
 from flowengine.cli.progress import ADDRESS_WIDTH, STATUS_WIDTH, Progress
 from flowengine.cli.results import results
 
@@ -64,7 +64,7 @@ class LiveProgress(Progress):
                 return
             from rich.text import Text
 
-            self._live.console.print(Text.from_ansi(text), soft_wrap=True)
+            self._live.console.print(Text.from_ansi(rendered(text)), soft_wrap=True)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -87,7 +87,8 @@ class LiveProgress(Progress):
         """Show what a step prints."""
         with self._lock:
             if is_terminal(results()):
-                self.line(clean(text))
+                for line in text.split("\n"):
+                    self.line(line)
             else:
                 super().text(text)
 

@@ -1,7 +1,7 @@
 """What is printed: results on standard output, all else on standard error.
 
-Texts of flows and people are shown without what could control a terminal. Colours are used on
-terminals only.
+Every line goes through `rendered`: it may hold texts of flows, inputs and steps, and none of them
+controls the terminal or looks like a line of its own. Colours are used on terminals only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from typing import Any, TextIO
 
 from flowengine.cli.results import results
+from flowengine.printable import printable
 
 _COLOURS = {
     "red": "31",
@@ -32,13 +33,8 @@ STATUS_COLOURS = {
     "stalled": "red",
     "uncertain": "red",
 }
-_CONTROLS = {
-    code: "\N{REPLACEMENT CHARACTER}"
-    for code in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F),
-                 *range(0x2066, 0x206A), 0x200E, 0x200F, 0xFEFF)
-    if chr(code) not in "\t\n"
-}  # fmt: skip
-"""What moves the cursor, changes colours or turns the direction of writing."""
+_PEN = f"<{os.urandom(8).hex()}>"
+"""Where a colour begins or ends, until the line is written: no text of others can have it."""
 
 
 class Colours:
@@ -49,7 +45,13 @@ class Colours:
 
 def out(text: str = "") -> None:
     """Write a line of the result."""
-    results().write(f"{text}\n")
+    results().write(f"{rendered(text)}\n")
+
+
+def out_text(text: str) -> None:
+    """Write the lines of a text as results."""
+    for line in text.split("\n"):
+        out(line)
 
 
 def out_json(value: Any) -> None:
@@ -62,7 +64,10 @@ def as_json(value: Any) -> str:
     import json
 
     ascii_only = (results().encoding or "").lower().replace("-", "") != "utf8"
-    return json.dumps(value, ensure_ascii=ascii_only, default=_plain)
+    text = json.dumps(value, ensure_ascii=ascii_only, default=_plain)
+    if text.isprintable():
+        return text
+    return "".join([c if printable(c) == c else json.dumps(c)[1:-1] for c in text])
 
 
 def err(text: str = "") -> None:
@@ -71,10 +76,27 @@ def err(text: str = "") -> None:
     It may be lost: nothing that was asked for stops because nobody reads this.
     """
     try:
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{rendered(text)}\n")
         sys.stderr.flush()
     except (BrokenPipeError, ValueError):
         pass
+
+
+def err_text(text: str) -> None:
+    """Write the lines of a text that is no result."""
+    for line in text.split("\n"):
+        err(line)
+
+
+def ask(prompt: str) -> None:
+    """Write what somebody is to answer on the same line."""
+    sys.stderr.write(rendered(paint(prompt, "bold")))
+    sys.stderr.flush()
+
+
+def rendered(line: str) -> str:
+    """Return a line as it is written: foreign text made harmless, our own colours put in."""
+    return printable(line).replace(_PEN, "\x1b[")
 
 
 def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
@@ -92,7 +114,7 @@ def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
         UsageError: It cannot be written.
     """
     if path is None:
-        out(text.rstrip("\n"))
+        out_text(text.rstrip("\n"))
         return 0
     try:
         with open(path, "w", encoding="utf-8") as file:
@@ -131,17 +153,18 @@ def paint(text: str, colour: str | None, stream: TextIO | None = None) -> str:
     """
     if colour is None or not colourful(stream or sys.stderr):
         return text
-    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+    return f"{_PEN}{_COLOURS[colour]}m{text}{_PEN}0m"
 
 
 def clean(text: object) -> str:
-    """Return a text without what could control a terminal; its lines stay lines."""
-    return str(text).translate(_CONTROLS)
+    """Return a text of others on one line, as it will be written: its width can be counted."""
+    return printable(text)
 
 
 def one_line(text: object, longest: int = 200) -> str:
     """Return the first line of a text, cut if it is long."""
-    line, _, more = clean(text).strip().partition("\n")
+    line, _, more = str(text).strip().partition("\n")
+    line = clean(line)
     if len(line) > longest:
         return f"{line[: longest - 1]}…"
     return f"{line} …" if more.strip() else line

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, NoReturn, Protocol, cast
 
 from flowengine.cli.ending import Ending
-from flowengine.cli.output import Colours, err, out_json, paint
+from flowengine.cli.output import Colours, err, err_text, out_json, paint
 from flowengine.cli.results import results, results_apart
 from flowengine.errors import FlowEngineError, FlowFileError, UsageError
 
@@ -180,9 +180,9 @@ def _run(words: list[str]) -> int:
     add_common(parser)
     arguments = parser.parse_args(rest)
     if arguments.log_level:
-        import logging
+        from flowengine.cli.logs import show_logs
 
-        logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
+        show_logs(arguments.log_level)
     if name in TALKING:
         return command.run(arguments)
     with results_apart(restore=not Ending.at_once):
@@ -348,7 +348,7 @@ def _report(error: FlowEngineError, *, as_json: bool) -> int:
     if as_json:
         out_json({"errors": _as_dicts(error)})
     if isinstance(error, FlowFileError):
-        err(error.message)
+        err_text(error.message)
     else:
         show_error(error)
     return error.exit_code
@@ -356,11 +356,10 @@ def _report(error: FlowEngineError, *, as_json: bool) -> int:
 
 def show_error(error: FlowEngineError) -> None:
     """Write an error as a person reads it."""
-    from flowengine.cli.output import clean
-
-    err(f"{paint('error:', 'red')} {clean(error.message)}")
-    for line in (error.hint or "").splitlines():
-        err(f"  {clean(line)}")
+    first, *more = error.message.split("\n")
+    err(f"{paint('error:', 'red')} {first}")
+    for line in [*more, *(error.hint or "").splitlines()]:
+        err(f"  {line}")
 
 
 def _as_dicts(error: FlowEngineError) -> list[dict[str, Any]]:

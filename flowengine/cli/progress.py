@@ -7,7 +7,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.cli.evidence import evidence_lines
-from flowengine.cli.output import STATUS_COLOURS, clean, duration, err, one_line, out, paint, when
+from flowengine.cli.output import (
+    STATUS_COLOURS,
+    clean,
+    duration,
+    err,
+    one_line,
+    out_text,
+    paint,
+    when,
+)
 from flowengine.cli.waiting import undelivered
 
 if TYPE_CHECKING:
@@ -81,9 +90,10 @@ class Progress:
     def text(self, text: str) -> None:
         """Show what a step prints: it is meant for whoever reads the results."""
         if self.session.arguments.json or self._events:
-            self.line(clean(text))
+            for line in text.split("\n"):
+                self.line(line)
         else:
-            out(clean(text))
+            out_text(text)
 
     @contextmanager
     def held(self) -> Iterator[None]:

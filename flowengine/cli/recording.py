@@ -6,7 +6,7 @@ import os
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import clean, err, out, out_json
+from flowengine.cli.output import err, out_json, out_text
 from flowengine.cli.session import Session
 from flowengine.errors import UsageError
 from flowengine.flow.cases import SUFFIX, cases_beside, parse_cases
@@ -47,7 +47,7 @@ def record_case(arguments: Namespace) -> int:
     else:
         path, told = None, ""
         if not arguments.json:
-            out(text_of(recorded.case, 0).rstrip("\n"))
+            out_text(text_of(recorded.case, 0).rstrip("\n"))
     if arguments.json:
         out_json({"file": path, "case": recorded.case, "differences": recorded.differences})
     elif told and not arguments.quiet:
@@ -74,7 +74,7 @@ def _tell(recorded: Recorded) -> int:
         return 0
     err("played again it does not give the recorded history:")
     for line in "\n".join(recorded.differences).split("\n"):
-        err(f"  {clean(line)}")
+        err(f"  {line}")
     return FAILED
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from flowengine.printable import printable
+
 if TYPE_CHECKING:
     from flowengine.flow.source import Source
 
@@ -197,7 +199,8 @@ def _shown(one: Diagnostic, source: Lines | None) -> Iterator[str]:
     elif one.hint:
         yield f"{'':{GUTTER}} | {printable(one.hint)}"
     for position, what in one.related:
-        yield f"{'':{GUTTER}} = {position.file}:{position.line}:{position.column}: {what}"
+        place = f"{position.file}:{position.line}:{position.column}"
+        yield f"{'':{GUTTER}} = {place}: {printable(what)}"
 
 
 def _marked_line(text: str, one: Diagnostic) -> Iterator[str]:
@@ -218,16 +221,6 @@ def _width(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
-
-
-def printable(text: str) -> str:
-    """Return text for a terminal: what would control it is shown as a replacement character."""
-    return "".join(
-        c
-        if c == "\t" or unicodedata.category(c) not in {"Cc", "Cs", "Cf"}
-        else "\N{REPLACEMENT CHARACTER}"
-        for c in text
-    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

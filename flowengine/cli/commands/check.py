@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from flowengine.cli.output import err, out, out_json
+from flowengine.cli.output import err, err_text, out, out_json, out_text
 
 if TYPE_CHECKING:
     from flowengine.flow.diagnostics import Diagnostic
@@ -63,13 +63,13 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
 
     flow, found, report = check_file(path)
     if report and not arguments.json:
-        err(report)
+        err_text(report)
     if any(not one.is_warning for one in found):
         return 3, found
     if arguments.json:
         return 3 if found and arguments.strict else 0, found
     if arguments.print:
-        out(_expanded(path).rstrip("\n"))
+        out_text(_expanded(path).rstrip("\n"))
     elif not arguments.quiet and not (found and arguments.strict):
         out(f"{path}: ok{'' if flow is None else _host_steps(flow)}")
     return 3 if found and arguments.strict else 0, found

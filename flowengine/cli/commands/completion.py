@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.output import out
+from flowengine.cli.output import out_text
 
 HELP = "print what makes a shell complete commands, options and ids"
 EXAMPLE = """\
@@ -29,5 +29,5 @@ def run(arguments: Namespace) -> int:
     """
     from argcomplete.shell_integration import shellcode
 
-    out(shellcode(["flowengine"], shell=arguments.shell).strip())
+    out_text(shellcode(["flowengine"], shell=arguments.shell).strip())
     return 0

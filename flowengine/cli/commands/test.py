@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import clean, err, out, out_json, paint
+from flowengine.cli.output import clean, err, err_text, out, out_json, paint
 from flowengine.errors import FlowFileError, UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _play(arguments: Namespace) -> int:
         except FlowFileError as error:
             broken.append(error)
             if not arguments.json:
-                err(error.message)
+                err_text(error.message)
             continue
         reports.append(report)
         if not arguments.json:
