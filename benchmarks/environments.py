@@ -38,7 +38,7 @@ def steps(folder: Path, length: int = 500) -> tuple[float, float]:
     try:
         with Engine(None) as engine:
             flow = flows.chain_in(folder, length, "nothing")
-            plain = flows.chain(folder, length, "trivial_async")
+            plain = flows.trivial_chain(folder, length, "trivial_async")
             return _drive(engine, flow, length), _drive(engine, plain, length)
     finally:
         unregister_provider("nothing")

@@ -1,4 +1,8 @@
-"""The flows that are measured, written as a user would write them."""
+"""The flows that are measured, written as a user would write them.
+
+A step gets and returns a record of about 1 KB with fields, texts, numbers and lists in it, as a
+message of a conversation or a row with its details has. Flows named `trivial` pass a number.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ from pathlib import Path
 import flowengine
 
 MODULE = '''\
+import base64
+import random
+
 from flowengine import quick
 
 
@@ -23,8 +30,36 @@ async def trivial_async() -> int:
 
 @quick
 def kilobyte() -> str:
-    """Return a kilobyte of text."""
-    return "x" * 1000
+    """Return a kilobyte of text that hardly compresses."""
+    return base64.b64encode(random.randbytes(750)).decode()
+
+
+@quick
+def record() -> dict:
+    """Return a record of 1 KB."""
+    return {
+        "id": random.getrandbits(40),
+        "role": "assistant",
+        "text": base64.b64encode(random.randbytes(450)).decode(),
+        "tags": ["draft", "reviewed", "long"],
+        "usage": {"model": "m-1", "input": 812, "output": 96, "cost": 0.0425, "cached": None},
+        "parts": [
+            {"kind": "paragraph", "at": at, "final": at == 3, "body": f"{random.random():.16f}"}
+            for at in range(5)
+        ],
+    }
+
+
+@quick
+def answer(messages: list) -> dict:
+    """Return one more message."""
+    return record()
+
+
+@quick
+def change(value: dict) -> dict:
+    """Return a record of 1 KB made from another."""
+    return {**value, "id": value["id"] + 1, "text": value["text"][::-1]}
 '''
 
 TOOLS = """\
@@ -32,6 +67,9 @@ tools:
   trivial: {python: "bench_tools:trivial", args: {type: object}, effect: pure}
   trivial_async: {python: "bench_tools:trivial_async", args: {type: object}, effect: pure}
   kilobyte: {python: "bench_tools:kilobyte", args: {type: object}, effect: pure}
+  record: {python: "bench_tools:record", args: {type: object}, effect: pure}
+  answer: {python: "bench_tools:answer", args: {type: object}, effect: pure}
+  change: {python: "bench_tools:change", args: {type: object}, effect: pure}
 """
 
 
@@ -42,10 +80,19 @@ def _load(folder: Path, name: str, body: str) -> flowengine.LoadedFlow:
     return flowengine.load(path)
 
 
-def chain(folder: Path, length: int, tool: str = "trivial") -> flowengine.LoadedFlow:
+def chain(folder: Path, length: int) -> flowengine.LoadedFlow:
+    """Steps one after the other, each of which changes the record that the one before returned."""
+    change = (
+        "  - {{id: s{n}, call: change, with: {{value: '${{{{ steps.s{before}.output }}}}'}}}}\n"
+    )
+    steps = "".join(change.format(n=n, before=n - 1) for n in range(1, length))
+    return _load(folder, f"chain_{length}", f"steps:\n  - {{id: s0, call: record}}\n{steps}")
+
+
+def trivial_chain(folder: Path, length: int, tool: str = "trivial") -> flowengine.LoadedFlow:
     """Steps one after the other, each a call of a function that does nothing."""
     steps = "".join(f"  - {{id: s{n}, call: {tool}}}\n" for n in range(length))
-    return _load(folder, f"chain_{length}_{tool}", f"steps:\n{steps}")
+    return _load(folder, f"{tool}_{length}", f"steps:\n{steps}")
 
 
 def chain_in(folder: Path, length: int, kind: str) -> flowengine.LoadedFlow:
@@ -63,24 +110,28 @@ def empty_chain(folder: Path, length: int) -> flowengine.LoadedFlow:
 
 
 def loop(folder: Path) -> flowengine.LoadedFlow:
-    """One step that runs `inputs.rounds` times."""
+    """One step that changes a record in state `inputs.rounds` times."""
     body = """\
 inputs: {rounds: {type: integer}}
+state: {last: {type: object, default: {}}}
 steps:
+  - {id: first, call: record, set: {last: "${{ output }}"}}
   - id: again
-    call: trivial
+    call: change
+    with: {value: "${{ state.last }}"}
+    set: {last: "${{ output }}"}
     loop: {until: "${{ round.number >= inputs.rounds }}", max: 1000000}
 """
     return _load(folder, "again", body)
 
 
 def items(folder: Path) -> flowengine.LoadedFlow:
-    """A map over `inputs.items` items."""
+    """A map over `inputs.items` items, each of which returns a record."""
     body = """\
 inputs: {items: {type: integer}}
 steps:
   - id: each
-    call: trivial
+    call: record
     map: {over: "${{ inputs.items }}", concurrency: 100}
 """
     return _load(folder, "items", body)
@@ -110,6 +161,22 @@ steps:
 outputs: {choice: "${{ steps.ask.output.choice }}"}
 """
     return _load(folder, "asking", body)
+
+
+def turns(folder: Path) -> flowengine.LoadedFlow:
+    """A conversation: in each round a function is given all messages and returns one more."""
+    body = """\
+inputs: {messages: {type: array}, rounds: {type: integer}}
+state: {messages: {type: array, default: [], reducer: append}}
+steps:
+  - {id: begin, set: {messages: "${{ inputs.messages }}"}}
+  - id: turn
+    call: answer
+    with: {messages: "${{ state.messages }}"}
+    set: {messages: "${{ output }}"}
+    loop: {until: "${{ round.number >= inputs.rounds }}", max: 1000000}
+"""
+    return _load(folder, "turns", body)
 
 
 def five(folder: Path) -> flowengine.LoadedFlow:

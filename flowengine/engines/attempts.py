@@ -10,7 +10,7 @@ from flowengine import registry
 from flowengine.engines.evidence import evidence_of
 from flowengine.engines.failures import failure_of
 from flowengine.engines.left_running import Left, LeftRunning, Started, judge, tell_left
-from flowengine.engines.plain import copy, place_of_fault, to_plain
+from flowengine.engines.plain import Kept, copy, keep, place_of_fault
 from flowengine.engines.runner import AttemptFailed, QuickCall, Ran
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import OPENING, Plain, StepSpec
@@ -84,7 +84,7 @@ class Task:
         if work is None:
             return None
 
-        def call(execution: Execution, run: Run) -> Plain:
+        def call(execution: Execution, run: Run) -> Kept:
             try:
                 self._check(run.args, run.input)
                 context = _Attempt(self, execution, run)
@@ -106,7 +106,7 @@ class Task:
         run: Run,
         environments: Environments | None = None,
         printed: Printed | None = None,
-    ) -> Plain:
+    ) -> Kept:
         """Run one attempt to its end; as in `Runner`."""
         context = _Attempt(self, execution, run, printed)
         try:
@@ -139,7 +139,7 @@ class Task:
 
     async def _execute_in(
         self, environments: Environments, kind: StepKind | None, context: _Attempt
-    ) -> Plain:
+    ) -> Kept:
         """Run an attempt with its environments, and tell it apart if one of these is gone."""
         from flowengine.engines.environments import NotAgain
 
@@ -151,14 +151,14 @@ class Task:
         context.environments = had.environments
         try:
             if kind is None:  # nothing is to be done but to have them
-                return None
+                return Kept(None)
             return await self._execute(kind, context, run.input)
         except EnvironmentLost as error:
             raise self._failed(error, "maybe", context.output) from error
         finally:
             await environments.give_back(context.execution.id, had)
 
-    async def _execute(self, kind: StepKind, context: _Attempt, given: Plain) -> Plain:
+    async def _execute(self, kind: StepKind, context: _Attempt, given: Plain) -> Kept:
         input = copy(given)
         if self._has_secrets:
             input = self.secrets.reveal(input)
@@ -206,19 +206,22 @@ class Task:
             }
             self._configuration.check(given, self._kind_name)
 
-    def _result(self, value: Any) -> Plain:
+    def _result(self, value: Any) -> Kept:
         try:
-            plain = to_plain(value)
+            kept = keep(value)
         except ValidationError as error:
             place = place_of_fault(value)
             at = f"result{place}: " if place else ""
             raise ValidationError(f"the result cannot be kept: {at}{error.message}") from None
         try:
             if self._returns is not None:
-                self._returns.check(plain, "the result")
+                self._returns.check(kept.value, "the result")
         except ValidationError as error:
             raise ValidationError(f"the result cannot be kept: {error.message}") from None
-        return self.secrets.mask(plain) if self._masks else plain
+        if not self._masks:
+            return kept
+        masked = self.secrets.mask(kept.value)
+        return kept if masked is kept.value else Kept(masked)
 
     def _failed(
         self, error: BaseException, ran: Ran | None = None, printed: Printed | None = None
@@ -230,7 +233,7 @@ class Task:
         return AttemptFailed(failure_of(error, mask), ran, evidence)
 
     def _failing(self, error: BaseException) -> QuickCall:
-        def call(execution: Execution, run: Run) -> Plain:
+        def call(execution: Execution, run: Run) -> Kept:
             raise self._failed(error) from error
 
         return call

@@ -317,10 +317,10 @@ class Driver:
     def _attempt(self, execution: Execution, run: Run, call: QuickCall) -> Event:
         """Run a quick step and return what came of it."""
         try:
-            value = call(execution.context, run)
+            kept = execution.kept[run.unit] = call(execution.context, run)
         except AttemptFailed as failure:
             return failed(run, failure, self.host.clock.now())
-        return succeeded(run, value, self.host.clock.now())
+        return succeeded(run, kept.value, self.host.clock.now())
 
     def _carry(self, execution: Execution, command: Command) -> None:
         """Carry out a command that begins no attempt; the end needs nothing, it was committed."""

@@ -13,7 +13,7 @@ from flowengine.engines.claims import claim_of, claims_in
 from flowengine.engines.timers import Timers
 from flowengine.engines.views import address_of
 from flowengine.errors import InputError
-from flowengine.journal.format import pack, pack_snapshot, unpack, unpack_snapshot
+from flowengine.journal.format import pack, pack_snapshot, pack_with, unpack, unpack_snapshot
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.journal.records import Claim as StoredClaim
 from flowengine.kernel import advance, new_state, pending
@@ -35,6 +35,7 @@ from flowengine.kernel.events import Event, Upgraded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flowengine.engines.plain import Kept
     from flowengine.engines.printed import Printed
     from flowengine.engines.programs import Program, Programs
     from flowengine.journal.records import Loaded
@@ -75,6 +76,7 @@ class Execution:
         commands: What follows from events that are on disk, to be carried out in order.
         work: Unit → what runs its attempt.
         printed: Unit → what its attempt has printed.
+        kept: Unit → what its attempt gave, until the event of that is applied.
         waits: Number → record of each open wait.
         timers: Those that are set.
         told: What happened since the last commit, for subscribers; None if nobody listens.
@@ -106,6 +108,7 @@ class Execution:
         "epoch",
         "error",
         "id",
+        "kept",
         "printed",
         "program",
         "queue",
@@ -134,6 +137,7 @@ class Execution:
         self.commands: list[Command] = []
         self.work: dict[int, Any] = {}
         self.printed: dict[int, Printed] = {}
+        self.kept: dict[int, Kept] = {}
         self.waits: dict[int, dict[str, Any]] = {}
         self.timers = Timers()
         self.told: Told | None = None
@@ -266,7 +270,7 @@ class Execution:
         state, told = self.state, self.told
         event["at"] = max(event["at"], state["now"])
         try:
-            packed = pack(event)
+            packed = self._pack(event)
         except InputError as error:
             event = _not_storable(event, error)
             packed = pack(event)
@@ -287,6 +291,14 @@ class Execution:
         self._events.append((event["at"], packed))
         for command in commands:
             self._note(command)
+
+    def _pack(self, event: Event) -> bytes:
+        """Return an event as bytes; those of a result are known already."""
+        if event["type"] == "succeeded":
+            kept = self.kept.pop(event["unit"], None)
+            if kept is not None and kept.packed is not None and kept.value is event["value"]:
+                return pack_with({**event, "value": None}, kept.packed)
+        return pack(event)
 
     def _upgrade(self, event: Upgraded, observe: list[Observation] | None) -> list[Command]:
         """Go on under another form of the flow; the next `take` writes a snapshot."""

@@ -236,12 +236,13 @@ class Local(Driver):
             follow = self.host.follower(execution.id, run.address)
             printed = execution.printed[run.unit] = runner.printed(run.step, follow)
             PRINTING.set(printed)  # in the context of this task, and of what it starts
-            value = await runner.attempt(execution.context, run, self.host.environments, printed)
+            kept = await runner.attempt(execution.context, run, self.host.environments, printed)
         except AttemptFailed as failure:
             return failed(run, failure, self.host.clock.now())
         except asyncio.CancelledError:
             return None
-        return succeeded(run, value, self.host.clock.now())
+        execution.kept[run.unit] = kept
+        return succeeded(run, kept.value, self.host.clock.now())
 
     def _attempt_over(
         self, execution: Execution, unit: int, task: asyncio.Task[Event | None]

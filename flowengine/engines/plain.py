@@ -1,24 +1,83 @@
-"""Turns what step kinds and functions give into plain data, and copies plain data for them."""
+"""Turns what step kinds and functions give into plain data, and copies plain data for them.
+
+A result of plain dicts and lists takes one pass of msgpack: the bytes that the journal will hold,
+and read back the copy that the state keeps. Whatever msgpack refuses, or takes and JSON would not,
+is looked at part by part, which also finds the words for the error.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
+from flowengine.journal.format import pack_copied
 from flowengine.kernel.graph import Plain
 from flowengine.sdk import ValidationError
 
 _DEEP = 200
+_CONTAINERS = frozenset({dict, list})
+_MARKS = bytes(
+    (*range(0x80, 0xA0), 0xC4, 0xC5, 0xC6, 0xC7, 0xCB, *range(0xD6, 0xD8), *range(0xDC, 0xE0))
+)
+"""First bytes of what may have to be looked at: dicts, lists, floats, bytes and extensions."""
+_OTHERS = bytes(set(range(256)) - set(_MARKS))
+_SCALARS = frozenset({str, int, bool, bytes, type(None)})
+_HARMLESS = bytes((*range(0x80, 0xA0), 0xCB, *range(0xDC, 0xE0)))
+"""Of these: dicts and lists, if they are few, and floats, if they are finite."""
+
+
+class Kept(NamedTuple):
+    """A value as the state keeps it."""
+
+    value: Plain
+    packed: bytes | None = None
+    """Its form in the journal, if that is known already."""
 
 
 def copy(value: Plain) -> Plain:
     """Copy plain data: what belongs to the state must not change under it."""
     kind = type(value)
     if kind is dict:
-        return {key: copy(item) for key, item in value.items()}
+        copied = value.copy()  # what is no container is shared: it cannot change
+        for key, item in value.items():
+            if type(item) in _CONTAINERS:
+                copied[key] = copy(item)
+        return copied
     if kind is list:
-        return [copy(item) for item in value]
+        return [copy(item) if type(item) in _CONTAINERS else item for item in value]
     return value
+
+
+def keep(value: Any) -> Kept:
+    """Return a value as plain data, as `to_plain` does, with its form in the journal."""
+    if type(value) in _CONTAINERS:
+        fast = pack_copied(value)
+        if fast is not None and (_is_certain(fast[1]) or _is_plain(fast[0], 0)):
+            return Kept(*fast)
+    return Kept(to_plain(value))
+
+
+def _is_certain(packed: bytes) -> bool:
+    """Return whether nothing in packed data can be what `to_plain` refuses."""
+    marks = packed.translate(None, _OTHERS)
+    if len(marks) > _DEEP or marks.translate(None, _HARMLESS):
+        return False  # these bytes may as well be part of a text
+    return b"\xcb\x7f" not in packed and b"\xcb\xff" not in packed
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Return whether what msgpack has read is as `to_plain` would give it."""
+    kind = type(value)
+    if kind is dict:
+        if depth > _DEEP:
+            return False
+        for key, item in value.items():
+            if type(key) is not str or not _is_plain(item, depth + 1):
+                return False
+        return True
+    if kind is list:
+        return depth <= _DEEP and all(_is_plain(item, depth + 1) for item in value)
+    return math.isfinite(value) if kind is float else kind in _SCALARS
 
 
 def to_plain(value: Any, depth: int = 0) -> Plain:

@@ -17,6 +17,7 @@ from flowengine.sdk import Execution
 if TYPE_CHECKING:
     from flowengine.engines.attempts import Task
     from flowengine.engines.environments import Environments
+    from flowengine.engines.plain import Kept
     from flowengine.engines.printed import Follow, Printed
     from flowengine.secrets import Secrets
 
@@ -42,7 +43,7 @@ class AttemptFailed(Exception):
         self.evidence = evidence
 
 
-QuickCall = Callable[[Execution, Run], Plain]
+QuickCall = Callable[[Execution, Run], "Kept"]
 
 
 class Runner:
@@ -82,7 +83,7 @@ class Runner:
         run: Run,
         environments: Environments | None = None,
         printed: Printed | None = None,
-    ) -> Plain:
+    ) -> Kept:
         """Run one attempt to its end.
 
         Cancel the task to withdraw the attempt: processes are ended, requests given up; a function
@@ -95,7 +96,7 @@ class Runner:
             printed: Takes what it prints; see `printed`.
 
         Returns:
-            The value of the `succeeded` event: plain data, no secret in it.
+            The value of the `succeeded` event: plain data, no secret in it; and its packed form.
         """
         return await self._task(run.step).attempt(execution, run, environments, printed)
 

@@ -3,7 +3,7 @@
 Stored data is data only: None, bool, int of 64 bits, float, str, bytes, list, and dict whose keys
 are text (or, in snapshots, ints). Reading makes nothing else, whatever the bytes are, imports
 nothing and calls nothing. An event is one msgpack value; a snapshot is one byte that says how the
-rest is coded, then one msgpack value, deflated if it is large.
+rest is coded, then one msgpack value. Large snapshots were deflated once; they are still read.
 
 Every event and snapshot in a store has a checksum which covers its place too, so that a flipped bit
 or a misplaced page is told as damage and not replayed.
@@ -23,7 +23,9 @@ __all__ = [
     "MAX_SIZE",
     "checksum",
     "pack",
+    "pack_copied",
     "pack_snapshot",
+    "pack_with",
     "unpack",
     "unpack_snapshot",
 ]
@@ -35,7 +37,9 @@ MAX_DEPTH = 1024
 
 _PLAIN = b"\x00"
 _DEFLATED = b"\x01"
-_WORTH_DEFLATING = 4096
+
+_EVENT = 1024
+"""Bytes that an event has room for beside its value."""
 
 _packer = msgpack.Packer(use_bin_type=True, strict_types=True)
 
@@ -71,6 +75,36 @@ def pack(value: Any) -> bytes:
     return packed
 
 
+def pack_copied(value: Any) -> tuple[Any, bytes] | None:
+    """Return a copy of a value and its bytes, or None if that needs a closer look.
+
+    The copy is what `unpack` gives; it may hold what is not plain data, such as keys of bytes.
+
+    Args:
+        value: Anything.
+    """
+    try:
+        packed: bytes = _packer.pack(value)
+        if len(packed) > MAX_SIZE - _EVENT:
+            return None
+        copied = msgpack.unpackb(
+            packed, raw=False, use_list=True, strict_map_key=True, ext_hook=_refuse_extension
+        )
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    return copied, packed
+
+
+def pack_with(event: dict[str, Any], packed: bytes) -> bytes:
+    """Return an event as bytes, of whose last value they are known.
+
+    Args:
+        event: The event; its last value is None.
+        packed: The bytes of the value that belongs there.
+    """
+    return pack(event)[:-1] + packed
+
+
 def unpack(packed: bytes) -> Any:
     """Return the plain data that `pack` has made bytes of.
 
@@ -99,7 +133,10 @@ def unpack(packed: bytes) -> Any:
 
 
 def pack_snapshot(state: Any) -> bytes:
-    """Return an execution's state as bytes, deflated where that is worth it.
+    """Return an execution's state as bytes.
+
+    Snapshots are not deflated: all of them together take less room than the journal, and to
+    deflate one takes ten times as long as to pack and to write it.
 
     Args:
         state: Plain data.
@@ -107,12 +144,7 @@ def pack_snapshot(state: Any) -> bytes:
     Returns:
         A byte for the coding and the coded value.
     """
-    packed = pack(state)
-    if len(packed) < _WORTH_DEFLATING:
-        return _PLAIN + packed
-    import zlib
-
-    return _DEFLATED + zlib.compress(packed, 1)
+    return _PLAIN + pack(state)
 
 
 def unpack_snapshot(snapshot: bytes) -> Any:

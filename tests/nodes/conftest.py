@@ -64,8 +64,8 @@ class Bench:
         run = Run(3, 1, 0, "place/s", args, input, key)
         quick = runner.quick(0)
         if quick is not None:
-            return quick(self.execution, run)
-        return asyncio.run(runner.attempt(self.execution, run))
+            return quick(self.execution, run).value
+        return asyncio.run(runner.attempt(self.execution, run)).value
 
     def fail(self, *args: Any, **kwargs: Any) -> ErrorData:
         """Run one attempt that fails, and return the error."""

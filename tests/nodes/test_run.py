@@ -417,6 +417,6 @@ def test_many_commands_at_once_leave_no_descriptor_and_no_child(bench: Bench) ->
 
     results = asyncio.run(run_all())
 
-    assert [result["stdout"] for result in results] == [str(n) for n in range(30)]
+    assert [result.value["stdout"] for result in results] == [str(n) for n in range(30)]
     assert len(os.listdir("/proc/self/fd")) == before
     assert children_of_this_process() == children
