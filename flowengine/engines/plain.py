@@ -62,6 +62,8 @@ def _is_certain(packed: bytes) -> bool:
     marks = packed.translate(None, _OTHERS)
     if len(marks) > _DEEP or marks.translate(None, _HARMLESS):
         return False  # these bytes may as well be part of a text
+    if b"\xcb" not in marks:
+        return True
     return b"\xcb\x7f" not in packed and b"\xcb\xff" not in packed
 
 
