@@ -295,7 +295,7 @@ class Execution:
     def _pack(self, event: Event) -> bytes:
         """Return an event as bytes; those of a result are known already."""
         if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
-            last = next(reversed(event)) == "value"
+            last = [*event][-1] == "value"
             if last and kept.packed is not None and kept.value is event["value"]:
                 return pack_with({**event, "value": None}, kept.packed)
         return pack(event)
