@@ -141,7 +141,7 @@ class Artifacts:
     def _write(self, path: Path, content: bytes | PathLike[str]) -> tuple[int, str]:
         """Write the content to a new file and return its size and digest."""
         hasher = sha256()
-        with open(path, "xb") as file:
+        with open(path, "xb", opener=_private) as file:
             for chunk in _chunks(content):
                 hasher.update(chunk)
                 file.write(chunk)
@@ -149,7 +149,7 @@ class Artifacts:
             if self._synced:
                 file.flush()
                 os.fsync(file.fileno())
-        path.chmod(0o444)
+        path.chmod(0o400)
         return size, hasher.hexdigest()
 
     def _keep(self, temporary: Path, digest: str) -> None:
@@ -190,6 +190,11 @@ def clean_name(name: str) -> str:
     tail = (dot + suffix).encode() if stem and len(suffix) < 20 else b""
     head = (stem if tail else printable).encode()[: _LONGEST_NAME - len(tail)]
     return head.decode(errors="ignore") + tail.decode() or "file"
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read."""
+    return os.open(path, flags, 0o600)
 
 
 def _chunks(content: bytes | PathLike[str]) -> Iterator[bytes]:

@@ -17,11 +17,12 @@ import os
 import sqlite3
 import time
 from _thread import RLock, _local, allocate_lock
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal import schema
-from flowengine.journal.folders import make_folder
+from flowengine.journal.folders import make_folder, sync_file, sync_folder
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -32,6 +33,8 @@ ERRORS = (sqlite3.Error, UnicodeDecodeError)
 """What calls of SQLite raise; the second one when its message quotes a damaged file."""
 
 _LEVELS: dict[Durability, int] = {"none": 0, "process": 1, "power": 2}
+PARAMETERS = "mode=rw"
+"""Of the names under which SQLite is given files."""
 _HEADER_SIZE = 100
 _MAGIC = b"SQLite format 3\x00"
 
@@ -40,7 +43,7 @@ class Database:
     """The file and its connections.
 
     Args:
-        path: The file; it and its folder are made if absent.
+        path: The file; it and its folder are made if absent, for nobody else to read.
         durability: What a finished commit survives.
         patience: Seconds to wait for another process that writes.
     """
@@ -51,6 +54,8 @@ class Database:
                 f"there is no durability {durability!r}", hint="it is power, process or none"
             )
         self.path = path
+        self._place = os.path.abspath(path)
+        self._identity: tuple[int, int] | None = None
         self._level = _LEVELS[durability]
         self._patience = patience
         self._own = _local()
@@ -108,6 +113,24 @@ class Database:
                 connection.using.release()
         self._own = _local()
 
+    def check_place(self) -> None:
+        """Check that the file is where it was: what is written to a deleted one is lost.
+
+        Raises:
+            StoreError: It was deleted, moved, or replaced by another.
+        """
+        try:
+            found = os.stat(self._place)
+        except (FileNotFoundError, NotADirectoryError):
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._identity:
+            what = "deleted or moved" if found is None else "replaced by another"
+            raise StoreError(
+                f"the store {self.path} was {what} while it was in use; what happened since is not "
+                "kept",
+                hint="put it back, or begin anew",
+            )
+
     def durability(self) -> Durability:
         """Return what a finished commit survives, from the settings that are in force."""
         connection = self.connection()
@@ -137,7 +160,11 @@ class Database:
         try:
             folder = os.path.dirname(os.path.abspath(self.path))
             make_folder(folder, synced=self._level == _LEVELS["power"])
+            if not os.path.lexists(self._place):
+                self._make()
             check_header(self.path)
+            found = os.stat(self._place)
+            self._identity = (found.st_dev, found.st_ino)
         except OSError as error:
             raise StoreError(
                 f"the store {self.path} cannot be opened: {error.strerror or error}",
@@ -162,6 +189,45 @@ class Database:
             self.close()
             raise
 
+    def _make(self) -> None:
+        """Make the file, private and whole before it has its name: nobody ever sees half of it."""
+        new = f"{self._place}-{os.urandom(4).hex()}.new"
+        try:
+            os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.chmod(new, 0o600)  # whatever the umask has taken away; the log gets the same rights
+            connection = self._connect(new)
+            try:
+                connection.execute("PRAGMA synchronous = OFF")
+                self._use_log(connection)
+                schema.migrate(connection)
+            finally:
+                connection.close()
+            synced = self._level == _LEVELS["power"]
+            if synced:
+                sync_file(new)
+            _give_name(new, self._place)
+            if synced:
+                sync_folder(os.path.dirname(self._place))
+        except ERRORS as error:
+            raise self.explain(error) from error
+        finally:
+            for ending in ("", "-wal", "-shm", "-journal"):
+                with suppress(FileNotFoundError):
+                    os.unlink(new + ending)
+
+    def _connect(self, path: str) -> Connection:
+        """Open a connection to a file that is there; SQLite itself never makes one."""
+        quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        return sqlite3.connect(
+            f"file://{quoted}?{PARAMETERS}",
+            uri=True,
+            timeout=self._patience,
+            isolation_level=None,  # transactions are begun and ended in words
+            check_same_thread=False,  # so that `close` can close those of other threads
+            cached_statements=128,
+            factory=Connection,
+        )
+
     def _settled(self, connection: Connection) -> Connection:
         """Return the connection without what an interrupt between BEGIN and the rest has left."""
         try:
@@ -180,14 +246,7 @@ class Database:
         if self._closed:
             raise self._is_closed()
         try:
-            connection = sqlite3.connect(
-                self.path,
-                timeout=self._patience,
-                isolation_level=None,  # transactions are begun and ended in words
-                check_same_thread=False,  # so that `close` can close those of other threads
-                cached_statements=128,
-                factory=Connection,
-            )
+            connection = self._connect(self._place)
         except ERRORS as error:
             raise self.explain(error) from error
         try:
@@ -280,6 +339,7 @@ class Transaction:
         try:
             if error is None:
                 self._connection.execute("COMMIT")
+                self._database.check_place()
             else:
                 self._roll_back()
         except ERRORS as refused:
@@ -297,6 +357,17 @@ class Transaction:
             self._connection.execute("ROLLBACK")
 
 
+def _give_name(new: str, path: str) -> None:
+    """Give a file its name, unless another process was faster."""
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        if not os.path.lexists(path):
+            os.rename(new, path)
+
+
 def check_header(path: str) -> None:
     """Refuse a file that is no store, or of which a part is missing. Costs one small read.
 
@@ -308,13 +379,15 @@ def check_header(path: str) -> None:
     """
     try:
         with open(path, "rb") as file:
-            # Looked at before the header is read: another process may be making the file now.
-            if os.fstat(file.fileno()).st_size == 0:
-                return
             header = file.read(_HEADER_SIZE)
             size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
         return
+    if not size:
+        raise StoreError(
+            f"the store {path} is empty: what was in it is gone",
+            hint="restore a backup; or, to begin anew, remove the file and those beside it",
+        )
     if len(header) < _HEADER_SIZE or not header.startswith(_MAGIC):
         raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_RESTORE)
     page_size, pages, version, application = (

@@ -1,12 +1,13 @@
-"""Folders whose names survive a power cut."""
+"""Folders of the store: private, and with names that survive a power cut."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 
 def make_folder(path: str, *, synced: bool) -> None:
-    """Make a folder and those above it, where they are absent.
+    """Make a folder and those above it, where they are absent; nobody else may look into them.
 
     Args:
         path: The folder.
@@ -16,7 +17,9 @@ def make_folder(path: str, *, synced: bool) -> None:
         return
     above = os.path.dirname(path)
     make_folder(above, synced=synced)
-    os.makedirs(path, exist_ok=True)  # others may make it at the same time
+    with suppress(FileExistsError):  # others may make it at the same time
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)  # whatever the umask has taken away
     if synced:
         sync_folder(above)
 
@@ -28,6 +31,19 @@ def sync_folder(path: str) -> None:
         path: The folder.
     """
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_file(path: str) -> None:
+    """Make sure that what a file holds is on disk.
+
+    Args:
+        path: The file.
+    """
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -170,6 +170,7 @@ class SqliteStore(Store):
             with connection.using:
                 cursor = connection.execute(sql.APPEND_FENCED, (*row, number, append.epoch))
                 if cursor.rowcount == 1:
+                    self._database.check_place()
                     return None
                 self._numbers.pop(append.execution, None)
                 return lease_lost(connection, append.execution, number)

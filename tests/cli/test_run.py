@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -460,3 +461,40 @@ def test_it_does_not_stay_for_ever_for_executions_that_nobody_drives(
     assert found["e1"]["status"] == {"queue": "waiting", "cancel": "cancelled"}[then]
     [wait] = flowengine("--json", "approvals", "list").json()
     assert wait["execution"] == {"queue": "e1", "cancel": "e2"}[then]
+
+
+@pytest.mark.parametrize(
+    "rest", ["", "- {id: ask, approval: {title: More?}}", "- {id: pause, wait: 2h}"]
+)
+def test_a_store_that_is_deleted_meanwhile_is_said_and_nothing_else(
+    flowengine: CommandLine, rest: str
+) -> None:
+    flow = flowengine.write(
+        "gone.yaml",
+        "flowengine: 1\nid: gone\nsteps:\n"
+        f"  - {{id: a, run: {{argv: [rm, -r, '{flowengine.folder}/.flowengine']}}}}\n  {rest}\n",
+    )
+
+    done = flowengine("run", flow, code=10)
+
+    assert "was deleted or moved while it was in use" in done.err
+    assert "saved as" not in done.err
+    assert "succeeded in" not in done.err
+
+
+def test_what_a_run_leaves_is_private_whatever_the_umask(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "keep.yaml",
+        "flowengine: 1\nid: keep\nsteps:\n"
+        "  - {id: a, run: {script: 'echo hi > out.txt', files: {out: out.txt}}}\n",
+    )
+    before = os.umask(0)
+    try:
+        flowengine("run", flow)
+    finally:
+        os.umask(before)
+
+    store = flowengine.folder / ".flowengine"
+    kept = [store, *store.rglob("*")]
+    assert len(kept) > 4
+    assert [one for one in kept if one.stat().st_mode & 0o077] == []

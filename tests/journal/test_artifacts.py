@@ -111,7 +111,9 @@ def test_what_must_survive_a_power_cut_is_synced_in_order(
 
     monkeypatch.setattr(os, "fsync", note)
     store = SqliteStore(tmp_path / "new" / "store" / "s.db", "power")
-    assert synced == [".", "new"]
+    above, made, content, named = synced
+    assert (above, made, named) == (".", "new", "new/store")
+    assert content.startswith("new/store/s.db-")
     begin(store, "e1")
     synced.clear()
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import NotFound, StoreError
-from flowengine.journal import schema
+from flowengine.journal import database, schema
 from flowengine.journal.records import Append, Head, NewExecution, Vote
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import Store
@@ -189,10 +189,116 @@ def test_a_store_where_a_folder_is_expected_to_be_is_refused(tmp_path: Path) -> 
         SqliteStore(tmp_path)
 
 
-def test_a_place_without_write_ahead_log_is_refused() -> None:
+def test_a_place_without_write_ahead_log_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on a file system that cannot share memory between processes."""
+    monkeypatch.setattr(database, "PARAMETERS", "mode=rw&vfs=unix-dotfile")
     with pytest.raises(StoreError, match=r"cannot have a write-ahead log\n.*local disk"):
-        SqliteStore(":memory:")
+        SqliteStore(path)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
+def test_nobody_else_may_look_into_a_store(tmp_path: Path, umask: int) -> None:
+    folder = tmp_path / "a" / "b"
+    before = os.umask(umask)
+    try:
+        store = SqliteStore(folder / "s.db")
+        begin(store)
+        store.put_artifact("e1", b"text", "a.txt")
+        made = [tmp_path / "a", *(tmp_path / "a").rglob("*")]
+        modes = {one.name: one.stat().st_mode & 0o777 for one in made}
+        store.close()
+    finally:
+        os.umask(before)
+
+    files = {name for name in modes if name.startswith("s.db")}
+    assert files == {"s.db", "s.db-wal", "s.db-shm"}
+    assert {modes[name] for name in files} == {0o600}
+    assert {one.stat().st_mode & 0o777 for one in made if one.is_dir()} == {0o700}
+    assert {one.stat().st_mode & 0o077 for one in made if one.exists()} == {0}
+
+
+# -- a file that is gone
+
+
+def delete(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def move(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("moved"))
+
+
+def make_anew(path: Path) -> None:
+    delete(path)
+    SqliteStore(path).close()
+
+
+@pytest.mark.parametrize("make_away", [delete, move, make_anew])
+def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
+    tmp_path: Path, make_away: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "store" / "s.db"
+    one, group = SqliteStore(path), SqliteStore(path)
+    begin(one)
+    begin(group, "e2")
+    append(one, 1)
+    make_away(path)
+
+    for attempt in range(2):
+        with pytest.raises(StoreError, match=r"was (deleted or moved|replaced by another) while"):
+            append(one, 2 + attempt)
+    two = Append("e2", 0, 1, [(0, payload(1))], head=Head("failed", 0))
+    with pytest.raises(StoreError, match="what happened since is not kept"):
+        group.commit([two])
+    with pytest.raises(StoreError, match=r"was (deleted or moved|replaced by another) while"):
+        group.execution("e2")
+    one.close()
+    group.close()
+
+
+def test_a_thread_that_comes_later_makes_no_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    store = SqliteStore(path)
+    begin(store)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    caught: list[str] = []
+
+    def write() -> None:
+        try:
+            append(store, 1)
+        except StoreError as error:
+            caught.append(error.message)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+
+    assert len(caught) == 1
+    assert list(tmp_path.iterdir()) == []
+    store.close()
+
+
+def test_an_empty_file_is_no_new_store(path: Path) -> None:
+    fill(path)
+    os.truncate(path, 0)
+
+    with pytest.raises(StoreError, match="is empty: what was in it is gone") as caught:
+        SqliteStore(path)
+
+    assert caught.value.exit_code == 10
+    assert path.stat().st_size == 0
+
+
+@pytest.mark.parametrize("name", ["a b?c#d%20.db", "ü.db"])
+def test_a_store_may_have_any_name(tmp_path: Path, name: str) -> None:
+    store = SqliteStore(tmp_path / name)
+    begin(store)
+    store.close()
+    assert [one.name for one in tmp_path.iterdir()] == [name]
 
 
 # -- a damaged file
