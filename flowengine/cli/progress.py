@@ -18,6 +18,7 @@ from flowengine.cli.output import (
     when,
 )
 from flowengine.cli.waiting import undelivered
+from flowengine.engines.views import wholes
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -137,6 +138,8 @@ class Progress:
         place = (execution, step.address)
         if step.status == "running":
             self._since.setdefault(place, step.at)
+            for whole in wholes(step.address):
+                self._since.setdefault((execution, whole), step.at)
             self.begin(step.address, step.at)
             if self._verbose:
                 self._line(step.address, "running", _shown_value(step.input))

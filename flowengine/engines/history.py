@@ -14,7 +14,7 @@ from flowengine.engines.journals import Moment, read, walk
 from flowengine.engines.lists import decision_view, stored_wait_view
 from flowengine.engines.outgoing import view as undelivered
 from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
-from flowengine.engines.views import entry_view, execution_view
+from flowengine.engines.views import entry_view, execution_view, wholes
 from flowengine.errors import NotFound
 from flowengine.journal.format import unpack
 from flowengine.journal.records import WaitFilter
@@ -66,7 +66,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
         **execution_view(record),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
-        "inputs": first["inputs"],
+        "inputs": first["inputs"] if last is None else last.state["inputs"],
         "steps": steps,
         "waits": [
             stored_wait_view(wait)
@@ -94,12 +94,13 @@ def _told(
     programs: Programs, hash: str, journal: list[Event]
 ) -> tuple[list[StepInfo], Moment | None]:
     """Return every activation of a journal, and the last moment of it."""
-    steps: dict[str, StepInfo] = {}
+    told = _Told()
+    steps = told.steps
     seen: list[Observation] = []
     moment: Moment | None = None
     for moment in walk(programs, hash, journal, seen):
         for observation in seen:
-            _fold(moment.graph, steps, observation)
+            told.fold(moment.graph, observation)
         seen.clear()
         event = moment.event
         if event["type"] == "decided" and moment.address in steps:
@@ -152,51 +153,74 @@ def _warning(event: Warned) -> dict[str, Any]:
     return {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}
 
 
-def _fold(graph: Graph, steps: dict[str, StepInfo], seen: Observation) -> None:
-    """Note what was observed of an activation."""
-    at = format_time(seen.at)
-    step = steps.get(seen.address)
-    if step is not None and "ended_at" in step and seen.status in _OVER:
-        return  # a step that failed is withdrawn with its scope
-    if step is None or "ended_at" in step:
+class _Told:
+    """What was observed of each activation.
+
+    Attributes:
+        steps: Address → activation, in order of beginning.
+    """
+
+    def __init__(self) -> None:
+        self.steps: dict[str, StepInfo] = {}
+        self._earlier: dict[str, int] = {}
+        """Tries of an activation before it began anew."""
+        self._begun: dict[str, str] = {}
+        """When the first item or round of a step began that has not ended."""
+
+    def fold(self, graph: Graph, seen: Observation) -> None:
+        """Note what was observed of an activation."""
+        at = format_time(seen.at)
+        step = self.steps.get(seen.address)
+        if step is not None and "ended_at" in step and seen.status in _OVER:
+            return  # a step that failed is withdrawn with its scope
+        if step is None or "ended_at" in step:
+            step = self._begin(graph, seen, at)
+        step["status"] = seen.status
+        if seen.input is not None:
+            step["input"] = seen.input
+        if seen.status == "running":
+            step["tries"].append(_attempt(seen, at, len(step["tries"]) + 1))
+        if seen.attempt:
+            step["attempts"] = max(len(step["tries"]) - self._earlier[seen.address], 1)
+        if seen.status in _OVER or seen.status == "retrying":
+            _end_attempt(step, seen, at)
+        if seen.status in _OVER:
+            step["ended_at"] = at
+            step["outcome"], step["output"], step["error"] = seen.outcome, seen.output, seen.error
+
+    def _begin(self, graph: Graph, seen: Observation, at: str) -> StepInfo:
+        """Return a new activation; a map or loop has begun with its first item or round."""
         node = graph.node(seen.step)
-        step = steps[seen.address] = {
+        tries = self.steps[seen.address]["tries"] if seen.address in self.steps else []
+        self._earlier[seen.address] = len(tries)
+        for whole in wholes(seen.address):
+            self._begun.setdefault(whole, at)
+        step = self.steps[seen.address] = {
             "address": seen.address,
             "step": node.id,
             "kind": node.kind,
             "status": seen.status,
             "outcome": None,
             "attempts": 0,
-            "started_at": at,
+            "started_at": self._begun.pop(seen.address, at),
             "output": None,
             "error": None,
-            "tries": [] if step is None else step["tries"],
+            "tries": tries,
         }
-    step["status"] = seen.status
-    if seen.input is not None:
-        step["input"] = seen.input
-    if seen.status == "running":
-        step["tries"].append(_attempt(seen, at))
-    if seen.attempt:
-        step["attempts"] = seen.attempt
-    if seen.status in _OVER or seen.status == "retrying":
-        _end_attempt(step, seen, at)
-    if seen.status in _OVER:
-        step["ended_at"] = at
-        step["outcome"], step["output"], step["error"] = seen.outcome, seen.output, seen.error
+        return step
 
 
 def _add_evidence(step: StepInfo, event: dict[str, Any]) -> None:
     """Note what shows why an attempt failed."""
     for attempt in reversed(step["tries"]):
-        if attempt["attempt"] == event.get("attempt", attempt["attempt"]):
+        if "ended_at" in attempt:
             attempt["evidence"] = event["evidence"]
             return
 
 
-def _attempt(seen: Observation, at: str) -> AttemptInfo:
+def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:
     return {
-        "attempt": seen.attempt,
+        "attempt": number,
         "status": "running",
         "started_at": at,
         "input": seen.input,

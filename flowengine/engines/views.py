@@ -10,7 +10,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from flowengine.engines.execution import Execution
     from flowengine.journal.records import Execution as Record
@@ -101,6 +101,17 @@ def address_of(graph: Graph, state: State, event: Any) -> str | None:
     if "wait" in event and event["wait"] in state["waits"]:
         return str(state["waits"][event["wait"]]["record"]["address"])
     return None
+
+
+def wholes(address: str) -> Iterator[str]:
+    """Yield the maps and loops that an address may be an item or a round of.
+
+    Args:
+        address: Of an activation: `each[3]`, `poll@2`.
+    """
+    for at, sign in enumerate(address):
+        if sign in "[@":
+            yield address[:at]
 
 
 def execution_view(record: Record) -> ExecutionInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -338,3 +339,50 @@ def test_python_m_is_the_same_program(flowengine: CommandLine) -> None:
     )
 
     assert done.stdout == flowengine("--version").out
+
+
+COUNTED = """\
+flowengine: 1
+id: counted
+steps:
+  - {id: each, map: {over: [1, 2, 3]}, run: sleep 0.2, effect: idempotent}
+  - id: again
+    loop: {until: "${{ output.stdout == '2' }}", max: 3}
+    run: {script: "sleep 0.2; echo >> rounds; printf $(wc -l < rounds)", cwd: .}
+"""
+
+
+def test_maps_and_loops_take_as_long_as_their_parts(flowengine: CommandLine) -> None:
+    done = flowengine("run", flowengine.write("counted.yaml", COUNTED))
+    steps = {
+        step["address"]: step
+        for step in flowengine("--json", "show", flowengine.newest()).json()["steps"]
+    }
+
+    for whole, parts in (("each", ["each[0]", "each[1]", "each[2]"]), ("again", ["again@1"])):
+        assert steps[whole]["started_at"] == min(steps[part]["started_at"] for part in parts)
+        assert steps[whole]["started_at"] < steps[whole]["ended_at"]
+    assert [steps[f"again@{n}"]["attempts"] for n in (1, 2)] == [1, 1]
+    assert "attempts" not in flowengine("show", flowengine.newest()).out
+    [told] = [line.split() for line in done.err.splitlines() if line.split()[:1] == ["again"]]
+    assert float(told[2].removesuffix("s")) >= 0.4
+    drawn = flowengine("graph", flowengine.newest()).out
+    assert "3 succeeded" in drawn
+    assert "2 succeeded" in drawn
+
+
+VOTED = """\
+flowengine: 1
+id: voted
+steps:
+  - {id: ask, approval: {title: Pay?, need: 2}}
+"""
+
+
+def test_the_vote_that_closes_an_approval_is_counted(flowengine: CommandLine) -> None:
+    [wait] = flowengine("run", flowengine.write("voted.yaml", VOTED), code=4).ids
+    flowengine("approve", wait, "--as", "user:ben", code=4)
+    assert re.search(r"votes +1 of 2", flowengine("approvals", "show", wait).out)
+    flowengine("approve", wait, "--as", "user:zoe")
+
+    assert re.search(r"votes +2 of 2", flowengine("approvals", "show", wait).out)

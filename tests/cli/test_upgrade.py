@@ -150,3 +150,13 @@ def test_files_that_are_no_mapping_are_refused(flowengine: CommandLine, order: s
     flowengine("upgrade", file, "--map", "nothing.yaml", code=9)
     flowengine("upgrade", "nothing.yaml", code=9)
     flowengine("upgrade", file, "nothing", code=9)
+
+
+def test_an_input_that_the_mapping_gives_is_shown(flowengine: CommandLine, order: str) -> None:
+    flow = change(flowengine, ("state:", "inputs: {who: {type: string}}\nstate:"))
+    mapping = flowengine.write("map.yaml", "values: {inputs: {who: Ana}}\n")
+
+    flowengine("upgrade", flow, "--map", mapping)
+
+    assert flowengine("--json", "show", order).json()["inputs"] == {"who": "Ana"}
+    assert "  who: Ana\n" in flowengine("show", order).out

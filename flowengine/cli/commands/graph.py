@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from flowengine.cli.drawing.picture import Picture, draw
 from flowengine.cli.output import print_or_write
 from flowengine.cli.session import Session
+from flowengine.engines.views import wholes
 from flowengine.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from flowengine.engines.results import StepInfo
 
 HELP = "draw the compiled graph of a file, or of an execution with its state"
 EXAMPLE = """\
@@ -74,13 +77,18 @@ def _picture(arguments: Namespace) -> Picture:
     try:
         with Session(arguments) as session:
             found = session.engine.show(session.engine.find(what))
-            statuses: dict[str, list[str]] = {}
-            for step in found["steps"]:
-                statuses.setdefault(step["step"], []).append(step["status"])
-            return draw(session.flow_of(found["execution"]).compiled, _iterable(statuses))
+            compiled = session.flow_of(found["execution"]).compiled
+            return draw(compiled, _statuses(found["steps"]))
     except NotFound as error:
         raise NotFound(f"there is no file {what}, and no such execution", hint=error.hint) from None
 
 
-def _iterable(statuses: dict[str, list[str]]) -> dict[str, Iterable[str]]:
-    return dict(statuses)
+def _statuses(steps: list[StepInfo]) -> dict[str, Iterable[str]]:
+    """Return the statuses to count for each step: of a map its items, of a loop its rounds."""
+    whole = {one for step in steps for one in wholes(step["address"])}
+    counted: dict[str, list[str]] = {}
+    for step in sorted(steps, key=lambda step: step["address"] in whole):
+        statuses = counted.setdefault(step["step"], [])
+        if step["address"] not in whole or step["status"] not in statuses:
+            statuses.append(step["status"])
+    return dict(counted)
