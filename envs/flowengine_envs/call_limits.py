@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowengine.sdk import LimitExceeded, Plain, ValidationError
-from flowengine_envs.supervisor import plain
+from flowengine_envs.supervisor import disk_usage, plain
 
 if TYPE_CHECKING:
     from flowengine.sdk.models import Limits
@@ -15,6 +15,8 @@ OUTPUT = 100_000
 """Bytes kept of each stream of a call, where the spec says nothing."""
 FILE = 256 * 1024 * 1024
 """Bytes of output that a file of the workspace may have."""
+DISK = 10 * 1024**3
+"""Bytes that a workspace may take, where the spec says nothing."""
 TIMEOUT = 30.0
 """Seconds of a call, where neither the spec nor the caller says anything."""
 UNBOUNDED = float("inf")
@@ -93,10 +95,20 @@ class CallLimits:
         named = "the sandbox's" if limit is None else f"limits.processes is {limit}"
         return f"a process was not started, there were as many as may be: {named}"
 
+    @property
+    def disk(self) -> int:
+        """Bytes that the workspace may take."""
+        return self._limits.disk or DISK
+
     def disk_full(self) -> str:
         """Say that the workspace was at its limit."""
-        quota = _size(self._limits.disk or 0)
-        return f"the workspace is full: its quota (limits.disk) is {quota}"
+        most = disk_usage.most_entries(self.disk)
+        quota = f"(limits.disk) is {_size(self.disk)} and {most} files"
+        return f"the workspace is full: its quota {quota}"
+
+    def left_disk_full(self) -> str:
+        """Say that what earlier calls had left was ended for it."""
+        return f"{self.disk_full()}; what earlier calls had left running was ended"
 
     def encoded_inputs(self, code: Any, inputs: Mapping[str, Plain] | None) -> Any:
         """Return the inputs of code as they go into a sandbox.

@@ -96,6 +96,9 @@ class PythonSandbox(Supervised):
         killed = self.sandbox.memory_kills() > kills
         error = self._error(answer, seconds, killed=killed)
         result = _result(answer, streams, error, duration)
+        if answer.get("left_full"):
+            said = f"{result.stderr}{self.call_limits.left_disk_full()}\n"
+            result = result._replace(stderr=said)
         if self.sandbox.refused_processes() > refused:
             said = f"{result.stderr}{self.call_limits.too_many_processes()}\n"
             result = result._replace(stderr=said)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, EnvironmentUnavailable
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
-from flowengine_envs.call_limits import GRACE, OUTPUT
+from flowengine_envs.call_limits import DISK, GRACE, OUTPUT
 from flowengine_envs.channel import COMMAND, Channel
 from flowengine_envs.results import CommandResult, OnOutput, Streams
 from flowengine_envs.workspace import OWN, InWorkspace
@@ -177,6 +177,8 @@ class Supervised(InWorkspace):
             told = told._replace(stderr=f"{told.stderr}{self.call_limits.too_many_processes()}\n")
         if told.stopped == "disk":
             told = told._replace(stderr=f"{told.stderr}{self.call_limits.disk_full()}\n")
+        if answer["left_full"]:
+            told = told._replace(stderr=f"{told.stderr}{self.call_limits.left_disk_full()}\n")
         return told, answer["payload"]
 
     def _directory(self, cwd: str | None) -> str:
@@ -208,7 +210,7 @@ class SupervisedProvider(Provider[_Kind]):
                 "total_time": "the supervisor",
                 "output": "cut in the sandbox; all of it is in a file of the workspace",
             },
-            {"output": OUTPUT},
+            {"output": OUTPUT, "disk": DISK},
         )
 
     async def probe(self, spec: Spec) -> None:
@@ -275,7 +277,7 @@ def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
         "workspace": sandbox.workdir,
         "output": f"{own}/output",
         "own_processes": sandbox.own_processes,
-        "quota": request.limits.disk,
+        "quota": request.limits.disk or DISK,
         "forwards": [*sandbox.forwards],
         "folders": [f"{own}/home"],
         "files": {f"{own}/home/.config/pip/pip.conf": _PIP},

@@ -132,7 +132,8 @@ def test_what_is_in_force_is_told_also_where_the_spec_says_nothing(tmp_path: Pat
 
     assert limits["python"].pop("processes", None) == (512 if "processes" in held else None)
     assert limits["python"].pop("cpus", None) == (cpus() if "cpus" in held else None)
-    assert limits["python"] == {"memory": 2**30, "output": 100_000, "best_effort": False}
+    kept = {"disk": 10 * 2**30, "output": 100_000}
+    assert limits["python"] == {"memory": 2**30, **kept, "best_effort": False}
     assert limits["sqlite"] == {"time": 30, "output": 16 * 2**20, "best_effort": False}
 
 

@@ -32,10 +32,13 @@ from flowengine_envs.docker.gate import Gate
 from flowengine_envs.docker.sandbox import Docker, ProgramMissing
 from flowengine_envs.results import ContainerResult, OnOutput, Streams
 from flowengine_envs.supervisor import files
+from flowengine_envs.supervisor.disk_usage import measure
 from flowengine_envs.workspace import OWN, InWorkspace
 
 _LOOK = 0.25
 """Seconds between two looks at how large the workspace is."""
+_SHARE = 20
+"""How many times as long as a look takes the next one waits."""
 _PIECE = 1 << 20
 _KILLED = 137
 _REFUSED = os.strerror(errno.EAGAIN)
@@ -159,7 +162,7 @@ class Containers(InWorkspace):
         captures: Sequence[Captured],
         stdin: bytes,
         seconds: float | None,
-        quota: int | None,
+        quota: float,
     ) -> tuple[int, str | None, str]:
         """Return exit code, why it was stopped, and what is to be said of its end."""
         output, source = box.streams
@@ -183,18 +186,29 @@ class Containers(InWorkspace):
             reading.cancel()
             await asyncio.gather(reading, full, return_exceptions=True)
 
-    def _quota(self) -> int | None:
-        """Return how large the workspace may become: what is full already can be cleared."""
-        disk = self.request.limits.disk
-        return None if disk is None else max(disk, self._files.size())
+    def _quota(self) -> float:
+        """Return how full the workspace may become: what is full already can be cleared."""
+        return max(1.0, self._taken())
 
-    async def _until_full(self, quota: int | None) -> None:
-        """Return when the workspace is larger than it may be."""
-        if quota is None:
-            await asyncio.Future()
-        # Nothing tells of a folder that grows: it has to be looked at.
-        while await asyncio.to_thread(self._files.size) <= (quota or 0):  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK)
+    def _taken(self) -> float:
+        """Return how much of its quota the workspace takes."""
+        return measure(self._files.fd).part_of(self.call_limits.disk)
+
+    async def _until_full(self, quota: float) -> None:
+        """Return when the workspace takes more than it may."""
+        pause = _LOOK
+        while True:
+            await asyncio.sleep(pause)
+            taken, cost = await asyncio.to_thread(self._timed)
+            if taken > quota:
+                return
+            pause = max(_LOOK, cost * _SHARE)
+
+    def _timed(self) -> tuple[float, float]:
+        """Return how much is taken, and the processor time that it took to find out."""
+        began = time.thread_time()
+        taken = self._taken()
+        return taken, time.thread_time() - began
 
     def _captured(self, name: str, streams: Streams) -> Captured:
         path = f"{OWN}/output/{name}-{os.urandom(4).hex()}.txt"

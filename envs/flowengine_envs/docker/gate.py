@@ -50,6 +50,7 @@ class Gate(Docker):
                 self.request.deadline,
                 workspace=_FOLDER,
                 output=_FOLDER,
+                own_processes=True,
                 quota=None,
                 folders=[],
                 files={},

@@ -19,7 +19,7 @@ from flowengine.sdk.environments import (
     Request,
     Spec,
 )
-from flowengine_envs.call_limits import OUTPUT, UNBOUNDED
+from flowengine_envs.call_limits import DISK, OUTPUT, UNBOUNDED
 from flowengine_envs.docker.containers import Containers
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.fetching import find_image
@@ -53,7 +53,7 @@ class DockerProvider(Provider[Containers]):
                 "total_time": "the container is removed",
                 "output": "cut as it comes; all of it is in a file of the workspace",
             },
-            {"output": OUTPUT},
+            {"output": OUTPUT, "disk": DISK},
         )
 
     async def probe(self, spec: Spec) -> None:

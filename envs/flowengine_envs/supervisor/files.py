@@ -56,7 +56,7 @@ class Workspace:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self._fd = os.open(root, _IN_FOLDER)
+        self.fd = os.open(root, _IN_FOLDER)
 
     def read(self, path: str) -> tuple[int, os.stat_result]:
         """Open a file to read it.
@@ -166,26 +166,13 @@ class Workspace:
         """
         found: list[str] = []
         with suppress(OSError):
-            walk = _walk(os.dup(self._fd), "", deep=True)
+            walk = _walk(os.dup(self.fd), "", deep=True)
             for count, (name, info) in enumerate(walk):
                 if count == most:
                     return sorted(found), True
                 if stat.S_ISREG(info.st_mode) and info.st_ctime >= since:
                     found.append(name)
         return sorted(found), False
-
-    def size(self) -> int:
-        """Return the bytes that the workspace takes on disk, however deep its folders are."""
-        total, starts = 0, [""]
-        while starts:
-            start = starts.pop()
-            with suppress(OSError, Refused):
-                fd = self._open_by_parts(start.split("/")[:-1], _IN_FOLDER)
-                for name, info in _walk(fd, start, deep=True, hidden=True):
-                    total += info.st_blocks * 512
-                    if stat.S_ISDIR(info.st_mode) and _levels(name) == _levels(start) + _DEPTH:
-                        starts.append(f"{name}/")
-        return total
 
     def _open_to_read(self, below: str) -> int:
         """Open a file, telling a device, which no sandbox opens, from what may not be read."""
@@ -226,7 +213,7 @@ class Workspace:
 
     def _folder(self, parts: list[str]) -> int:
         """Open a folder, making what is missing of it."""
-        fd = os.dup(self._fd)
+        fd = os.dup(self.fd)
         for count in range(len(parts)):
             with suppress(FileExistsError):
                 os.mkdir(parts[count], dir_fd=fd)
@@ -241,7 +228,7 @@ class Workspace:
         code = errno.EAGAIN
         for _ in range(_TRIES):
             fd = _libc.syscall(
-                ctypes.c_long(_OPENAT2), self._fd, name, how, ctypes.c_size_t(len(how))
+                ctypes.c_long(_OPENAT2), self.fd, name, how, ctypes.c_size_t(len(how))
             )
             if fd >= 0:
                 return int(fd)
@@ -255,7 +242,7 @@ class Workspace:
         raise OSError(code, os.strerror(code))
 
     def _open_by_parts(self, parts: list[str], flags: int) -> int:
-        fd = os.dup(self._fd)
+        fd = os.dup(self.fd)
         for count, part in enumerate(parts):
             last = count == len(parts) - 1
             try:
@@ -346,14 +333,14 @@ def _told() -> Iterator[None]:
 
 
 def _walk(
-    fd: int, prefix: str, *, deep: bool, hidden: bool = False, depth: int = _DEPTH
+    fd: int, prefix: str, *, deep: bool, depth: int = _DEPTH
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield what is in a folder, links as links; the descriptor is closed."""
     folders = []
     try:
         with os.scandir(fd) as entries:
             for entry in entries:
-                if entry.name.startswith(".flowengine") and not hidden:
+                if entry.name.startswith(".flowengine"):
                     continue
                 with suppress(OSError):
                     info = entry.stat(follow_symlinks=False)
@@ -363,15 +350,9 @@ def _walk(
         for name in folders:
             with suppress(OSError):
                 below = os.open(name, _IN_FOLDER | os.O_NOFOLLOW, dir_fd=fd)
-                yield from _walk(
-                    below, f"{prefix}{name}/", deep=deep, hidden=hidden, depth=depth - 1
-                )
+                yield from _walk(below, f"{prefix}{name}/", deep=deep, depth=depth - 1)
     finally:
         os.close(fd)
-
-
-def _levels(name: str) -> int:
-    return name.count("/")
 
 
 def _is_link(name: str, folder: int) -> bool:

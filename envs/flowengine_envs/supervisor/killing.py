@@ -46,13 +46,15 @@ def signal_below(root: int, number: int) -> None:
             _send(each.pid, number)
 
 
-def kill_below(root: int, since: int = 0, but: int = 0, groups: Collection[int] = ()) -> None:
+def kill_below(
+    root: int, since: int = 0, spare: Collection[int] = (), groups: Collection[int] = ()
+) -> None:
     """Kill the descendants of a process until there are none.
 
     Args:
         root: A process, which itself is spared.
         since: Spare those that were started before, in `system.ticks`.
-        but: A process that is spared.
+        spare: Processes that are spared.
         groups: Process groups of which nothing is to be spared.
     """
     with _stopped(groups):
@@ -61,7 +63,7 @@ def kill_below(root: int, since: int = 0, but: int = 0, groups: Collection[int] 
             found = {
                 each.pid
                 for each in system.descendants(root)
-                if each.started >= since and each.pid != but
+                if each.started >= since and each.pid not in spare
             }
             if not found:
                 return

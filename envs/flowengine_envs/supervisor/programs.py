@@ -129,7 +129,7 @@ class Program:
             since: What was started before this time, in `system.ticks`, goes on.
         """
         if self._keeper is not None and self.pid is not None:
-            kill_below(self._keeper.pid, since, self.pid)
+            kill_below(self._keeper.pid, since, [self.pid])
 
     def _begin(self) -> None:
         try:

@@ -32,7 +32,6 @@ import fcntl
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -47,17 +46,12 @@ from flowengine_envs.supervisor.forwarding import Forwarding
 from flowengine_envs.supervisor.loop import Loop, Outbox
 from flowengine_envs.supervisor.output import Limits
 from flowengine_envs.supervisor.programs import Programs
+from flowengine_envs.supervisor.quota import Quota
 from flowengine_envs.supervisor.terminal.command import Busy, Gone
 from flowengine_envs.supervisor.terminal.requests import TerminalRequests
 from flowengine_envs.supervisor.worker import Job, Plan, PythonWorker
 
 _READ = 1 << 18
-_QUOTA_EACH = 0.25
-"""Seconds between looks at the size of the workspace, while something runs."""
-_QUOTA_SHARE = 20
-"""How many times as long as a look takes the next one waits."""
-_CHEAP = 0.01
-"""Seconds of a look that may be had each time something begins."""
 _LARGEST_CODE = 16 * 1024 * 1024
 
 
@@ -117,13 +111,9 @@ class Server:
         self._paused = False
         self._workspace: Optional[Workspace] = None  # noqa: UP045
         self._output = ""
-        self._quota: Optional[int] = None  # noqa: UP045
-        self._full = 0
-        """How large the workspace is while that is more than its quota."""
         self._commands: dict[int, Command] = {}
         self._worker: Optional[PythonWorker] = None  # noqa: UP045
-        self._watching = False
-        self._looked = self._cost = 0.0
+        self._quota = Quota(self._loop, self._is_busy, self._stop_full, self._own)
         self._requests: dict[str, Callable[[int, dict[str, Any], bytes], None]] = {
             "hello": self._hello,
             "ping": self._ping,
@@ -136,7 +126,7 @@ class Server:
             "cancel": self._cancel,
         }
         self._terminals = TerminalRequests(
-            self._programs, self._say, self._watch_quota, lambda: self._outbox.full
+            self._programs, self._say, self._quota.begins, lambda: self._outbox.full
         )
         self._requests.update(self._terminals.requests)
         self._files = FileRequests(self._outbox, self._say)
@@ -207,6 +197,8 @@ class Server:
             self._fault(id, "failed", error.strerror or str(error))
 
     def _say(self, id: Optional[int], header: dict[str, Any], payload: bytes = b"") -> None:  # noqa: UP045
+        if header.get("done") and "streams" in header:
+            header = {**header, "left_full": self._quota.took_left()}
         self._outbox.write(self._sealer.seal({"id": id, **header}, payload))
         if self._outbox.full and not self._paused:
             self._paused = True
@@ -247,8 +239,7 @@ class Server:
         self._workspace = Workspace(header["workspace"])
         self._files.workspace = self._workspace
         self._output = header["output"]
-        self._quota = header["quota"]
-        self._measure()
+        self._quota.hold(self._workspace, header["quota"])
         Forwarding(self._loop, header["forwards"])
         self._done(id, python=list(sys.version_info[:3]), pid=os.getpid())
 
@@ -266,7 +257,7 @@ class Server:
             header["result"],
         )
         output = Limits(header["kept"], header["file"], self._output)
-        self._watch_quota()
+        self._quota.begins()
         self._commands[id] = Command(
             self._programs, task, output, f"run-{id}", partial(self._say_of_command, id)
         )
@@ -291,7 +282,7 @@ class Server:
         if len(header["code"]) > _LARGEST_CODE:
             raise _Fault("bad_request", f"code of over {_LARGEST_CODE} characters")
         say: Say = partial(self._say, id)
-        self._watch_quota()
+        self._quota.begins()
         worker.submit(
             Job(
                 id,
@@ -307,6 +298,24 @@ class Server:
 
     def _restart(self, id: int, _header: dict[str, Any], _payload: bytes) -> None:
         self._its_worker().restart(partial(self._done, id))
+
+    def _is_busy(self) -> bool:
+        """Return whether a call runs."""
+        worker = self._worker is not None and self._worker.busy
+        return bool(self._commands) or worker or self._terminals.busy
+
+    def _stop_full(self) -> None:
+        """End the calls that run: the workspace is full."""
+        for command in self._commands.values():
+            command.stop("disk")
+        if self._worker is not None:
+            self._worker.stop_all("disk")
+        self._terminals.stop("disk")
+
+    def _own(self) -> set[int]:
+        """Return the processes that no call has started."""
+        worker = set() if self._worker is None else self._worker.idle
+        return {*self._programs.keepers, *worker, *self._terminals.own}
 
     def _its_worker(self) -> PythonWorker:
         if self._worker is None:
@@ -335,43 +344,3 @@ class Server:
             found = True
         found = self._files.forget(to) or found
         self._done(id, found=found)
-
-    # The quota of the workspace
-
-    def _watch_quota(self) -> None:
-        """Look before something begins: what is full by then is not its doing."""
-        if self._watching:
-            if self._cost < _CHEAP or time.monotonic() > self._looked + self._cost * _QUOTA_SHARE:
-                self._look()
-        elif self._full:
-            self._measure()
-        if self._quota is not None and not self._watching:
-            self._watching = True
-            self._loop.after(_QUOTA_EACH, self._look_at_size)
-
-    def _measure(self) -> None:
-        if self._quota is not None and self._workspace is not None:
-            size = self._workspace.size()
-            self._full = size if size > self._quota else 0
-
-    def _look(self) -> None:
-        began = time.process_time()
-        before = self._full
-        self._measure()
-        if self._full > before:
-            for command in self._commands.values():
-                command.stop("disk")
-            if self._worker is not None:
-                self._worker.stop_all("disk")
-            self._terminals.stop("disk")
-        self._looked, self._cost = time.monotonic(), time.process_time() - began
-
-    def _look_at_size(self) -> None:
-        self._look()
-        self._watching = (
-            bool(self._commands)
-            or (self._worker is not None and self._worker.busy)
-            or self._terminals.busy
-        )
-        if self._watching:
-            self._loop.after(max(_QUOTA_EACH, self._cost * _QUOTA_SHARE), self._look_at_size)

@@ -12,6 +12,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Optional
 
@@ -88,6 +89,17 @@ class PythonWorker:
     def busy(self) -> bool:
         """Whether a call runs or waits."""
         return self._call is not None or bool(self._waiting)
+
+    @property
+    def idle(self) -> set[int]:
+        """The process, if it runs nothing that could write: no call, and no thread of one."""
+        program = None if self._process is None else self._process.program
+        if program is None or program.pid is None or self._call is not None:
+            return set()
+        with suppress(OSError):
+            if len(os.listdir(f"/proc/{program.pid}/task")) == 1:
+                return {program.pid}
+        return set()
 
     def submit(self, job: Job) -> None:
         """Run a call when those before it have ended."""

@@ -52,6 +52,11 @@ class TerminalRequests:
         """Whether a command runs."""
         return any(each.busy for each in self._terminals.values())
 
+    @property
+    def own(self) -> set[int]:
+        """The processes of terminals that nobody has started in them."""
+        return {pid for each in self._terminals.values() for pid in each.own}
+
     def stop(self, why: str) -> None:
         """End the commands that run."""
         for each in self._terminals.values():

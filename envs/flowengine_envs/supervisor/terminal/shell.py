@@ -58,6 +58,14 @@ class TerminalShell:
         found = foreground.process(pid)
         self.pane = found.parent if found is not None else pid
 
+    def with_parents(self) -> list[int]:
+        """Return the shell at its prompt and all that it was started by."""
+        found, each = [], foreground.process(self.idle or self.pid)
+        while each is not None and each.pid > 1:
+            found.append(each.pid)
+            each = foreground.process(each.parent)
+        return found
+
     def at_prompt(self, seen: foreground.Seen) -> None:
         """Take the shell that was seen at its prompt."""
         self.idle, self.plain = seen.shell, seen.plain

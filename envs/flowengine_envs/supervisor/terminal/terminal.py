@@ -123,6 +123,12 @@ class Terminal:
         if self._shell.pid:
             self._stream.barrier(partial(self._handover.type, running))
 
+    @property
+    def own(self) -> set[int]:
+        """The processes of tmux, and the shells up to the one at its prompt."""
+        client = self._tmux.program.pid
+        return {*self._shell.with_parents(), *([] if client is None else [client])}
+
     def wait(self, request: int, wait: Optional[float], say: Say) -> None:  # noqa: UP045
         """Answer when the command that runs has ended or waits for input, as `run` does.
 

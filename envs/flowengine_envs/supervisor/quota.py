@@ -1,0 +1,110 @@
+"""Holds a workspace to its quota: looks at it while something runs, and ends what goes beyond.
+
+Nothing tells of a folder that grows, and only some file systems can hold one to a size. So it is
+looked at: often while a call runs, seldom while something is left of one, and never so often that
+looking itself is what takes the time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Container
+from typing import Optional
+
+from flowengine_envs.supervisor import disk_usage, killing, system
+from flowengine_envs.supervisor.files import Workspace
+from flowengine_envs.supervisor.loop import Loop
+
+_OFTEN = 0.25
+"""Seconds between looks while a call runs."""
+_SELDOM = 1.0
+"""Seconds between looks while only something runs that calls have left."""
+_SHARE = 20
+"""How many times as long as a look takes the next one waits."""
+_CHEAP = 0.01
+"""Seconds of a look that may be had each time something begins."""
+
+
+class Quota:
+    """The quota of a workspace.
+
+    Args:
+        loop: The loop.
+        busy: Returns whether a call runs.
+        stop: Ends the calls that run.
+        own: Returns the processes below this one that no call has started.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        busy: Callable[[], bool],
+        stop: Callable[[], None],
+        own: Callable[[], Collection[int]],
+    ) -> None:
+        self._loop = loop
+        self._busy = busy
+        self._stop = stop
+        self._own = own
+        self._workspace: Optional[Workspace] = None  # noqa: UP045
+        self._quota = 0
+        self._over = 0.0
+        """How much is taken while that is more than the quota, as a part of it."""
+        self._watching = False
+        self._looked = self._cost = 0.0
+        self._ended_left = False
+
+    def hold(self, workspace: Workspace, quota: Optional[int]) -> None:  # noqa: UP045
+        """Hold a workspace to a number of bytes from now on; None: to nothing."""
+        if quota is not None:
+            self._workspace, self._quota = workspace, quota
+            self._measure()
+
+    def begins(self) -> None:
+        """Look before something begins: what is full by then is not its doing."""
+        if self._workspace is None:
+            return
+        if self._watching:
+            if self._cost < _CHEAP or time.monotonic() > self._looked + self._cost * _SHARE:
+                self._look()
+        elif self._over:
+            self._measure()
+        if not self._watching:
+            self._watching = True
+            self._loop.after(_OFTEN, self._look_again)
+
+    def took_left(self) -> bool:
+        """Return whether something that calls had left was ended since this was last asked."""
+        ended, self._ended_left = self._ended_left, False
+        return ended
+
+    def _measure(self) -> None:
+        assert self._workspace is not None
+        began = time.process_time()
+        pids = [each.pid for each in system.descendants(os.getpid())]
+        taken = disk_usage.measure(self._workspace.fd, pids).part_of(self._quota)
+        self._over = taken if taken > 1 else 0.0
+        self._looked, self._cost = time.monotonic(), time.process_time() - began
+
+    def _look(self) -> None:
+        before = self._over
+        self._measure()
+        if self._over <= before:
+            return
+        if self._busy():
+            self._stop()
+        elif self._left(self._own()):
+            self._ended_left = True
+            killing.kill_below(os.getpid(), spare=self._own())
+
+    def _look_again(self) -> None:
+        self._look()
+        pause = _OFTEN if self._busy() else _SELDOM
+        self._watching = self._busy() or self._left(self._own())
+        if self._watching:
+            self._loop.after(max(pause, self._cost * _SHARE), self._look_again)
+
+    def _left(self, own: Container[int]) -> bool:
+        """Return whether something runs that calls have left."""
+        return any(each.pid not in own for each in system.descendants(os.getpid()))

@@ -1,0 +1,113 @@
+"""The quota of a workspace holds whatever programs do to hide what they take (S37)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flowengine.sdk.environments import Sandbox
+from flowengine_envs.bash import BashProvider
+from flowengine_envs.python import Python
+from flowengine_envs.shell import ShellProvider
+from flowengine_envs.supervisor import disk_usage
+from tests.envs.opening import opened
+from tests.execution_environment.toy import until
+
+LIMITS = {"disk": "4MiB"}
+MORE = "limits.disk) is 4 MiB and 1000 files"
+REMOVED = """
+import os, time
+kept = []
+for n in range(64):
+    kept.append(open("removed", "wb"))
+    os.unlink("removed")
+    kept[-1].write(bytes(1 << 20))
+    kept[-1].flush()
+    time.sleep(0.05)
+"""
+MAPPED = """
+import mmap, os, time
+kept = []
+for n in range(64):
+    with open("removed", "w+b") as file:
+        os.unlink("removed")
+        file.truncate(1 << 20)
+        kept.append(mmap.mmap(file.fileno(), 0))
+    kept[-1][:] = bytes(1 << 20)
+    time.sleep(0.05)
+"""
+CLOSED = """
+import os, time
+for n in range(64):
+    os.mkdir(f"closed{n}")
+    with open(f"closed{n}/file", "wb") as file:
+        file.write(bytes(1 << 20))
+    os.chmod(f"closed{n}", 0)
+    time.sleep(0.05)
+"""
+MANY = """
+import os, time
+for n in range(20_000):
+    open(f"empty{n}", "w").close()
+    if n % 300 == 0:
+        time.sleep(0.05)
+"""
+WAYS = {"removed": REMOVED, "mapped": MAPPED, "closed": CLOSED, "many": MANY}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_hidden_counts(sandbox: type[Sandbox], tmp_path: Path, way: str) -> None:
+    with opened(BashProvider(), sandbox, tmp_path, limits=LIMITS) as bash:
+        result = bash.run(["python3", "-c", WAYS[way]], timeout=60)
+
+        assert result.stopped == "disk"
+        assert MORE in result.stderr
+        assert bash.run("chmod -R u+rwx . ; rm -rf * ; echo usable").stdout == "usable\n"
+        bash.run("mkdir -p closed; chmod 0 closed; sleep 0.5")
+        assert bash.run("stat -c %a closed").stdout == "0\n"
+        bash.run("rmdir closed")
+
+
+def left_behind(code: str) -> str:
+    """Code whose child goes on after its call, and fills the disk."""
+    return f"import subprocess\nsubprocess.Popen(['python3', '-c', {code!r}]) and None"
+
+
+@pytest.mark.parametrize("way", ["removed", "closed"])
+def test_what_outlives_its_call_is_ended(sandbox: type[Sandbox], tmp_path: Path, way: str) -> None:
+    with opened(Python(), sandbox, tmp_path, limits=LIMITS) as python:
+        python.run("x = 41")
+        python.run(left_behind("import time; time.sleep(0.5)\n" + WAYS[way] + "time.sleep(60)"))
+        until(lambda: MORE in (told := python.run("x + 1")).stderr and told.value == 42)
+
+
+def test_a_thread_that_outlives_its_call_is_ended(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(Python(), sandbox, tmp_path, limits=LIMITS) as python:
+        python.run(
+            f"import threading\nthreading.Thread(target=exec, args=({CLOSED!r}, {{}})).start()"
+        )
+        until(lambda: MORE in python.run("1").stderr)
+
+        assert python.run("1 + 1").value == 2
+
+
+def test_a_job_of_a_shell_is_ended_and_the_shell_stays(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path, limits=LIMITS) as shell:
+        shell.put("fill.py", f"import time; time.sleep(0.5)\n{CLOSED}\ntime.sleep(60)".encode())
+        shell.run("x=41; python3 fill.py & disown")
+        until(lambda: not shell.run("pgrep -f fill.py").output)
+
+        assert shell.run("echo $((x + 1))").output == "42\n"
+        assert sum(1 for each in tmp_path.iterdir() if each.name.startswith("closed")) < 30
+
+
+def test_a_file_with_several_names_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(bytes(1 << 20))
+    for n in range(20):
+        os.link(tmp_path / "one", tmp_path / f"name{n}")
+
+    assert disk_usage.measure(os.open(tmp_path, os.O_RDONLY)).size < 2 << 20
