@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli import arguments as read
 from flowengine.cli.output import clean, err, out, out_json, when
 from flowengine.cli.program import show_error
-from flowengine.cli.session import EXIT_CODES, Session, as_object
-from flowengine.errors import Conflict, FlowEngineError, UsageError
+from flowengine.cli.resuming import resume_decided
+from flowengine.cli.session import Session
+from flowengine.errors import FlowEngineError, UsageError
 
 if TYPE_CHECKING:
     from flowengine.engines.results import Decision, WaitInfo
@@ -107,7 +107,7 @@ def run(arguments: Namespace, choice: str | None) -> int:
             say(session, decision)
         executions: list[dict[str, Any]] = []
         if not arguments.no_resume:
-            executions, further = _go_on(session, decisions)
+            executions, further = resume_decided(session, decisions)
             codes += further
         if arguments.json:
             out_json({"decisions": [_as_dict(one) for one in decisions], "executions": executions})
@@ -191,35 +191,6 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
         return engine.decide(wait["id"], choice, **answer)
     by_kind = engine.approve if arguments.counts_as == "approve" else engine.reject
     return by_kind(wait["id"], **answer)
-
-
-def _go_on(session: Session, decisions: list[Decision]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Go on with each execution that was waiting, once.
-
-    Args:
-        session: Of the command.
-        decisions: What was recorded.
-
-    Returns:
-        The executions as JSON objects, and their exit codes.
-    """
-    objects, codes = [], []
-    for execution in dict.fromkeys(decision.execution for decision in decisions):
-        new = any(one.first for one in decisions if one.execution == execution)
-        if not new and session.engine.result(execution).ended:
-            continue
-        try:
-            result, progress = session.follow(partial(session.engine.resume, execution))
-        except Conflict as error:
-            err(f"recorded; {clean(error.message)}")
-            continue
-        if result is None or not (new or progress.moved):
-            continue
-        objects.append(as_object(result))
-        codes.append(
-            EXIT_CODES[result.status] if session.arguments.json else session.finish(result)
-        )
-    return objects, codes
 
 
 def _readable(session: Session, wait: WaitInfo, message: str) -> str:

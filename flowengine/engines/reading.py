@@ -96,6 +96,16 @@ class Reader:
         wanted = ExecutionFilter(flow, status, labels or {}, since)
         return lists.executions(self._host, wanted, after, limit)
 
+    def due(self) -> list[str]:
+        """Return the ids of the executions that can move now, for `resume` to continue them.
+
+        A timer of theirs is due, a message or decision has arrived, or the process that ran them
+        died. Those that a living process holds are left out.
+        """
+        from flowengine.engines.due import due
+
+        return due(self._host)
+
     def waits(
         self,
         *,

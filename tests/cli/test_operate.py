@@ -211,6 +211,28 @@ def test_who_answers_says_how_long_to_stay(flowengine: CommandLine) -> None:
     assert "waiting     until" in said
 
 
+EITHER = ANSWERED.replace("join: 1, wait: 50s", "join: {need: 1, late: cancel}, output: done")
+
+
+def test_all_that_can_move_is_resumed_at_once(flowengine: CommandLine) -> None:
+    file = flowengine.write("answered.yaml", EITHER)
+    for name in ("sent", "decided", "neither", "cancelled"):
+        flowengine("run", file, "--id", name, code=4)
+    flowengine("signal", "sent", "go", "--no-resume")
+    flowengine("approve", "--all", "--execution", "decided", "--no-resume")
+    flowengine("cancel", "cancelled")
+
+    told = flowengine("--json", "resume", "--due").json()
+
+    assert {(one["execution"], one["status"]) for one in told} == {
+        ("sent", "succeeded"),
+        ("decided", "succeeded"),
+    }
+    assert flowengine("resume", "--due").err == ""
+    flowengine("resume", code=2)
+    flowengine("resume", "sent", "--due", code=2)
+
+
 @pytest.mark.parametrize("words", [["paid"], ["01k8", "paid", "--key", "B7"]])
 def test_a_signal_needs_one_place_to_go_to(flowengine: CommandLine, words: list[str]) -> None:
     done = flowengine("signal", *words, code=2)

@@ -9,6 +9,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, InputError, NotFound, UsageError
+from flowengine.journal.records import Owner
 from tests.engines import world
 
 ORDER = """
@@ -128,6 +129,26 @@ class Clock:
 
     def now(self) -> int:
         return self.time
+
+
+def test_what_is_due_is_what_can_move_and_nobody_holds(tmp_path: Path) -> None:
+    clock = Clock()
+    with Engine(tmp_path / "store", clock=clock, stay=0) as engine:
+        flow = world.make(tmp_path, "steps: [{id: nap, wait: 10s}]\n")
+        for id in ("early", "late"):
+            assert engine.run(flow, id=id).status == "waiting"
+            clock.time += 4000
+        assert engine.due() == []
+        clock.time += 2000
+        assert engine.due() == ["early"]
+        clock.time += 4000
+        assert engine.due() == ["early", "late"]
+        engine.store.renew(Owner("far", 1, 1, "elsewhere", "another boot"), clock.now() + 1000)
+        epoch = engine.store.acquire("early", "far", clock.now())
+        assert engine.due() == ["late"]
+        engine.store.release([("early", epoch)])
+        assert [engine.resume(id).status for id in engine.due()] == ["succeeded", "succeeded"]
+        assert engine.due() == []
 
 
 def test_clock_that_jumps_back_does_not_turn_history_round(tmp_path: Path) -> None:

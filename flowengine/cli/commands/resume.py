@@ -1,21 +1,35 @@
-"""`flowengine resume`: go on with an execution."""
+"""`flowengine resume`: resume an execution, or all that are due."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.commands.run import add_driving, tell_host_steps
-from flowengine.cli.session import Session
+from flowengine.cli.output import out_json
+from flowengine.cli.session import EXIT_CODES, Session
+from flowengine.errors import UsageError
 
-HELP = "go on with a waiting, stalled or interrupted execution"
+_FAULTS = {EXIT_CODES["failed"], EXIT_CODES["stalled"]}
+"""Exit codes of executions that somebody should look at."""
+
+HELP = "resume a waiting, stalled or interrupted execution, or all that are due"
 EXAMPLE = """\
 flowengine resume 01k8xq7m
-flowengine resume 01k8xq7m --on-crash retry"""
+flowengine resume 01k8xq7m --on-crash retry
+flowengine resume --due --stay 0s"""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
+    parser.add_argument(
+        "execution", metavar="ID", nargs="?", help="its id, or any unambiguous beginning"
+    )
+    parser.add_argument(
+        "--due",
+        action="store_true",
+        help="in place of an id: every execution with a timer that is due, an answer or a message "
+        "not taken yet, or a process that died; for cron and systemd timers",
+    )
     parser.add_argument(
         "--on-crash",
         choices=["ask", "retry", "fail"],
@@ -26,15 +40,24 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Go on.
+    """Resume.
 
     Args:
         arguments: Of the command line.
 
     Returns:
-        The exit code.
+        The exit code; with `--due` that of the first execution that failed or stalled.
+
+    Raises:
+        UsageError: Neither an execution nor `--due` is given, or both.
     """
+    if (arguments.execution is None) != arguments.due:
+        raise UsageError(
+            "give the id of an execution, or --due", hint="what there is: flowengine list"
+        )
     with Session(arguments) as session:
+        if arguments.due:
+            return _resume_due(session)
         engine = session.engine
         execution = engine.find(arguments.execution)
         tell_host_steps(session, session.flow_of(execution))
@@ -42,3 +65,12 @@ def run(arguments: Namespace) -> int:
         return session.drive(
             lambda: engine.resume(execution, on_crash=on_crash), ask=not arguments.no_interactive
         )
+
+
+def _resume_due(session: Session) -> int:
+    from flowengine.cli.resuming import resume_due
+
+    objects, codes = resume_due(session)
+    if session.arguments.json:
+        out_json(objects)
+    return next((code for code in codes if code in _FAULTS), 0)

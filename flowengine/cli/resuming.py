@@ -1,0 +1,72 @@
+"""Resuming several executions, one after the other."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.output import clean, err
+from flowengine.cli.session import EXIT_CODES, Session, as_object
+from flowengine.errors import Conflict
+
+if TYPE_CHECKING:
+    from flowengine.cli.progress import Progress
+    from flowengine.engines.results import Decision, Result
+
+Resumed = tuple[list[dict[str, Any]], list[int]]
+"""The executions as JSON objects, and their exit codes."""
+
+
+def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
+    """Resume each execution that decisions were recorded for, once.
+
+    Args:
+        session: Of the command.
+        decisions: What was recorded.
+
+    Returns:
+        How they stand; those that had moved on already are left out.
+    """
+    resumed: Resumed = ([], [])
+    for execution in dict.fromkeys(decision.execution for decision in decisions):
+        new = any(one.first for one in decisions if one.execution == execution)
+        if not new and session.engine.result(execution).ended:
+            continue
+        try:
+            result, progress = _resume(session, execution)
+        except Conflict as error:
+            err(f"recorded; {clean(error.message)}")
+            continue
+        if result is not None and (new or progress.moved):
+            _finish(session, result, resumed)
+    return resumed
+
+
+def resume_due(session: Session) -> Resumed:
+    """Resume each execution that can move now.
+
+    Args:
+        session: Of the command.
+
+    Returns:
+        How they stand; those that another process has taken meanwhile are left out.
+    """
+    resumed: Resumed = ([], [])
+    for execution in session.engine.due():
+        try:
+            result, _ = _resume(session, execution)
+        except Conflict:  # somebody else was faster
+            continue
+        if result is not None:
+            _finish(session, result, resumed)
+    return resumed
+
+
+def _resume(session: Session, execution: str) -> tuple[Result | None, Progress]:
+    return session.follow(partial(session.engine.resume, execution))
+
+
+def _finish(session: Session, result: Result, resumed: Resumed) -> None:
+    objects, codes = resumed
+    objects.append(as_object(result))
+    codes.append(EXIT_CODES[result.status] if session.arguments.json else session.finish(result))
