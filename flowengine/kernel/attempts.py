@@ -224,17 +224,44 @@ def run(m: Machine, unit: Unit) -> None:
 def _fail(m: Machine, node: Node, unit: Unit) -> None:
     assert node.input is not None
     given = evaluate(Names(m, m.act_of(unit), unit), node.input)
-    raise raised(given)
+    m.agenda.append(("attempt_failed", unit["id"], raised(given)))
 
 
-def raised(given: Plain) -> StepFailure:
-    """Return the error that a `fail` describes as `{type, message, data, retryable}`."""
+def raised(given: Plain) -> StepFailure | ErrorData:
+    """Return the error that a `fail` describes as `{type, message, data, retryable}`.
+
+    With `{error}` it is one that was caught, and stays as it is.
+
+    Args:
+        given: What the `fail` gives.
+
+    Raises:
+        StepFailure: `ValidationError`: what is to be raised again is no error.
+    """
+    if "error" in given:
+        return _caught(given["error"])
     return StepFailure(
         given.get("type") or "Failed",
         given.get("message") or "",
         given.get("data"),
         bool(given.get("retryable", False)),
     )
+
+
+def _caught(value: Plain) -> ErrorData:
+    named = isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"]
+    if not named or not isinstance(value.get("message"), str):
+        kinds: dict[type, str] = {dict: "a map without 'type' and 'message'", str: "text"}
+        kinds |= {list: "a list", type(None): "null"}
+        what = kinds.get(type(value), repr(value))
+        message = f"'fail' can raise only an error again, and this is {what}"
+        raise StepFailure("ValidationError", message)
+    error: ErrorData = {"type": value["type"], "message": value["message"]}
+    for key, kind in (("data", object), ("step", str), ("attempt", int), ("retryable", bool),
+                      ("retry_after", int), ("cause", dict | None)):  # fmt: skip
+        if key in value and isinstance(value[key], kind):
+            error[key] = value[key]  # type: ignore[literal-required]
+    return error
 
 
 def begin_anew(m: Machine, unit: Unit) -> None:

@@ -21,7 +21,6 @@ from flowengine.kernel import (
     undoing,
     variables,
 )
-from flowengine.kernel.attempts import raised
 from flowengine.kernel.causality import learn
 from flowengine.kernel.closing import (
     close_activation,
@@ -186,8 +185,7 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
         if do == "next":
             _rescue(m, scope, spec["to"], pasts.share(m.state, past))
         elif do == "fail":
-            failure = as_error(raised(evaluate(names, spec["fail"])), error.get("step", ""))
-            failure["cause"] = error
+            failure = handlers.instead(evaluate(names, spec["fail"]), error.get("step", ""), error)
             m.agenda.append(("flow_end", "failed", failure, None, of))
         elif do == "output":
             output = evaluate(names, spec["output"])

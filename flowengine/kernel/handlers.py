@@ -97,8 +97,7 @@ def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) ->
         if spec.get("emit"):
             signals.emit(m, names, spec["emit"], str(act["id"]))
         if do == "fail":
-            failure = as_error(raised(evaluate(names, spec["fail"])), m.step_address(act))
-            failure["cause"] = error
+            failure = instead(evaluate(names, spec["fail"]), m.step_address(act), error)
             fail(m, act, failure, handler)
         elif do == "raise":
             fail(m, act, error, handler)
@@ -113,6 +112,21 @@ def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) ->
         broken = as_error(failed, m.step_address(act))
         broken["cause"] = error
         fail(m, act, broken)
+
+
+def instead(given: Plain, address: str, error: ErrorData) -> ErrorData:
+    """Return what a handler raises instead of an error: another one, or one again as it is.
+
+    Args:
+        given: What its `fail` gives.
+        address: Where a new error comes from.
+        error: What was caught; the cause of a new error.
+    """
+    failure = raised(given)
+    if isinstance(failure, StepFailure):
+        return {**as_error(failure, address), "cause": error}
+    whose: ErrorData = {"step": address, "attempt": 1, "data": None, "cause": None}
+    return {**whose, **failure}
 
 
 def _targets(

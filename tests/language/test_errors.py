@@ -349,3 +349,98 @@ outputs: {told: "${{ steps.told.output }}"}
         stage.compile(text.replace("WAYS", "approve: end, reject: told"))
     result = stage.run(text.replace("WAYS", "approve: end, ok: told"))
     assert stage.later(result.execution, 3600).outputs == {"told": "nobody"}
+
+
+AGAIN = """
+state: {seen: {type: array, default: [], reducer: append}}
+steps:
+  - id: g
+    group:
+      - id: a
+        python: "tools:act"
+        on_error: [{type: shop.OutOfStock, set: {seen: "${{ error.message }}"}, fail: HOW}]
+    on_error: [{set: {seen: "${{ error.type }}"}, fail: "${{ error }}"}]
+on_error: [{set: {seen: "${{ error.step }}"}, fail: {error: "${{ error }}"}}]
+outputs: {seen: "${{ state.seen }}"}
+"""
+
+
+@pytest.mark.parametrize("how", ['"${{ error }}"', '{error: "${{ error }}"}'])
+def test_a_caught_error_is_raised_again_as_it_is(stage: Stage, how: str) -> None:
+    text = AGAIN.replace("HOW", how)
+    alone = stage.simulate('steps: [{id: g, group: [{id: a, python: "tools:act"}]}]', {"a": OUT})
+    played = stage.simulate(text, {"a": OUT})
+    assert played.error == alone.error
+    assert played.state["vars"]["seen"][0] == ["none left", "shop.OutOfStock", "g/a"]
+    stage.world.script = {"a": OUT}
+    error = stage.run(text).error
+    assert error is not None
+    assert (error["type"], error["data"], error["step"]) == (
+        "shop.OutOfStock", {"item": 7, "left": 0}, "g/a",
+    )  # fmt: skip
+
+
+def test_an_error_that_is_raised_again_may_be_tried_again_as_before(stage: Stage) -> None:
+    text = """
+steps:
+  - id: g
+    retry: {attempts: 2, delay: 1s}
+    group: [{id: a, python: "tools:act", effect: pure, on_error: [{fail: "${{ error }}"}]}]
+"""
+    for retryable in (True, False):
+        played = stage.simulate(text, {"a": Fails("Bad", retryable=retryable)})
+        assert played.started == ["g/a"] * (2 if retryable else 1)
+
+
+def test_the_cause_and_the_error_of_another_step_can_be_raised(stage: Stage) -> None:
+    text = """
+steps:
+  - {id: a, python: "tools:act", on_error: [{fail: {type: Mine, message: m}}]}
+on_error: [{fail: "${{ error.cause }}"}]
+"""
+    error = stage.simulate(text, {"a": OUT}).error
+    assert error is not None
+    assert (error["type"], error["step"], error["cause"]) == ("shop.OutOfStock", "a", None)
+    text = """
+steps:
+  - {id: a, python: "tools:act", on_error: continue}
+  - {id: b, output: 1}
+  - {id: c, when: "${{ steps.a.status == 'failed' }}", fail: "${{ steps.a.error }}"}
+"""
+    error = stage.simulate(text, {"a": OUT}).error
+    assert error is not None
+    assert (error["type"], error["step"]) == ("shop.OutOfStock", "a")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [("null", "null"), ("{'type': 'X'}", "a map without 'type' and 'message'"), ("3", "3"),
+     ("'text'", "text"), ("[1]", "a list")],
+)  # fmt: skip
+def test_what_is_no_error_cannot_be_raised_again(stage: Stage, value: str, told: str) -> None:
+    text = f"""
+steps:
+  - {{id: a, output: "${{{{ {value} }}}}"}}
+  - {{id: b, fail: {{error: "${{{{ dyn(steps.a.output) }}}}"}}}}
+"""
+    error = stage.simulate(text).error
+    assert error is not None
+    assert error["type"] == "ValidationError"
+    assert error["message"] == f"'fail' can raise only an error again, and this is {told}"
+
+
+def test_the_checker_knows_what_can_be_raised_again(stage: Stage) -> None:
+    with pytest.raises(FlowFileError, match=r"expected an error, this gives text.*\n.*\n.*message"):
+        stage.compile('steps: [{id: a, fail: "${{ execution.id }}"}]')
+    with pytest.raises(FlowFileError, match="'fail' has 'error' and 'type'"):
+        stage.compile('steps: [{id: a, fail: {error: "${{ steps.b.error }}", type: X}}]')
+    with pytest.raises(FlowFileError, match=r"E306.*name of an error"):
+        stage.compile('steps: [{id: a, fail: {type: "${{ execution.id }}", message: m}}]')
+    text = """
+flows:
+  f:
+    steps: [{id: x, python: "tools:act", on_error: continue}, {id: y, fail: "${{ steps.x.error }}"}]
+steps:
+  - {id: a, flow: f, on_error: [{type: Whatever, output: 1}]}
+"""
+    stage.compile(text)

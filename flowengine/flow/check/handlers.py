@@ -91,6 +91,8 @@ def possible(info: Info, plans: Plans) -> frozenset[str] | None:
     model = info.model
     if model.map is None and info.spec.get("action") in {"task", "group"}:
         return None
+    if model.map is None and isinstance(info.given, Fail) and info.given.error is not None:
+        return None
     own = _at(info)
     if model.map is not None or info.flow is None:
         return own
@@ -107,6 +109,8 @@ def _of_flow(flow: Definition, plans: Plans, seen: set[Definition]) -> frozenset
     for info in plans(flow).steps:
         if info.spec.get("action") == "task" or info.model.compensate is not None:
             return None
+        if _raises_anything(info):
+            return None
         inside = None if info.flow is None else _of_flow(info.flow, plans, seen)
         if info.flow is not None and inside is None:
             return None
@@ -114,10 +118,21 @@ def _of_flow(flow: Definition, plans: Plans, seen: set[Definition]) -> frozenset
     return found | _raised(flow.on_error)
 
 
+def _raises_anything(info: Info) -> bool:
+    """Return whether a step raises an error again of which only the execution knows the type.
+
+    What a handler raises again of its own step is one of the errors that can come there anyway.
+    """
+    handlers = info.model.on_error if isinstance(info.model.on_error, list) else []
+    again = [one.fail.error for one in handlers if one.fail is not None]
+    others = [one for one in again if one is not None and one.strip("${} ") != "error"]
+    return bool(others) or (isinstance(info.given, Fail) and info.given.error is not None)
+
+
 def _raised(handlers: object) -> set[str]:
     """Return the types that handlers raise instead of what they handle."""
     some = handlers if isinstance(handlers, list) else []
-    return {one.fail.type for one in some if one.fail is not None}
+    return {one.fail.type for one in some if one.fail is not None and one.fail.error is None}
 
 
 def _at(info: Info) -> frozenset[str]:
@@ -143,7 +158,7 @@ def _own(info: Info) -> set[str]:
         "Timeout": model.timeout is not None and not isinstance(info.given, Wait),
     }
     own = {error for error, is_there in present.items() if is_there}
-    if isinstance(info.given, Fail):
+    if isinstance(info.given, Fail) and info.given.error is None:
         own.add(info.given.type)
     routed = (model.next.outcome if model.next is not None else None) or {}
     raising = outcomes(info).raising.items()

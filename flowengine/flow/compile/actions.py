@@ -9,6 +9,7 @@ from flowengine.flow.compile.outcomes import of_approval
 from flowengine.flow.compile.plan import Info
 from flowengine.flow.compile.types import (
     CANCELLED,
+    ERROR,
     INTEGER,
     NOTHING,
     TEXT,
@@ -146,6 +147,8 @@ class Actions:
 
     def fail(self, given: Fail, view: View) -> Value:
         """Return the compiled form of `fail`, of a step or a handler."""
+        if given.error is not None:
+            return self._caught(given, view)
         parts = {
             "type": constant(given.type),
             "message": self.expressions.value(given.message, (*given.loc, "message"), view),
@@ -153,6 +156,16 @@ class Actions:
             "retryable": constant(given.retryable),
         }
         return together(parts).value
+
+    def _caught(self, given: Fail, view: View) -> Value:
+        """Return the compiled form of a `fail` that raises an error again."""
+        loc = (*given.loc, "error")
+        typed = self.expressions.value(given.error, loc, view)
+        if differs(typed.schema, ERROR):
+            message = f"expected an error, this gives {words(typed.schema)}"
+            hint = "say 'fail: {message: ...}' to raise an error of your own"
+            self.report.at("E103", message, loc, hint)
+        return together({"error": typed}).value
 
     # wait
 

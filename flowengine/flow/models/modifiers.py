@@ -14,6 +14,7 @@ from flowengine.flow.models.types import (
     Condition,
     Duration,
     DurationOrExpression,
+    Expression,
     Factor,
     Failures,
     Jitter,
@@ -327,6 +328,9 @@ class Fail(Part):
 
     NOUN = "'fail'"
     MAIN = "message"
+    RULES_AS_SCHEMA = tuple(
+        {"not": {"required": ["error", key]}} for key in ("type", "message", "data", "retryable")
+    )
 
     type: Annotated[
         str,
@@ -342,6 +346,25 @@ class Fail(Part):
     retryable: bool = Field(
         default=False, description="Whether trying again may help.", examples=[True]
     )
+    error: Expression | None = Field(
+        default=None,
+        description="An error that was caught: it is raised again as it is.",
+        examples=["${{ error }}"],
+    )
+
+    @classmethod
+    def short_form(cls, value: Any) -> Any:
+        """Return the mapping for an error that was caught, or for a message."""
+        return {"error": value} if is_expression(value) else super().short_form(value)
+
+    @classmethod
+    def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        """Add that an error that is raised again stays as it is."""
+        yield from super().problems(given)
+        for key in given if "error" in given else ():
+            if key != "error" and not key.startswith("x-"):
+                message = f"'fail' has 'error' and {key!r}: what is raised again stays as it is"
+                yield Problem(key, "E103", message, f"leave out {key!r}, or 'error'")
 
 
 class Handler(Part):

@@ -163,6 +163,9 @@ def constant_text(value: Any) -> str:
 
 def error_type(value: Any) -> str:
     """Return the check's value if it is the name of an error."""
+    if has_expression(value):
+        message = "expected the name of an error; an expression cannot stand here"
+        fail("E306", message, "write the name, or raise an error again: 'fail: ${{ error }}'")
     text = constant_text(value)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", text):
         wrong("the name of an error: letters, digits, '_' and '.'", value)
@@ -222,6 +225,12 @@ def _template(value: Any) -> str:
         quoted = isinstance(value, bool | int | float)
         wrong("text", value, "put it in quotes to make it text" if quoted else None)
     return value
+
+
+def _expression(value: Any) -> str:
+    if not is_expression(value):
+        wrong("an expression", value, "write one, such as ${{ error }}")
+    return str(value)
 
 
 def _condition(value: Any) -> str:
@@ -438,6 +447,8 @@ Template = Annotated[str, PlainValidator(_template), AsSchema({"type": "string"}
 """Text, perhaps with expressions in it."""
 Value = Annotated[Any, AsSchema({})]
 """Any data, with expressions anywhere in it."""
+Expression = Annotated[str, PlainValidator(_expression), defined("Expression")]
+"""One expression, of any type."""
 Condition = Annotated[str, PlainValidator(_condition), defined("Expression")]
 ConditionOrBoolean = Annotated[
     str | bool,
