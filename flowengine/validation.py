@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from functools import lru_cache
 from json import dumps, loads
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import InputError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _Proof = Callable[[Any], bool]
 
+SMALLEST, LARGEST = -(2**63), 2**64 - 1
+"""The integers that are stored."""
+_INFINITE = {inf: "infinity", -inf: "minus infinity"}
 _SHOWN = 60
 _TOLD = 5
 _SAYS_NOTHING = frozenset(
@@ -182,7 +186,40 @@ def validate(schema: Any, value: Any, what: str, *, folder: str | None = None) -
         what: What the value is, to begin the message with: `input 'amount'`.
         folder: Where relative paths (`format: path`) are looked for; default: the current one.
     """
+    check_numbers(value, what)
     shared(schema, folder).check(value, what)
+
+
+def check_numbers(value: Any, what: str) -> None:
+    """Check that the numbers in a value from outside can be stored, and be written as JSON.
+
+    Args:
+        value: Plain data.
+        what: What the value is, to begin the message with: `input 'amount'`.
+
+    Raises:
+        InputError: One is infinite, is not a number, or is an integer beyond 64 bits.
+    """
+    pending = [("", value)]
+    while pending:
+        path, part = pending.pop()
+        kind = type(part)
+        if kind is dict:
+            pending += [(f"{path}.{key}", item) for key, item in part.items()]
+        elif kind is list:
+            pending += [(f"{path}[{index}]", item) for index, item in enumerate(part)]
+        elif kind is float and not isfinite(part):
+            raise InputError(
+                f"{what}{path} is {_INFINITE.get(part, 'not a number')}, which JSON does not have",
+                field=path.lstrip("."),
+                hint="give null or a text",
+            )
+        elif kind is int and not SMALLEST <= part <= LARGEST:
+            raise InputError(
+                f"{what}{path} is an integer of {part.bit_length()} bits",
+                field=path.lstrip("."),
+                hint="integers from -2^63 to 2^64-1 are stored; give a larger one as text",
+            )
 
 
 # The short way

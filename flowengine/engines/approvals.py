@@ -19,7 +19,7 @@ from flowengine.errors import Conflict, InputError
 from flowengine.journal.format import pack, unpack
 from flowengine.journal.records import Vote
 from flowengine.kernel.times import format_time
-from flowengine.validation import validate
+from flowengine.validation import check_numbers, validate
 
 if TYPE_CHECKING:
     from flowengine.engines.actors import Actor
@@ -114,6 +114,7 @@ def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) ->
     decision["comment"] = _comment(choice, answer.comment)
     if wait["kind"] == "question":
         if answer.choice == "result":
+            check_numbers(answer.value, "the result")
             decision["value"] = answer.value
         return decision
     decision["form"] = _form(wait, choice, answer.form)

@@ -11,6 +11,7 @@ from typing import Any
 
 from flowengine.errors import InputError
 from flowengine.flow.expressions.types import ANY, items_of, kinds, resolve
+from flowengine.validation import check_numbers
 
 Schema = dict[str, Any]
 
@@ -60,6 +61,7 @@ def fitting(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]
         old, (schema, root) = subject, declared(wait.get("edit_schema", ANY), path)
         for part in path.split("."):
             old = old.get(part) if isinstance(old, dict) else None
+        check_numbers(value, f"'{path}'")
         found[path] = _Field(path, schema, root).value(old, value)
     return found
 

@@ -139,8 +139,7 @@ def check(program: Program, name: str, data: Any) -> None:
     if name not in declared:
         known = ", ".join(declared) or "none"
         raise InputError(f"there is no signal '{name}'", field=name, hint=f"signals: {known}")
-    if "data" in declared[name]:
-        validate(declared[name]["data"], data, f"signal '{name}'")
+    validate(declared[name].get("data", True), data, f"signal '{name}'")
 
 
 def check_for(host: Host, execution: str, name: str, data: Any) -> None:

@@ -275,19 +275,29 @@ def resolve(text: str) -> Any:
     if text in TRUE or text in FALSE:
         return text in TRUE
     if INTEGER.fullmatch(text):
-        if len(text) > MAX_DIGITS:
-            raise ValueError(f"a number of {len(text)} digits")
-        return int(text)
+        return _storable(text, 10)
     if OCTAL.fullmatch(text):
-        return int(text[2:], 8)
+        return _storable(text[2:], 8)
     if HEXADECIMAL.fullmatch(text):
-        return int(text[2:], 16)
+        return _storable(text[2:], 16)
     if FLOAT.fullmatch(text) or NO_NUMBER.fullmatch(text):
         return _finite(text)
     return text
 
 
+def _storable(digits: str, base: int) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    value = int(digits, base)
+    if not -(2**63) <= value < 2**64:
+        raise ValueError(
+            f"this is an integer of {value.bit_length()} bits; "
+            "those from -2^63 to 2^64-1 are stored"
+        )
+    return value
+
+
 def _finite(text: str) -> float:
     if NO_NUMBER.fullmatch(text) or abs(float(text)) == float("inf"):
-        raise ValueError(f"{text} is no number that JSON can hold")
+        raise ValueError(f"{text} is not a number that JSON has")
     return float(text)

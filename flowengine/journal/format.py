@@ -65,7 +65,8 @@ def pack(value: Any) -> bytes:
         raise InputError(
             f"a value cannot be stored: {where or 'it'} is {what}",
             field=where,
-            hint="stored are null, true, false, numbers of 64 bits, text, bytes, lists and maps",
+            hint="stored are null, true, false, text, bytes, lists, maps, floats, "
+            "and integers from -2^63 to 2^64-1",
         ) from None
     if len(packed) > MAX_SIZE:
         raise InputError(

@@ -14,15 +14,13 @@ from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from flowengine.flow.check import net as nets
+from flowengine.flow.check.effort import MOST_WORK
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
 from flowengine.kernel import reaching
 from flowengine.kernel.graph import END_ALL
 
 LIMIT = 5_000
 """Positions looked at before the game is given up."""
-WORK = 40_000
-"""Tokens looked at, over all moves, before the game is given up: a scope that makes ever more of
-them has no end of positions, and each costs more than the last."""
 DELIVERED = 40_000
 """Tokens that come to a step, over all moves, before the game is given up: those that a counting
 join has kept come again with every round."""
@@ -62,14 +60,15 @@ class State(NamedTuple):
     """A position of the game."""
 
     working: tuple[Token, ...]
-    held: tuple[tuple[Token, ...], ...]
-    """Tokens held at `all` and `active` joins, by place."""
-    rounds: tuple[Round | None, ...]
+    held: tuple[tuple[Place, tuple[Token, ...]], ...]
+    """The `all` and `active` joins that hold tokens, with these."""
+    rounds: tuple[tuple[Place, Round], ...]
+    """The counting joins that have an open round."""
 
-    def tokens(self) -> int:
-        """Return how many tokens there are."""
-        held = sum(map(len, self.held))
-        rounds = sum(len(now.held) + len(now.kept) for now in self.rounds if now is not None)
+    def size(self) -> int:
+        """Return how much there is to look at: tokens, and what open rounds have heard."""
+        held = sum(len(tokens) for _, tokens in self.held)
+        rounds = sum(1 + len(r.heard) + len(r.held) + len(r.kept) for _, r in self.rounds)
         return len(self.working) + held + rounds
 
 
@@ -96,6 +95,8 @@ class Verdict(NamedTuple):
     """Counting joins that can get what they need."""
     examples: dict[Place, list[Moved]]
     """Join at which tokens are held for ever → the moves of one play in which they are."""
+    work: int
+    """Tokens that were looked at."""
 
 
 class _EndedError(Exception):
@@ -106,13 +107,14 @@ class _TooManyError(Exception):
     """A move has too many ways to look at all of them, or does not come to an end."""
 
 
-def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
+def play(net: Net, *, full: bool = False, limit: int = LIMIT, most: int = MOST_WORK) -> Verdict:
     """Play a scope out.
 
     Args:
         net: The net of the scope.
         full: Let any token move next, to find meetings; else one at a time, to find stalls.
         limit: Positions looked at before giving up.
+        most: Tokens looked at, over all moves, before giving up.
 
     Returns:
         What was found, and whether everything was looked at.
@@ -131,8 +133,8 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
             for after in _outcomes(partial(game.move, state, full)):
                 pending.append(after)
                 before.setdefault(after, (state, game.moved))
-                work += 1 + after.tokens()
-                complete = len(seen) <= limit and work <= WORK
+                work += 1 + after.size()
+                complete = len(seen) <= limit and work <= most
                 if not complete:
                     break
     except _TooManyError:
@@ -145,6 +147,7 @@ def play(net: Net, *, full: bool = False, limit: int = LIMIT) -> Verdict:
         frozenset(game.too_few),
         frozenset(game.fired),
         examples,
+        work,
     )
 
 
@@ -191,8 +194,6 @@ class _Game:
     def __init__(self, net: Net) -> None:
         self.net = net
         self.reach = reaching.reach(nets.successors(net))
-        kinds = [node.join for node in net.nodes]
-        self.joins = [p for p, kind in enumerate(kinds) if kind in {"all", "active", "count"}]
         own = set(net.triggers)
         self.awaited = [frozenset(e for e in edges if e not in own) for edges in net.incoming]
         """Edges that a round waits for: a trigger is not one."""
@@ -212,13 +213,12 @@ class _Game:
         twice = self.net.triggers + self.net.triggers
         begun = choose([self.net.starts, *([edge] for edge in self.net.restarts)])
         edges = (*begun, *choose(list(_subsets(twice))))
-        empty = State((), ((),) * len(self.net.nodes), (None,) * len(self.net.nodes))
-        return _Board(self, empty, choose).send(edges, frozenset())
+        return _Board(self, State((), (), ()), choose).send(edges, frozenset())
 
     def move(self, state: State, full: bool, choose: Choose) -> State | None:
         """Return a position that follows."""
         if not state.working:
-            held = [p for p in self.joins if state.held[p]]
+            held = [place for place, _ in state.held]
             if held and self.may_be_freed(state):
                 return None  # it waits for a message, which is played from the start
             self.stalls.update(held)
@@ -241,10 +241,11 @@ class _Game:
         """Say whether triggers can bring a held token what it waits for."""
         brought: set[EdgeId] = set(self.net.triggers)
         begun: set[Place] = set()
+        held = {place: {token.at for token in tokens} for place, tokens in state.held}
         while brought:
             begun |= {self.net.edges[edge].target for edge in brought}
-            more = {p for p in begun if self.may_begin(p, state, brought)}
-            if any(state.held[place] for place in more):
+            more = {p for p in begun if self.may_begin(p, held.get(p, set()), brought)}
+            if more & held.keys():
                 return True
             moves = (move for place in more for move in self.net.nodes[place].moves)
             found = {edge for move in moves for edge in move.edges() if edge >= 0}
@@ -253,11 +254,10 @@ class _Game:
             brought |= found
         return False
 
-    def may_begin(self, place: Place, state: State, brought: set[EdgeId]) -> bool:
+    def may_begin(self, place: Place, held: set[EdgeId], brought: set[EdgeId]) -> bool:
         """Say whether a node can begin with what it holds and what may come over some edges."""
         if self.net.nodes[place].join != "all":
             return True
-        held = {token.at for token in state.held[place]}
         return all(edge in brought or edge in held for edge in self.net.incoming[place])
 
 
@@ -269,8 +269,8 @@ class _Board:
         self.net = game.net
         self.choose = choose
         self.working = list(state.working)
-        self.held = [list(tokens) for tokens in state.held]
-        self.rounds = list(state.rounds)
+        self.held = {place: list(tokens) for place, tokens in state.held}
+        self.rounds = dict(state.rounds)
         self.agenda: list[Token] = []
         """Tokens under way on an edge, at its end."""
         self.lacked = 0
@@ -281,8 +281,11 @@ class _Board:
         self.settle()
         return State(
             tuple(sorted(self.working, key=lambda t: (t.at, sorted(t.marks)))),
-            tuple(tuple(sorted(tokens, key=lambda t: t.at)) for tokens in self.held),
-            tuple(self.rounds),
+            tuple(
+                (place, tuple(sorted(tokens, key=lambda t: t.at)))
+                for place, tokens in sorted(self.held.items())
+            ),
+            tuple(sorted(self.rounds.items())),
         )
 
     def settle(self) -> None:
@@ -290,8 +293,8 @@ class _Board:
         while True:
             while self.agenda:
                 self.deliver(self.agenda.pop(0))
-            joins = self.game.joins
-            ready = next((p for p in joins if self.waits(p) and not self.awaits(p)), None)
+            joins = [place for place in sorted({*self.held, *self.rounds}) if self.acts(place)]
+            ready = next((p for p in joins if not self.awaits(p)), None)
             if ready is None:
                 ready = next((p for p in joins if self.stuck(p)), None)
             if ready is None:
@@ -312,7 +315,7 @@ class _Board:
         if kind == "count":
             self.count(place, token)
         elif kind in {"all", "active"}:
-            self.held[place].append(token)
+            self.held.setdefault(place, []).append(token)
             if kind == "all":
                 self.take_one_of_each(place)
         else:
@@ -326,13 +329,13 @@ class _Board:
         if len(first) == len(self.net.incoming[place]):
             for token in first.values():
                 self.held[place].remove(token)
+            if not self.held[place]:
+                del self.held[place]
             self.working.append(Token(place, _merged(first.values())))
 
     def count(self, place: Place, token: Token) -> None:
         """Let a token arrive at a counting join."""
-        now = self.rounds[place]
-        if now is None:
-            now = Round(self.need(place))
+        now = self.rounds.get(place) or Round(self.need(place))
         waves = now.fired or len(self.net.incoming[place]) > 1
         queued = waves and self.net.nodes[place].late == "queue" and token.at in now.heard
         if place in token.marks or queued:
@@ -380,48 +383,42 @@ class _Board:
         self.agenda = [
             t for t in self.agenda if t.at < 0 or (spared(t) and edges[t.at].target != place)
         ]
-        for join in self.game.joins:
+        for join in [held for held in self.held if held != place]:
+            self.held[join] = [t for t in self.held[join] if spared(t)]
+            if not self.held[join]:
+                del self.held[join]
+        for join, now in self.rounds.items():
             if join == place:
                 continue
-            self.held[join] = [t for t in self.held[join] if spared(t)]
-            now = self.rounds[join]
-            if now is not None:
-                held = tuple(t for t in now.held if spared(t))
-                kept = tuple(t for t in now.kept if spared(t))
-                heard = now.heard if now.fired else frozenset(t.at for t in held)
-                self.rounds[join] = now._replace(held=held, kept=kept, heard=heard)
+            held = tuple(t for t in now.held if spared(t))
+            kept = tuple(t for t in now.kept if spared(t))
+            heard = now.heard if now.fired else frozenset(t.at for t in held)
+            self.rounds[join] = now._replace(held=held, kept=kept, heard=heard)
 
     def end_round(self, place: Place) -> None:
         """End a round: its marks are gone, and what was kept comes again."""
-        now = self.rounds[place]
-        assert now is not None
-        self.rounds[place] = None
+        now = self.rounds.pop(place)
 
         def unmarked(tokens: Iterable[Token]) -> list[Token]:
             return [Token(t.at, t.marks - {place}) for t in tokens]
 
         self.working = unmarked(self.working)
-        self.held = [unmarked(tokens) for tokens in self.held]
+        self.held = {join: unmarked(tokens) for join, tokens in self.held.items()}
         self.agenda = unmarked((*self.agenda, *now.kept))
-        for join, other in enumerate(self.rounds):
-            if other is not None:
-                held, kept = tuple(unmarked(other.held)), tuple(unmarked(other.kept))
-                self.rounds[join] = other._replace(held=held, kept=kept)
+        for join, other in self.rounds.items():
+            held, kept = tuple(unmarked(other.held)), tuple(unmarked(other.kept))
+            self.rounds[join] = other._replace(held=held, kept=kept)
 
-    def waits(self, place: Place) -> bool:
-        """Say whether a join that may act holds tokens or has an open round."""
-        if self.net.nodes[place].join == "active":
-            return bool(self.held[place])
-        return self.rounds[place] is not None
+    def acts(self, place: Place) -> bool:
+        """Say whether a join may act by itself: one of `all` fires only when it has every token."""
+        return self.net.nodes[place].join != "all"
 
     def stuck(self, place: Place) -> bool:
         """Say whether a join waits only for tokens that are held at joins themselves."""
-        if self.net.nodes[place].join == "active":
-            waits = bool(self.held[place])
-        else:
-            now = self.rounds[place]
-            waits = now is not None and bool(not now.fired or now.kept)
-        return waits and not self.awaits(place, self.working)
+        now = self.rounds.get(place)
+        if now is not None and now.fired and not now.kept:
+            return False
+        return not self.awaits(place, self.working)
 
     def awaits(self, place: Place, working: Iterable[Token] | None = None) -> bool:
         """Say whether another token can still come to a join."""
@@ -431,14 +428,14 @@ class _Board:
                 return True
         return working is None and any(
             reach[join] >> place & 1 and any(place not in t.marks for t in self.at_join(join))
-            for join in self.game.joins
+            for join in (*self.held, *self.rounds)
             if join != place
         )
 
     def at_join(self, join: Place) -> Iterator[Token]:
         """Yield the tokens that are held at a join."""
-        yield from self.held[join]
-        now = self.rounds[join]
+        yield from self.held.get(join, ())
+        now = self.rounds.get(join)
         if now is not None:
             yield from now.held
             yield from now.kept
@@ -446,11 +443,9 @@ class _Board:
     def act(self, place: Place) -> None:
         """Let a join act that waits for nothing more: fire, end its round, or lack tokens."""
         if self.net.nodes[place].join == "active":
-            self.working.append(Token(place, _merged(self.held[place])))
-            self.held[place] = []
+            self.working.append(Token(place, _merged(self.held.pop(place))))
             return
         now = self.rounds[place]
-        assert now is not None
         self.end_round(place)
         if now.held:
             self.lack(place, _merged(now.held))

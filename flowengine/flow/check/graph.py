@@ -7,6 +7,7 @@ from itertools import combinations
 
 from flowengine.flow.check import ends, game
 from flowengine.flow.check import net as nets
+from flowengine.flow.check.effort import Effort
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.locks import locks_over
 from flowengine.flow.check.net import Cancels, EdgeId, Place, Step
@@ -33,10 +34,10 @@ def check_graph(flow: CompiledFlow) -> Iterator[Finding]:
     Yields:
         Findings, in no order.
     """
-    cancels = nets.cancellations(flow)
+    cancels, effort = nets.cancellations(flow), Effort()
     for body in range(len(flow["bodies"])):
         if not _is_unreachable(flow, body):
-            yield from _Body(flow, body, cancels).check()
+            yield from _Body(flow, body, cancels, effort).check()
 
 
 def _is_unreachable(flow: CompiledFlow, body: int) -> bool:
@@ -50,8 +51,9 @@ def _is_unreachable(flow: CompiledFlow, body: int) -> bool:
 class _Body:
     """One scope."""
 
-    def __init__(self, flow: CompiledFlow, body: int, cancels: Cancels) -> None:
+    def __init__(self, flow: CompiledFlow, body: int, cancels: Cancels, effort: Effort) -> None:
         self.flow = flow
+        self.effort = effort
         self.body = body
         self.cancels = cancels
         self.full = nets.build(flow, body, cancels)
@@ -72,7 +74,8 @@ class _Body:
             yield from self._counting()
             yield from self._lonely(set())
             return
-        pairs = Pairs(self.net)
+        pairs = Pairs(self.net, self.effort.pairs())
+        self.effort.spend(pairs=pairs.count)
         if pairs.gave_up:
             yield self._too_large()
             return
@@ -132,13 +135,18 @@ class _Body:
 
     def _played_in_full(self) -> game.Verdict:
         if self._full_game is None:
-            self._full_game = game.play(self.net, full=True, limit=CLASH_LIMIT)
+            self._full_game = self._play(self.net, full=True, limit=CLASH_LIMIT)
         return self._full_game
 
     def _played_for_stalls(self) -> game.Verdict:
         if self._stall_game is None:
-            self._stall_game = game.play(self.net)
+            self._stall_game = self._play(self.net)
         return self._stall_game
+
+    def _play(self, net: nets.Net, *, full: bool = False, limit: int = game.LIMIT) -> game.Verdict:
+        verdict = game.play(net, full=full, limit=limit, most=self.effort.work())
+        self.effort.spend(work=verdict.work)
+        return verdict
 
     def _clashes(self, pairs: Pairs) -> Iterator[Finding]:
         suspected = dict.fromkeys([*pairs.clashes, *outrun(self.net)])
@@ -241,7 +249,7 @@ class _Body:
     def _for_example(self, step: Step) -> str:
         """Return a run in which a join waits for ever, in words; or that none was worked out."""
         if self._example_game is None:
-            self._example_game = game.play(self.full)
+            self._example_game = self._play(self.full)
         verdict = self._example_game
         found = [e for p, e in verdict.examples.items() if self.full.nodes[p].step == step]
         if not found:
@@ -273,6 +281,7 @@ class _Body:
             yield from self._null_answers(self.net.nodes[place].step)
         verdict = self._played_for_stalls()
         if not verdict.complete:
+            yield from self._undecided(counting)
             return
         for place in counting:
             node, name = self.net.nodes[place], self.ways.name(place)
@@ -282,6 +291,28 @@ class _Body:
                 yield Finding("E103", node.step, message, hint, ("join",))
             elif place in verdict.too_few:
                 yield self._too_few(place)
+
+    def _undecided(self, counting: list[Place]) -> Iterator[Finding]:
+        """Warn of counting joins of a scope that is too large to be played out.
+
+        As if they waited for all of their edges, the cheap analysis says which tokens may not come.
+        """
+        as_all = list(self.net.nodes)
+        for place in counting:
+            as_all[place] = as_all[place]._replace(join="all")
+        missing: dict[Place, set[EdgeId]] = {}
+        for broken in broken_promises(self.net._replace(nodes=as_all)):
+            missing.setdefault(broken.place, set()).update(broken.missing)
+        for place in counting:
+            node, ways = self.net.nodes[place], len(self.net.incoming[place])
+            least = ways - len(missing.get(place, ()))
+            if node.too_few is None and node.need is not None and least < node.need:
+                message = (
+                    f"whether {self.ways.name(place)!r} gets the {node.need} tokens that it needs "
+                    "was not worked out: the scope is too large to play it out"
+                )
+                hint = "add 'on_error: [{type: TooFew, ...}]', or put parts into groups"
+                yield Finding("W209", node.step, message, hint, ("join",))
 
     def _any_number(self, place: Place) -> bool:
         """Say whether more tokens than the game plays can come to a join."""

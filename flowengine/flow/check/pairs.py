@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
 from itertools import combinations, pairwise, product
+from operator import or_
 from typing import NamedTuple
 
 from flowengine.flow.check import net as nets
+from flowengine.flow.check.effort import PAIRS
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
 from flowengine.kernel import reaching
 
-LIMIT = 300_000
-"""Pairs looked at before the analysis gives up and says so."""
-
+Marks = int
+"""The edges over which a token left through counting joins, as bits: there can be very many."""
 Pair = tuple[int, int]
 """Two standings, the smaller number first."""
 
@@ -40,7 +42,7 @@ class Pairs:
         limit: Pairs looked at before giving up.
     """
 
-    def __init__(self, net: Net, limit: int = LIMIT) -> None:
+    def __init__(self, net: Net, limit: int = PAIRS) -> None:
         self.net = net
         self.limit = limit
         self.gave_up = False
@@ -52,12 +54,19 @@ class Pairs:
         """Edges of `late: ignore` joins over which two tokens can come."""
         self._parents: dict[Pair, Pair | Place] = {}
         """The pair or the split that a pair comes from."""
-        self._standings: list[tuple[int, frozenset[EdgeId]]] = []
-        self._numbers: dict[tuple[int, frozenset[EdgeId]], int] = {}
+        self._standings: list[tuple[int, Marks]] = []
+        self._numbers: dict[tuple[int, Marks], int] = {}
         self._size = len(net.nodes)
         self._reach = reaching.reach(nets.successors(net))
         self._others = _others(net)
+        self._counted = _counted(net)
+        self._mattering: dict[Place, Marks] = {}
         self._explore()
+
+    @property
+    def count(self) -> int:
+        """How many pairs were looked at."""
+        return len(self._parents)
 
     def together(self) -> Iterator[tuple[Place, Place]]:
         """Yield the nodes that two tokens can be at work in at the same time, once each."""
@@ -168,12 +177,12 @@ class Pairs:
         """Say whether tokens are held before a node."""
         return self.net.nodes[place].join not in {None, "each"}
 
-    def _arrival(self, edge: EdgeId, marks: frozenset[EdgeId] = frozenset()) -> int:
+    def _arrival(self, edge: EdgeId, marks: Marks = 0) -> int:
         """Return the standing of a token that came over an edge."""
         target = self.net.edges[edge].target
         return self._number(self._size + edge if self._holds(target) else target, marks)
 
-    def _number(self, where: int, marks: frozenset[EdgeId]) -> int:
+    def _number(self, where: int, marks: Marks) -> int:
         standing = (where, marks)
         if standing not in self._numbers:
             self._numbers[standing] = len(self._standings)
@@ -208,9 +217,7 @@ class Pairs:
                 if passed is not None:
                     yield self._pair(*passed)
 
-    def _leave(
-        self, place: Place, marks: frozenset[EdgeId], other: int, pair: Pair
-    ) -> Iterator[Pair]:
+    def _leave(self, place: Place, marks: Marks, other: int, pair: Pair) -> Iterator[Pair]:
         """Yield the pairs when a token leaves the node it is at work in."""
         node = self.net.nodes[place]
         other_where = self._standings[other][0]
@@ -223,20 +230,18 @@ class Pairs:
                     self.clashes.setdefault(target, Meeting(target, pair))
                 yield self._pair(self._arrival(edge, self._current(marks, other_where)), other)
 
-    def _current(self, marks: frozenset[EdgeId], other: int) -> frozenset[EdgeId]:
+    def _current(self, marks: Marks, other: int) -> Marks:
         """Keep the marks that still matter: those of joins that the other can come to."""
         if not marks:
             return marks
-        edges = self.net.edges
-        return frozenset(
-            m
-            for m in marks
-            if self._reaches(other, edges[m].target) or self._at(other) == edges[m].target
-        )
+        at = self._at(other)
+        if at not in self._mattering:
+            places = self._reach[at] | 1 << at
+            edges = (edges for place, edges in self._counted.items() if places >> place & 1)
+            self._mattering[at] = reduce(or_, edges, 0)
+        return marks & self._mattering[at]
 
-    def _pass(
-        self, where: int, marks: frozenset[EdgeId], other: int, pair: Pair
-    ) -> tuple[int, int] | None:
+    def _pass(self, where: int, marks: Marks, other: int, pair: Pair) -> tuple[int, int] | None:
         """Return the pair when a token held at a join is let through; None if it is not."""
         edge = where - self._size
         place = self.net.edges[edge].target
@@ -264,20 +269,20 @@ class Pairs:
         return other >= self._size and bool(self._reach[place] >> self._at(other) & 1)
 
     def _pass_count(
-        self, edge: EdgeId, marks: frozenset[EdgeId], other: int, pair: Pair
+        self, edge: EdgeId, marks: Marks, other: int, pair: Pair
     ) -> tuple[int, int] | None:
         """Return the pair when one comes to a counting join: it passes, or the pair is over."""
-        edges = self.net.edges
-        place = edges[edge].target
+        place = self.net.edges[edge].target
         node = self.net.nodes[place]
         other_where, other_marks = self._standings[other]
-        if any(edges[m].target == place for m in marks):
+        counted = self._counted[place]
+        if marks & counted:
             # It left through this join: it belongs to the next round, and waits for that.
             if self._reaches(other_where, place) and not self._mutual(other_where, place):
                 return None
-            marks = frozenset(m for m in marks if edges[m].target != place)
-        of_other = [m for m in other_marks if edges[m].target == place]
-        if other_where == self._size + edge or edge in of_other:
+            marks &= ~counted
+        of_other = other_marks & counted
+        if other_where == self._size + edge or of_other >> edge & 1:
             if node.late == "ignore":
                 self.crowded.setdefault(edge, Meeting(place, pair))
         elif of_other or self._held_at(other_where, place):
@@ -285,7 +290,7 @@ class Pairs:
         may_come = self._reaches(other_where, place) or self._at(other_where) == place
         if node.late == "cancel" and may_come:
             return None
-        return self._number(place, self._current(marks | {edge}, other_where)), other
+        return self._number(place, self._current(marks | 1 << edge, other_where)), other
 
 
 def _others(net: Net) -> list[int]:
@@ -301,6 +306,15 @@ def _others(net: Net) -> list[int]:
             result[edge] |= after
             after |= _bit(net.edges[edge].origin)
     return result
+
+
+def _counted(net: Net) -> dict[Place, Marks]:
+    """Return the edges that lead to each counting join."""
+    return {
+        place: reduce(or_, (1 << edge for edge in net.incoming[place]), 0)
+        for place, node in enumerate(net.nodes)
+        if node.join == "count"
+    }
 
 
 def _bit(place: Place) -> int:

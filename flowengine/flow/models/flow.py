@@ -16,6 +16,7 @@ from flowengine.flow.models.schemas import Schema, StateSchema
 from flowengine.flow.models.step import Pluggable, Step
 from flowengine.flow.models.types import (
     Alias,
+    Depth,
     Duration,
     DurationOrExpression,
     DurationOrNone,
@@ -240,7 +241,7 @@ class Limits(Part):
     duration: DurationOrNone = Field(
         default="none", description="How long it may take.", examples=["30d"]
     )
-    depth: Positive = Field(default=8, description="How deep subflows may nest.", examples=[3])
+    depth: Depth = Field(default=8, description="How deep subflows may nest.", examples=[3])
     finally_: Duration = Field(
         default="5m", alias="finally", description="How long `finally` may take.", examples=["1m"]
     )

@@ -20,6 +20,8 @@ from flowengine.kernel.times import parse_duration, parse_time
 
 ID = r"[a-z][a-z0-9_]{0,62}"
 EXPRESSION = r"^\s*\$\{\{[\s\S]+\}\}\s*$"
+LARGEST = 2**63 - 1
+"""The largest integer: what is stored, and what expressions calculate with, has 64 bits."""
 OPEN = re.compile(r"(?<!\$)\$\{\{")
 """The beginning of an expression: `${{`, not the escaped `$${{`."""
 
@@ -270,12 +272,14 @@ def _time(value: Any) -> str:
     return str(value)
 
 
-def integer(least: int, expected: str) -> Callable[[Any], int]:
-    """Return the check of a whole number that is at least `least`, called `expected`."""
+def integer(least: int, expected: str, most: int = LARGEST) -> Callable[[Any], int]:
+    """Return the check of a whole number from `least` to `most`, called `expected`."""
 
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             wrong(expected, value)
+        if value > most:
+            wrong(expected, value, f"at most {most:,}")
         return value
 
     return check
@@ -347,7 +351,9 @@ def _id_schema(reserved: frozenset[str] = frozenset()) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^{ID}$", "not": {"enum": sorted(NEVER | reserved)}}
 
 
-_POSITIVE = {"type": "integer", "minimum": 1}
+DEEPEST = 1000
+"""Subflows inside one another: an address grows with each, so their cost grows as the square."""
+_POSITIVE = {"type": "integer", "minimum": 1, "maximum": LARGEST}
 _DURATION = {"$ref": "#/$defs/Duration"}
 _RFC3339 = r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$"
 _TIME = {"type": "string", "pattern": _RFC3339}
@@ -470,6 +476,11 @@ DurationOrExpression = Annotated[
 TimeOrExpression = Annotated[str, PlainValidator(or_expression(_time)), schema_or_expression(_TIME)]
 Positive = Annotated[
     int, PlainValidator(integer(1, "a whole number of 1 or more")), AsSchema(_POSITIVE)
+]
+Depth = Annotated[
+    int,
+    PlainValidator(integer(1, "a whole number of 1 or more", DEEPEST)),
+    AsSchema({**_POSITIVE, "maximum": DEEPEST}),
 ]
 PositiveOrExpression = Annotated[
     int | str,

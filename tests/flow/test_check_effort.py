@@ -1,0 +1,144 @@
+"""What a check costs: bounded for any file, and in proportion to the file where that can be."""
+
+from __future__ import annotations
+
+import cProfile
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.check.effort import LEAST_PAIRS, PAIRS, Effort
+from flowengine.flow.compile import compile_text
+
+HEAD = "flowengine: 1\nid: big\nsteps:\n"
+MEMORY = 1 << 30
+"""Bytes of address space; as much as the interpreter with its libraries takes, and some more."""
+SECONDS = 60
+"""Of the processor; only bounds a hang."""
+BOUNDED = """
+import resource, sys
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_file
+resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
+resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))
+try:
+    found = compile_file(sys.argv[1]).diagnostics
+except FlowFileError as error:
+    found = error.diagnostics
+for one in found:
+    print(one.code, one.message)
+"""
+
+
+def tangle(size: int, groups: int = 0) -> str:
+    """Return counting joins that lead to one another at random."""
+    chance = random.Random(0)
+
+    def steps(prefix: str, indent: str) -> str:
+        lines = []
+        for number in range(size):
+            one, two = (f"{prefix}{target}" for target in chance.sample(range(size), 2))
+            step = f"id: {prefix}{number}, join: 2, output: 1, next: {{all: [{one}, {two}]}}"
+            lines.append(f"{indent}- {{{step}}}\n")
+        return "".join(lines)
+
+    if not groups:
+        return HEAD + steps("s", "  ")
+    return HEAD + "".join(
+        f"  - id: g{group}\n    group:\n{steps(f'g{group}s', '      ')}" for group in range(groups)
+    )
+
+
+def chain(joins: int) -> str:
+    """Return counting joins one after the other, of two tokens each."""
+    lines = ["  - {id: a, output: 1, next: {all: [b0, c0]}}\n"]
+    for number in range(joins):
+        after = number + 1
+        to = f"{{all: [b{after}, c{after}]}}" if after < joins else "end"
+        lines += [
+            f"  - {{id: b{number}, output: 1, next: j{number}}}\n",
+            f"  - {{id: c{number}, output: 1, next: j{number}}}\n",
+            f"  - {{id: j{number}, join: 2, output: 1, next: {to}}}\n",
+        ]
+    return HEAD + "".join(lines)
+
+
+def work(text: str) -> int:
+    """Return how many calls a check makes."""
+    profile = cProfile.Profile()
+    profile.runcall(compile_text, text)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize(("size", "groups"), [(300, 0), (60, 12)])
+def test_a_tangle_is_given_up_in_bounded_memory_and_time(
+    tmp_path: Path, size: int, groups: int
+) -> None:
+    file = tmp_path / "flow.yaml"
+    file.write_text(tangle(size, groups))
+    code = BOUNDED.format(memory=MEMORY, seconds=SECONDS)
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, file], capture_output=True, text=True, check=False
+    )
+
+    assert done.stderr == ""
+    assert "E202 the parallel ways of this scope are too many to be checked" in done.stdout
+
+
+def test_counting_joins_cost_in_proportion_to_their_number() -> None:
+    compile_text(chain(10))  # what is only done once
+    small, large = work(chain(60)), work(chain(240))
+
+    assert large < small * 5.5
+
+
+def test_scopes_share_what_may_be_looked_at() -> None:
+    effort = Effort()
+    assert effort.pairs() == PAIRS
+
+    effort.spend(pairs=PAIRS - 5_000)
+    assert effort.pairs() == 5_000
+    effort.spend(pairs=5_000)
+    assert effort.pairs() == LEAST_PAIRS
+
+
+def test_a_counting_join_that_could_not_be_played_out_is_told_of() -> None:
+    width = 60
+    many = ", ".join(f"b{number}" for number in range(width))
+    ways = "".join(
+        f"  - {{id: b{number}, output: 1, next: {{first: "
+        f"[{{when: '${{{{ inputs.n > {number} }}}}', to: {'j' if number < 40 else 'k'}}}, "
+        "{else: end}]}}\n"
+        for number in range(width)
+    )
+    text = (
+        "flowengine: 1\nid: wide\ninputs: {n: {type: integer}}\nsteps:\n"
+        f"  - {{id: a, output: 1, next: {{all: [{many}]}}}}\n{ways}"
+        "  - {id: j, join: 30, output: 1, next: end}\n"
+        "  - {id: k, join: {need: 2}, output: 1, on_error: [{type: TooFew, output: 0}]}\n"
+    )
+
+    try:
+        found = compile_text(text).diagnostics
+    except FlowFileError as error:
+        found = error.diagnostics
+
+    told = [(one.code, one.message) for one in found]
+    assert told == [
+        (
+            "W209",
+            "whether 'j' gets the 30 tokens that it needs was not worked out: the scope is too "
+            "large to play it out",
+        )
+    ]
+
+
+def test_recursion_is_bounded() -> None:
+    text = "flowengine: 1\nid: f\nlimits: {depth: 100000}\nsteps: [{id: a, output: 1}]\n"
+    with pytest.raises(FlowFileError, match="at most 1,000"):
+        compile_text(text)
