@@ -6,7 +6,7 @@ import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from flowengine.errors import InputError, NotFound, UsageError
 
@@ -19,6 +19,9 @@ _JSON_TYPES: dict[type, tuple[str, ...]] = {
     dict: ("object",),
     type(None): ("null",),
 }
+LARGEST = 64 * 2**20
+"""Characters of a file that the command line names."""
+
 _WORDS = {
     "integer": "a whole number",
     "number": "a number",
@@ -252,9 +255,16 @@ def inputs(schemas: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
     singles = []
     for text in given:
         if text == "-":
-            values |= _all_inputs(sys.stdin.read(), "the inputs on standard input")
+            what = "the inputs on standard input"
+            read = read_json(_bounded(sys.stdin, "standard input"), what, "")
+            values |= _as_map(read, what)
         elif text.startswith("@"):
-            values |= _all_inputs(read_file(text[1:]), f"the inputs in {text[1:]}")
+            path = text[1:]
+            is_yaml = path.endswith((".yaml", ".yml"))
+            found = (
+                _yaml(path) if is_yaml else read_json(read_file(path), f"the inputs in {path}", "")
+            )
+            values |= _as_map(found, f"the inputs in {path}")
         else:
             singles.append(assignment(text))
     return values | assigned(schemas, singles, "input")
@@ -290,11 +300,22 @@ def read_file(path: str) -> str:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            return file.read()
+            return _bounded(file, path)
     except OSError as error:
         raise NotFound(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: {error}") from None
+
+
+def _bounded(file: TextIO, name: str) -> str:
+    """Return the text of a file, which may be a pipe or a device without an end."""
+    text = file.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise InputError(
+            f"{name} has more than {LARGEST // 2**20} Mi characters",
+            hint="hand over large data as a file: give its path as an input",
+        )
+    return text
 
 
 def read_json(text: str, what: str, field: str) -> Any:
@@ -325,8 +346,23 @@ def read_json(text: str, what: str, field: str) -> Any:
         raise InputError(f"{what} is not JSON: {error}", field=field) from None
 
 
-def _all_inputs(text: str, what: str) -> dict[str, Any]:
-    values = read_json(text, what, "")
+def _yaml(path: str) -> Any:
+    """Return the data of a YAML file, read as flow files are: no key stands twice in a map.
+
+    Raises:
+        FlowFileError: It is not such a file.
+    """
+    from flowengine.errors import FlowFileError
+    from flowengine.flow.diagnostics import render
+    from flowengine.flow.source import read_text
+
+    source = read_text(read_file(path), path)
+    if source.problems:
+        raise FlowFileError(render(source.problems, source.files), source.problems)
+    return source.data
+
+
+def _as_map(values: Any, what: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{what} must be a map", hint='for example {"name": "Ada"}')
     return values

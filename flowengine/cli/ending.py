@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
+
+UNEXPECTED = 70
+_STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 class Ending:
@@ -19,9 +23,50 @@ class Ending:
 
 def script() -> NoReturn:
     """Run the command line of this process, and end it without tearing it down."""
+    _open_streams()
     from flowengine.cli.program import main
 
     Ending.at_once = True
-    code = main()
-    sys.stderr.flush()
+    try:
+        code = main()
+    except Exception as error:
+        code = _unexpected(error)
+    with suppress(OSError, ValueError):  # nobody reads it, which changes nothing
+        sys.stderr.flush()
     os._exit(code)
+
+
+def _open_streams() -> None:
+    """Open what of the standard streams is closed on nothing.
+
+    Else a file that is opened next, such as the store, would be what others write their lines to.
+    """
+    for number, (name, mode) in enumerate(_STREAMS):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # has the lowest number that is free
+        if getattr(sys, name) is None:
+            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - kept
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+
+
+def _unexpected(error: Exception) -> int:
+    """Say what nobody has foreseen, and return the exit code."""
+    import logging
+    import traceback
+
+    from flowengine.cli.output import err
+
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    err(f"error: unexpected {said}")
+    if isinstance(error, MemoryError):
+        err("  there is not enough memory")
+    elif logging.getLogger().isEnabledFor(logging.DEBUG):
+        for part in traceback.format_exception(error):
+            for line in part.rstrip().split("\n"):
+                err(line)
+    else:
+        err("  this is a bug; with --log-level debug the traceback is shown, please report it")
+    return UNEXPECTED

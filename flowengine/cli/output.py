@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from flowengine.cli.results import results
+from flowengine.errors import FlowEngineError
 from flowengine.printable import printable
 
 _COLOURS = {
@@ -43,9 +46,34 @@ class Colours:
     allowed = True
 
 
+class OutputLost(FlowEngineError):
+    """The results cannot be written. What was committed is saved."""
+
+    exit_code = 74
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """Tell what the system says of writing results; a pipe that nobody reads is told as it is."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise OutputLost(f"the results cannot be written to standard output: {why}") from None
+
+
 def out(text: str = "") -> None:
     """Write a line of the result."""
-    results().write(f"{rendered(text)}\n")
+    with _written():
+        results().write(f"{rendered(text)}\n")
+
+
+def flush() -> None:
+    """See to it that the result is with whoever reads it."""
+    with _written():
+        results().flush()
 
 
 def out_text(text: str) -> None:
@@ -78,7 +106,7 @@ def err(text: str = "") -> None:
     try:
         sys.stderr.write(f"{rendered(text)}\n")
         sys.stderr.flush()
-    except (BrokenPipeError, ValueError):
+    except (OSError, ValueError):
         pass
 
 
@@ -90,8 +118,9 @@ def err_text(text: str) -> None:
 
 def ask(prompt: str) -> None:
     """Write what somebody is to answer on the same line."""
-    sys.stderr.write(rendered(paint(prompt, "bold")))
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):
+        sys.stderr.write(rendered(paint(prompt, "bold")))
+        sys.stderr.flush()
 
 
 def rendered(line: str) -> str:

@@ -11,13 +11,23 @@ import os
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn, Protocol, cast
 
 from flowengine.cli.ending import Ending
-from flowengine.cli.output import Colours, err, err_text, out_json, paint
+from flowengine.cli.output import (
+    Colours,
+    OutputLost,
+    err,
+    err_text,
+    flush,
+    out_json,
+    out_text,
+    paint,
+)
 from flowengine.cli.results import results, results_apart
-from flowengine.errors import FlowEngineError, FlowFileError, UsageError
+from flowengine.errors import FlowEngineError, FlowFileError, NotFound, UsageError
 
 GROUPS: dict[str, dict[str, str]] = {
     "Run": {
@@ -104,6 +114,10 @@ class Formatter(RawDescriptionHelpFormatter):
 class Parser(ArgumentParser):
     """An argument parser whose errors are raised, with the option that was probably meant."""
 
+    def print_help(self, file: Any = None) -> None:
+        """Print the help as a result."""
+        out_text(self.format_help().rstrip("\n"))
+
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the command line.
 
@@ -141,11 +155,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _ended(words)
-        results().flush()
-        sys.stdout.flush()
+        flush()
     except BrokenPipeError:  # whoever read the results has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
         return PIPE_CLOSED
+    except OutputLost as error:
+        return _report(error, as_json=False)
+    with suppress(OSError, ValueError):  # here steps print, and nobody may read it
+        sys.stdout.flush()
     return code
 
 
@@ -153,6 +170,8 @@ def _ended(words: list[str]) -> int:
     """Run a command line, say what went wrong, and return the exit code."""
     try:
         return _run(words)
+    except OutputLost:
+        raise
     except FlowEngineError as error:
         return _report(error, as_json="--json" in words)
     except KeyboardInterrupt as error:
@@ -161,6 +180,12 @@ def _ended(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(word).decode(errors="backslashreplace")
+            raise UsageError(f"the argument '{shown}' is not valid UTF-8") from None
     at = _command_at(words)
     Colours.allowed = "--no-color" not in words
     if at is None:
@@ -170,7 +195,7 @@ def _run(words: list[str]) -> int:
     if name in FAMILIES:
         further = _command_at(rest, at)
         if further is None:
-            sys.stdout.write(help_of_family(name))
+            out_text(help_of_family(name).rstrip("\n"))
             return 0 if {"-h", "--help"} & set(rest) else UsageError.exit_code
         name = f"{name} {rest.pop(further)}"
     if name not in COMMANDS:
@@ -178,15 +203,28 @@ def _run(words: list[str]) -> int:
     command = load(name)
     parser = parser_of(name, command)
     add_common(parser)
-    arguments = parser.parse_args(rest)
+    try:
+        arguments = parser.parse_args(rest)
+    except SystemExit:  # it has printed its help
+        return 0
     if arguments.log_level:
         from flowengine.cli.logs import show_logs
 
         show_logs(arguments.log_level)
+    _check_folder()
     if name in TALKING:
         return command.run(arguments)
     with results_apart(restore=not Ending.at_once):
         return command.run(arguments)
+
+
+def _check_folder() -> None:
+    """Check that the current folder is there: paths are relative to it."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        hint = "change to a folder that exists: cd"
+        raise NotFound(f"the current folder cannot be used: {error.strerror}", hint=hint) from None
 
 
 def _unknown(name: str) -> UsageError:
@@ -324,9 +362,9 @@ def _run_without_command(words: list[str]) -> int:
     if arguments.version:
         from flowengine import __version__
 
-        sys.stdout.write(f"flowengine {__version__}\n")
+        out_text(f"flowengine {__version__}")
         return 0
-    sys.stdout.write(help_of_program())
+    out_text(help_of_program().rstrip("\n"))
     return 0 if arguments.help else UsageError.exit_code
 
 

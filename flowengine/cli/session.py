@@ -10,9 +10,18 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 from flowengine.cli.ending import Ending
-from flowengine.cli.output import as_json, clean, duration, err, is_terminal, out, out_json, paint
+from flowengine.cli.output import (
+    as_json,
+    clean,
+    duration,
+    err,
+    flush,
+    is_terminal,
+    out,
+    out_json,
+    paint,
+)
 from flowengine.cli.progress import Progress
-from flowengine.cli.results import results
 from flowengine.engines.engine import Engine
 from flowengine.engines.printed import heard
 from flowengine.errors import NotFound
@@ -222,7 +231,7 @@ class Session:
     def tell_event(self, entry: dict[str, Any]) -> None:
         """Print one entry of the journal as a line of JSON."""
         out(as_json(entry))
-        results().flush()
+        flush()
 
 
 class NoStore(NotFound):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -129,7 +129,9 @@ class _Heard:
             printed.take(self._name, text)
             if printed.followed:
                 return len(text)
-        return self._stream.write(text)
+        with suppress(OSError):  # nobody reads it, which is no fault of the step
+            self._stream.write(text)
+        return len(text)
 
     def writelines(self, lines: Any) -> None:
         for line in lines:

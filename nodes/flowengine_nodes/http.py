@@ -35,6 +35,9 @@ KEY_HEADER = "Idempotency-Key"
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """What may stand in a header as it is; the rest of a key is sent as `%` and its bytes."""
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
+_CHARSETS = ("utf", "iso8859", "cp", "windows", "ascii", "latin", "koi8", "big5", "gb", "euc",
+             "shift_jis", "mac", "tis")  # fmt: skip
+"""How names of encodings of text begin. Python has others, which are none or take for ever."""
 _ERROR_TEXT = 64 * 1024
 _RETRYABLE = frozenset({408, 429})
 _TEXT = re.compile(r"text/.*|application/(.*\+)?(json|xml|yaml)|application/(javascript|x-www-.*)")
@@ -283,7 +286,15 @@ async def _send(client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.R
         if request.method not in {"GET", "HEAD"} or not response.has_redirect_location:
             return response
         await response.aclose()
-        target = request.url.join(response.headers["Location"])
+        try:
+            target = request.url.join(response.headers["Location"])
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise HttpError(
+                f"{request.method} {request.url.copy_with(query=None)}: it redirects to what is "
+                f"no URL: {_said(error)}",
+                data={"status": response.status_code},
+                retryable=False,
+            ) from None
         headers = request.headers
         if not _same_host(request.url, target):
             headers = httpx2.Headers(
@@ -362,7 +373,7 @@ def _decoded(
         return text
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if response.status_code >= 400:  # the status says more than a broken error page
             return text
         raise HttpError(
@@ -376,9 +387,10 @@ def _encoding(response: httpx2.Response) -> str:
     import codecs
 
     try:
-        return codecs.lookup(response.charset_encoding or "utf-8").name
-    except LookupError:
+        name = codecs.lookup(response.charset_encoding or "utf-8").name
+    except (LookupError, ValueError):
         return "utf-8"
+    return name if name.startswith(_CHARSETS) else "utf-8"
 
 
 def _kept(file: IO[bytes], response: httpx2.Response, context: StepContext) -> Plain:
@@ -437,7 +449,7 @@ def _retry_after(header: str | None) -> float | None:
         pass
     try:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError, TypeError):
         return None
 
 

@@ -27,14 +27,11 @@ HEAVY = {
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_every_command_has_help_with_examples_of_itself(
-    flowengine: CommandLine, words: str, capsys: pytest.CaptureFixture[str]
+    flowengine: CommandLine, words: str
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        flowengine(*words.split(), "--help")
-    out = capsys.readouterr().out
+    out = flowengine(*words.split(), "--help").out
 
     examples = out.partition("examples:\n")[2].splitlines()
-    assert ended.value.code == 0
     assert out.startswith(f"usage: flowengine {words} ")
     short = words.removeprefix("approvals ") if "approve" in words or "reject" in words else words
     assert any(f"flowengine {short}" in line or f"--json {short}" in line for line in examples)

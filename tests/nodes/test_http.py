@@ -41,6 +41,13 @@ PAGES: dict[str, Page] = {
     "/bomb": (200, ZIPPED, gzip.compress(b'"' + b"x" * (20 * 1024 * 1024) + b'"')),
     "/files/report.pdf": (200, {"Content-Type": "application/pdf"}, b"%PDF \x00\xff"),
     "/to/echo": (302, {"Location": "/echo"}, b""),
+    "/rot": (200, {"Content-Type": "text/plain; charset=rot13"}, b"uryyb"),
+    "/puny": (200, {"Content-Type": "text/plain; charset=punycode"}, b"a-b"),
+    "/null": (200, {"Content-Type": "text/plain; charset=utf\x08-8"}, b"hello"),
+    "/deep": (200, JSON, b"[" * 100_000),
+    "/never": (503, {"Retry-After": "Mon, 01 Jan 0001 00:00:00 +2359"}, b""),
+    "/nan": (503, {"Retry-After": "nan"}, b""),
+    "/nowhere": (302, {"Location": "http://[::1"}, b""),
     "/circle": (301, {"Location": "/circle"}, b""),
 }
 
@@ -297,6 +304,18 @@ def test_silent_server_is_a_timeout(
 
     assert bench.fail("http", {}, {"url": f"{server}/hang"})["type"] == "Timeout"
     assert Handler.gone.wait(60)
+
+
+@pytest.mark.parametrize(("path", "body"), [("rot", "uryyb"), ("puny", "a-b"), ("null", "hello")])
+def test_text_in_an_encoding_that_is_none_is_read_as_utf_8(
+    bench: Bench, server: str, path: str, body: str
+) -> None:
+    assert bench.do("http", {}, {"url": f"{server}/{path}"})["body"] == body
+
+
+@pytest.mark.parametrize("path", ["deep", "never", "nan", "nowhere"])
+def test_a_hostile_answer_is_an_error_of_http(bench: Bench, server: str, path: str) -> None:
+    assert bench.fail("http", {}, {"url": f"{server}/{path}"})["type"] == "HttpError"
 
 
 @pytest.mark.parametrize(

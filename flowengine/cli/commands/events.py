@@ -5,8 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.cli.output import clean, one_line, out
-from flowengine.cli.results import results
+from flowengine.cli.output import clean, flush, one_line, out
 from flowengine.cli.session import Session
 from flowengine.cli.yaml_text import inline
 
@@ -47,7 +46,7 @@ def run(arguments: Namespace) -> int:
                 session.tell_event(entry)
             else:
                 out(line(entry))
-                results().flush()
+                flush()
     return 0
 
 

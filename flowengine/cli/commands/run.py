@@ -32,8 +32,8 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         type=read.given_input,
         default=[],
-        help="an input (text as it is, other types as JSON), or all of them as a JSON file or on "
-        "standard input; may be repeated",
+        help="an input (text as it is, other types as JSON), or all of them: a JSON or YAML "
+        "file, or JSON on standard input; may be repeated",
     )
     read.add_workdir(parser)
     parser.add_argument(
