@@ -226,9 +226,9 @@ class Driver:
     def _claimed(self, execution: Execution, append: Append) -> None:
         """Hear which locks were granted with a commit, and to whom else."""
         over = append.head is not None and append.head.status in ENDED
-        freed = any(claim.then in ("give", "cancel") for claim in append.claims)
         if not append.claims and not (over and "bound" in execution.state):
             return
+        freed = any(claim.then in ("give", "cancel") for claim in append.claims)
         for message in self.host.store.arrived(0):
             if unpack(message.event)["type"] not in ("granted", "cancel"):
                 continue

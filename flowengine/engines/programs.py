@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flowengine.engines.runner import Runner
     from flowengine.journal.store import Store
     from flowengine.kernel.graph import CompiledFlow
+    from flowengine.validation import Validator
 
 
 class Program:
@@ -74,13 +75,26 @@ class Programs:
         return program
 
 
-def why_not(schema: Any, value: Any) -> str | None:
-    """Return why a value does not fit a schema, or None if it does."""
-    from flowengine.errors import InputError
-    from flowengine.validation import validate
+_FOUND: dict[int, tuple[Any, Validator]] = {}
+"""By the place of a schema in memory: the schema, which keeps the place, and its validator."""
+_MOST_FOUND = 1024
 
+
+def why_not(schema: Any, value: Any) -> str | None:
+    """Return why a value does not fit a schema of a compiled flow, or None if it does."""
+    if schema is True or schema == {}:
+        return None
+    from flowengine.errors import InputError
+
+    found = _FOUND.get(id(schema))
+    if found is None:
+        from flowengine.validation import shared
+
+        if len(_FOUND) >= _MOST_FOUND:
+            _FOUND.clear()
+        found = _FOUND[id(schema)] = schema, shared(schema)
     try:
-        validate(schema, value, "it")
+        found[1].check(value, "it")
     except InputError as error:
         return error.message
     return None

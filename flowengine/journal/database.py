@@ -231,8 +231,8 @@ class Database:
     def _settled(self, connection: Connection) -> Connection:
         """Return the connection without what an interrupt between BEGIN and the rest has left."""
         try:
-            with connection.using:
-                if connection.in_transaction:
+            if connection.in_transaction:
+                with connection.using:
                     connection.execute("ROLLBACK")
         except ERRORS as error:
             raise self.explain(error) from error

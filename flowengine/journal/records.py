@@ -165,20 +165,7 @@ class Append(NamedTuple):
     @property
     def is_one_event(self) -> bool:
         """Whether it is one event and touches nothing that lists show: a step in a chain."""
-        return len(self.events) == 1 and not (
-            self.new
-            or self.head
-            or self.opened
-            or self.closed
-            or self.keys
-            or self.taken
-            or self.sent
-            or self.claims
-            or self.snapshot
-            or self.release
-            or self.moved
-            or self.forms
-        )
+        return len(self.events) == 1 and not any(self[4:])
 
 
 class Execution(NamedTuple):

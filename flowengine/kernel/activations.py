@@ -132,17 +132,18 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
     if body.repeats or scope["counts"]:  # of another form of the flow, perhaps
         act["number"] = scope["counts"][step] = scope["counts"].get(step, 0) + 1
         hits = scope["hits"][step] = scope["hits"].get(step, 0) + 1
-        require(
-            hits <= limits["activations"],
-            "LimitExceeded",
-            f"{m.graph.node(step).id!r} was activated more than {limits['activations']} times "
-            "without a wait in between (limits.activations)",
-            {"limit": "activations"},
-        )
+        if hits > limits["activations"]:
+            raise StepFailure(
+                "LimitExceeded",
+                f"{m.graph.node(step).id!r} was activated more than {limits['activations']} times "
+                "without a wait in between (limits.activations)",
+                {"limit": "activations"},
+            )
     if not scope["mapped"]:
         m.state["steps"] += 1
         _bound_steps(m.state["steps"], m.graph.limits["steps"])
-        _count_in_subflows(m, scope.get("frame", 0))
+        if "frame" in scope:
+            _count_in_subflows(m, scope["frame"])
 
 
 def _count_in_subflows(m: Machine, frame: int) -> None:
@@ -156,8 +157,9 @@ def _count_in_subflows(m: Machine, frame: int) -> None:
 
 
 def _bound_steps(count: int, limit: int) -> None:
-    message = f"more than {limit} activations (limits.steps)"
-    require(count <= limit, "LimitExceeded", message, {"limit": "steps"})
+    if count > limit:
+        message = f"more than {limit} activations (limits.steps)"
+        raise StepFailure("LimitExceeded", message, {"limit": "steps"})
 
 
 def _begin(m: Machine, node: Node, act: Activation) -> None:

@@ -70,27 +70,36 @@ def begin_round(m: Machine, unit: Unit) -> None:
             if not again:
                 m.agenda.append(("unit_ended", unit["id"], of_loop(node, unit, last)))
                 return
-        require(
-            unit["round"] < unit["max"],
-            "LoopLimit",
-            f"{node.id!r} was not done after {unit['max']} rounds (loop.max)",
-            {"last": last, "rounds": unit["round"]},
-        )
-        m.rounds[unit["id"]] = m.rounds.get(unit["id"], 0) + 1
-        limit = m.graph.limits["steps"]
-        require(
-            m.rounds[unit["id"]] <= limit,
-            "LimitExceeded",
-            f"{node.id!r} began more than {limit} rounds in which nothing was called or waited for "
-            "(limits.steps)",
-            {"limit": "steps"},
-        )
+        _bound_rounds(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(("unit_broken", unit["id"], failure))
         return
     unit["round"] += 1
     unit["tries"] = 0
     attempt(m, unit)
+
+
+def _bound_rounds(m: Machine, node: Node, unit: Unit) -> None:
+    """Count a round that is about to begin.
+
+    Raises:
+        StepFailure: There have been as many as there may be.
+    """
+    if unit["round"] >= unit["max"]:
+        raise StepFailure(
+            "LoopLimit",
+            f"{node.id!r} was not done after {unit['max']} rounds (loop.max)",
+            {"last": unit.get("last"), "rounds": unit["round"]},
+        )
+    begun = m.rounds[unit["id"]] = m.rounds.get(unit["id"], 0) + 1
+    limit = m.graph.limits["steps"]
+    if begun > limit:
+        raise StepFailure(
+            "LimitExceeded",
+            f"{node.id!r} began more than {limit} rounds in which nothing was called or waited for "
+            "(limits.steps)",
+            {"limit": "steps"},
+        )
 
 
 def of_loop(node: Node, unit: Unit, last: Plain) -> Plain:

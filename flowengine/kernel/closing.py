@@ -269,8 +269,10 @@ def no_longer_cleaning(scope: Scope) -> None:
 def hand_over(m: Machine, act: Activation) -> None:
     """Let the scope around a group keep what the group leaves to be undone and cleaned up."""
     scope = m.scope_of(act)
-    scope["done"].extend(act.get("done", ()))
-    scope["cut"].extend(act.get("cut", ()))
+    if "done" in act:
+        scope["done"].extend(act["done"])
+    if "cut" in act:
+        scope["cut"].extend(act["cut"])
     if act.get("finals"):
         pass_finals(act, scope)
         m.agenda.append(("clean", scope["id"]))

@@ -43,53 +43,54 @@ DEFAULT_LIMITS = {"activations": 1000, "steps": 10_000, "depth": 8}
 
 
 class Node:
-    """A step, with every key of its plain form as an attribute."""
+    """A step, with every key of its plain form as an attribute.
 
-    __slots__ = (
-        "action", "args", "asks", "body", "cancel", "carries", "child", "compensate", "deadline",
-        "each", "effect", "emit",
-        "environments", "id", "index", "input", "join", "key", "kind", "lock", "loop", "map",
-        "named", "on_crash", "on_error", "output", "plain", "raises", "retry", "secret", "set",
-        "sources", "split", "timeout", "trigger", "wait", "when",
-    )  # fmt: skip
+    What a step does not say is looked up in the class, so that linking costs what it says.
+    """
+
+    id: str
+    body = -1
+    action = "none"
+    kind: str
+    args: Value | None = None
+    environments = False
+    asks = False
+    input: Value | None = None
+    key: Value | None = None
+    wait: WaitSpec | None = None
+    cancel: CancelSpec | None = None
+    child = -1
+    sources: list[int] = []  # noqa: RUF012 - nothing changes it
+    join: JoinSpec | None = None
+    trigger: TriggerSpec | None = None
+    split: SplitSpec | None = None
+    when: Condition | None = None
+    emit: list[EmitSpec] = []  # noqa: RUF012 - nothing changes it
+    map: MapSpec | None = None
+    each = False
+    loop: LoopSpec | None = None
+    lock: LockSpec | None = None
+    retry: RetrySpec | None = None
+    timeout: Value | None = None
+    deadline: Value | None = None
+    output: Value | None = None
+    set: list[list[Any]] = []  # noqa: RUF012 - nothing changes it
+    on_error: list[HandlerSpec] = []  # noqa: RUF012 - nothing changes it
+    compensate = -1
+    raises: dict[str, str] | None = None
+    effect = "once"
+    on_crash = "ask"
+    named: list[str] | None = None
+    carries = False
 
     def __init__(self, index: int, spec: StepSpec) -> None:
+        self.__dict__.update(spec)
         self.index = index
-        self.id = spec["id"]
-        self.body: int = spec.get("body", -1)
-        self.action: str = spec.get("action", "none")
-        self.kind: str = spec.get("kind", self.action)
-        self.args: Value | None = spec.get("args")
-        self.environments: bool = spec.get("environments", False)
-        self.asks: bool = spec.get("asks", False)
-        self.input: Value | None = spec.get("input")
+        if "kind" not in spec:
+            self.kind = self.action
         self.secret = self.input is not None and holds_secret(self.input)
-        self.key: Value | None = spec.get("key")
-        self.wait: WaitSpec | None = spec.get("wait")
-        self.cancel: CancelSpec | None = spec.get("cancel")
-        self.child: int = spec.get("child", -1)
-        self.sources: list[int] = spec.get("sources", [])
-        self.join: JoinSpec | None = spec.get("join")
-        self.trigger: TriggerSpec | None = spec.get("trigger")
-        self.split: SplitSpec | None = spec.get("split")
-        self.when: Condition | None = spec.get("when")
-        self.emit: list[EmitSpec] = spec.get("emit", [])
-        self.map: MapSpec | None = spec.get("map")
-        self.each: bool = self.map is not None and self.map.get("each", False)
-        self.loop: LoopSpec | None = spec.get("loop")
-        self.lock: LockSpec | None = spec.get("lock")
-        self.retry: RetrySpec | None = spec.get("retry")
-        self.timeout: Value | None = spec.get("timeout")
-        self.deadline: Value | None = spec.get("deadline")
-        self.output: Value | None = spec.get("output")
-        self.set: list[list[Any]] = spec.get("set", [])
-        self.on_error: list[HandlerSpec] = spec.get("on_error", [])
-        self.compensate: int = spec.get("compensate", -1)
-        self.raises: dict[str, str] | None = spec.get("raises")
-        self.effect: str = spec.get("effect", "once")
-        self.on_crash: str = spec.get("on_crash", "ask")
-        self.named: list[str] | None = spec.get("named")
-        self.carries: bool = spec.get("carries", False)
+        if self.map is not None:
+            self.each = self.map.get("each", False)
         self.plain = not (self.when is not None or self.map or self.loop or self.deadline)
 
 
@@ -111,8 +112,8 @@ class Flow:
         said: Those that it says.
     """
 
-    __slots__ = ("budget", "defaults", "id", "indexes", "inputs", "limits", "on_error", "outputs",
-                 "said", "signals", "state", "steps")  # fmt: skip
+    __slots__ = ("_added", "budget", "defaults", "id", "indexes", "inputs", "limits", "on_error",
+                 "outputs", "said", "signals", "state", "steps")  # fmt: skip
 
     def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
         self.id: str = spec.get("id", "")
@@ -127,6 +128,14 @@ class Flow:
         self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **self.said}
         self.budget: BudgetSpec | None = spec.get("budget")
         self.indexes: dict[str, int] = {}
+        self._added: dict[str, dict[str, Any]] = {}
+
+    def added(self, key: str) -> dict[str, Any]:
+        """Return the schema of what is appended to a state key."""
+        if key not in self._added:
+            schema = self.state[key].get("schema") or {}
+            self._added[key] = {"type": "array", "items": schema.get("items", True)}
+        return self._added[key]
 
 
 class Body:
@@ -233,7 +242,8 @@ class Graph:
         self.limits = self.flows[0].limits
         self.timed = any("wall_time" in (one.budget or ()) for one in self.flows)
         """Whether the budget of some flow bounds how long it is at work."""
-        self._nodes: list[Node | None] = [None] * len(self._specs)
+        self.nodes: list[Node | None] = [None] * len(self._specs)
+        """Those that are linked; see `node`."""
         self._bodies: list[Body | None] = [None] * len(flow["bodies"])
         self._stored: set[str] | None = None
         self._after_triggers: set[int] | None = None
@@ -248,9 +258,9 @@ class Graph:
 
     def node(self, index: int) -> Node:
         """Return a step, linked on first use."""
-        node = self._nodes[index]
+        node = self.nodes[index]
         if node is None:
-            node = self._nodes[index] = Node(index, self._specs[index])
+            node = self.nodes[index] = Node(index, self._specs[index])
         return node
 
     def body(self, index: int) -> Body:

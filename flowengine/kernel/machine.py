@@ -110,7 +110,8 @@ class Machine:
 
     def node(self, act: Activation) -> Node:
         """Return the step of an activation."""
-        return self.graph.node(act["step"])
+        step = act["step"]
+        return self.graph.nodes[step] or self.graph.node(step)
 
     def act_of(self, unit: Unit) -> Activation:
         """Return the activation of a unit."""
@@ -122,7 +123,9 @@ class Machine:
 
     def frame_of(self, act: Activation) -> int:
         """Return the frame of the subflow that an activation belongs to; 0: the main flow."""
-        return act["frame"] if "frame" in act else self.scope_of(act).get("frame", 0)
+        if "frame" in act:
+            return act["frame"]
+        return self.state["scopes"][act["scope"]].get("frame", 0)
 
     def flow_of(self, frame: int) -> Flow:
         """Return what the flow of a frame declares."""

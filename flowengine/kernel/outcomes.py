@@ -423,8 +423,11 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
 def _choose(m: Machine, act: Activation, outcome: str, output: Plain) -> list[int]:
     """Return where the token goes; the step is over, and so is what bounds it."""
     end_bounds(m, act)
+    node = m.node(act)
+    if node.split is not None and node.split["kind"] == "one":
+        return [node.split["to"]]  # most steps: no expression is asked
     names = Names(m, act, extra={"output": output, "outcome": outcome})
-    return tokens.choose(m.node(act), names, outcome)
+    return tokens.choose(node, names, outcome)
 
 
 def _remember(m: Machine, act: Activation, status: str, outcome: str, output: Plain) -> None:

@@ -57,6 +57,8 @@ def waits(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     Raises:
         StepFailure: `BudgetExceeded`: a budget is used up, and nobody is asked to raise it.
     """
+    if "budget" not in m.state and "frames" not in m.state:
+        return False
     act = m.act_of(unit)
     if "opens" in act or not bounding(m.state, m.frame_of(act)):
         return False

@@ -39,6 +39,7 @@ def known(
     error: ErrorData | None,
 ) -> dict[str, Any]:
     """Return what expressions name of a step that has ended, or of an item that goes on alone."""
+    named = node.named or ()
     fields: dict[str, Any] = {
         "status": status,
         "outcome": outcome,
@@ -46,12 +47,15 @@ def known(
         "error": error,
         "rounds": act.get("rounds", 0),
         "attempts": act.get("attempts", 0),
-        "items": _items(m, act) if "over" in act and not node.each else None,
         "agent": None,
-        "started_at": format_time(act["at"]),
-        "ended_at": format_time(m.now),
     }
-    return {field: fields[field] for field in node.named or () if field in fields}
+    if "items" in named:
+        fields["items"] = _items(m, act) if "over" in act and not node.each else None
+    if "started_at" in named:
+        fields["started_at"] = format_time(act["at"])
+    if "ended_at" in named:
+        fields["ended_at"] = format_time(m.now)
+    return {field: fields[field] for field in named if field in fields}
 
 
 def _items(m: Machine, act: Activation) -> list[Plain]:

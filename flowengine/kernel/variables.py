@@ -182,7 +182,7 @@ def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -
     if reducer == "append":
         # What is there already has been looked at when it came.
         added = value if isinstance(value, list) else [value]
-        fault = m.graph.validate({"type": "array", "items": schema.get("items", True)}, added)
+        fault = m.graph.validate(m.flow_of(frame).added(key), added)
     else:
         fault = m.graph.validate(schema, new)
     if fault is not None:
