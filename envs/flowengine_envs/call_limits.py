@@ -15,6 +15,9 @@ OUTPUT = 100_000
 """Bytes kept of each stream of a call, where the spec says nothing."""
 FILE = 256 * 1024 * 1024
 """Bytes of output that a file of the workspace may have."""
+MEMORY = 2 * 1024**3
+PROCESSES = 512
+"""What a sandbox may have, where the spec says nothing and it can be held."""
 DISK = 10 * 1024**3
 """Bytes that a workspace may take, where the spec says nothing."""
 TIMEOUT = 30.0
@@ -84,16 +87,50 @@ class CallLimits:
         """Count the time that a call has taken."""
         self._spent += seconds
 
+    def is_own(self, timeout: float | None) -> bool:
+        """Return whether the bound of a call was not the one that its caller asked for.
+
+        Args:
+            timeout: Seconds that the caller asked for.
+        """
+        return timeout is None or self._bound(timeout)[0] < timeout
+
+    def too_long(self, timeout: float | None) -> str:
+        """Say that a call took longer than it may.
+
+        Args:
+            timeout: Seconds that the caller asked for.
+
+        Returns:
+            The words.
+        """
+        seconds, name = self._bound(timeout)
+        return f"it took longer than {seconds:g} s ({name}) and was ended"
+
+    def _bound(self, timeout: float | None) -> tuple[float, str]:
+        """Return how long a call may take, and what says so."""
+        limits = self._limits
+        bounds = [(timeout, "its timeout"), (limits.time, "limits.time")]
+        bounds.append((limits.total_time, "limits.total_time, for all calls together"))
+        given = [(value, name) for value, name in bounds if value is not None]
+        if timeout is None and limits.time is None:
+            given.append((TIMEOUT, "the default of limits.time"))
+        return min(given)
+
     def out_of_memory(self) -> str:
         """Say that memory was at its limit."""
-        limit = self._limits.memory
-        return "out of memory" if limit is None else f"out of memory: the limit is {_size(limit)}"
+        return f"out of memory: limits.memory is {_size(self._limits.memory or MEMORY)}"
 
     def too_many_processes(self) -> str:
         """Say that there were as many processes as may be."""
-        limit = self._limits.processes
-        named = "the sandbox's" if limit is None else f"limits.processes is {limit}"
-        return f"a process was not started, there were as many as may be: {named}"
+        limit = self._limits.processes or PROCESSES
+        return (
+            f"a process was not started, there were as many as may be: limits.processes is {limit}"
+        )
+
+    def file_too_large(self) -> str:
+        """Say that a file had as many bytes as one may have."""
+        return f"a file was as large as one may be: limits.disk is {_size(self.disk)}"
 
     @property
     def disk(self) -> int:

@@ -90,6 +90,8 @@ class Channel:
         self._last = 0
         self._lost = False
         self._closing = False
+        self.cause: Callable[[], str] = lambda: ""
+        """Says why all of it may have ended, for the message of a loss."""
         self._loop = asyncio.get_running_loop()
         key = os.urandom(frames.KEY)
         self._sealer = frames.Sealer(key, frames.TO_SUPERVISOR)
@@ -336,8 +338,10 @@ class Channel:
                 exchange.done.exception()  # it may be that nobody waits any more
 
     def _loss(self) -> EnvironmentLost:
+        cause = self.cause()
+        why = f": {cause}" if cause else ""
         return EnvironmentLost(
-            f"{self.name} is gone: its processes ended or were ended{self._said()}"
+            f"{self.name} is gone: its processes ended or were ended{why}{self._said()}"
         )
 
     def _fault(self, fault: Mapping[str, str], about: str) -> StepError:

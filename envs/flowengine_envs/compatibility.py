@@ -375,10 +375,14 @@ def run_python_code(code: str, env: _Env, timeout: float | None = None) -> str:
         timeout: Seconds.
 
     Returns:
-        What it printed, its result, and after `STDERR:` what it wrote there, if anything.
+        What it printed, its result or `Error: ` and why there is none, and after `STDERR:` what it
+        wrote there; each if there is any.
     """
     try:
         done = env.execute_code(code, timeout)
     except EnvironmentLost as error:
         return f"Error: {error.message}"
-    return done.stdout + (f"STDERR:\n{done.stderr}" if done.stderr else "")
+    told = done.stdout
+    for part in (done.result, f"STDERR:\n{done.stderr}" if done.stderr else ""):
+        told += "\n" * (bool(told and part) and not told.endswith("\n")) + part
+    return told

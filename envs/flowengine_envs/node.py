@@ -68,7 +68,6 @@ class Node(Supervised):
             "module": config.module if module is None else module,
             "largest": LARGEST_VALUE,
         }
-        seconds = self.call_limits.seconds(timeout)
         kills = self.sandbox.memory_kills()
         result, told = await self._program(
             [config.node, *self._options(), "-e", _runner()],
@@ -84,10 +83,10 @@ class Node(Supervised):
             answer = _last(told)
         except code_answers.Broken as error:
             if result.exit_code != 0:
-                return self._result(result, None, seconds, killed=killed)
+                return self._result(result, None, timeout, killed=killed)
             said = f"the process did not answer as it should: {error}"
             answer = {"error": CodeError("ProtocolError", said)._asdict()}
-        return self._result(result, answer, seconds, killed=killed)
+        return self._result(result, answer, timeout, killed=killed)
 
     run = blocking(_run)
     async_run = awaitable(_run)
@@ -102,13 +101,13 @@ class Node(Supervised):
         self,
         done: CommandResult,
         told: dict[str, Any] | None,
-        seconds: float | None,
+        timeout: float | None,
         *,
         killed: bool,
     ) -> CodeResult:
         error = None
         if done.stopped == "timeout":
-            error = CodeError("Timeout", f"it took longer than {seconds:g} s and was ended")
+            error = CodeError("Timeout", self.call_limits.too_long(timeout))
         elif done.stopped == "disk":
             error = CodeError("LimitExceeded", self.call_limits.disk_full())
         elif done.stopped is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -94,15 +96,23 @@ class PythonSandbox(Supervised):
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
         killed = self.sandbox.memory_kills() > kills
-        error = self._error(answer, seconds, killed=killed)
+        error = self._error(answer, timeout, killed=killed)
         result = _result(answer, streams, error, duration)
-        if answer.get("left_full"):
-            said = f"{result.stderr}{self.call_limits.left_disk_full()}\n"
-            result = result._replace(stderr=said)
+        met = self._notes(answer, killed and not result.namespace_lost, refused)
+        return result._replace(stderr=result.stderr + met)
+
+    def _notes(self, answer: Mapping[str, Any], killed: bool, refused: int) -> str:
+        """Return what the error does not tell of, such as limits that were met, each in a line."""
+        limits, met = self.call_limits, []
+        if answer.get("gone") is not None:
+            met.append(f"since the last call {_crash(answer['gone'])}; earlier names are gone")
+        if killed:
+            met.append(limits.out_of_memory())
         if self.sandbox.refused_processes() > refused:
-            said = f"{result.stderr}{self.call_limits.too_many_processes()}\n"
-            result = result._replace(stderr=said)
-        return result
+            met.append(limits.too_many_processes())
+        if answer.get("left_full"):
+            met.append(limits.left_disk_full())
+        return "".join(f"{each}\n" for each in met)
 
     run = blocking(_run)
     async_run = awaitable(_run)
@@ -148,12 +158,12 @@ class PythonSandbox(Supervised):
         )
 
     def _error(
-        self, answer: Mapping[str, Any], seconds: float | None, *, killed: bool
+        self, answer: Mapping[str, Any], timeout: float | None, *, killed: bool
     ) -> CodeError | None:
         """Return why the code did not come to its end, the outermost reason first."""
         stopped = answer["stopped"]
         if stopped == "timeout":
-            return CodeError("Timeout", f"it took longer than {seconds:g} s and was ended")
+            return CodeError("Timeout", self.call_limits.too_long(timeout))
         if stopped == "disk":
             return CodeError("LimitExceeded", self.call_limits.disk_full())
         if stopped is not None:
@@ -172,8 +182,12 @@ class PythonSandbox(Supervised):
         if error is None:
             return None
         message = error["message"]
-        if error["type"] == "MemoryError" and self.limits.memory is not None:
-            message = f"{message}{': ' if message else ''}{self.call_limits.out_of_memory()}"
+        limit = ""
+        if error["type"] == "MemoryError":
+            limit = self.call_limits.out_of_memory()
+        elif error["type"] == "OSError" and os.strerror(errno.EFBIG) in message:
+            limit = self.call_limits.file_too_large()
+        message = ": ".join(part for part in (message, limit) if part)
         return CodeError(error["type"], message, error["line"], error["traceback"])
 
 
@@ -237,10 +251,9 @@ def _result(
 
 def _crash(lost: Mapping[str, Any]) -> str:
     """Say how the process ended."""
-    import os
     import signal
 
-    if lost["failed"] is not None:
+    if lost.get("failed") is not None:
         return f"the interpreter cannot be started: {os.strerror(lost['failed'])}"
     words = f"; it said: {lost['words'].strip()}" if lost["words"].strip() else ""
     if lost["signal"] is not None:

@@ -6,7 +6,9 @@ A kind adds what a call is. Where the sandbox is does not matter to it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +31,9 @@ user = true
 break-system-packages = true
 """
 """Packages go below the home folder, that is into the workspace, and so last as long as it."""
+_TOO_LARGE = signal.SIGXFSZ
+_TOO_LARGE_TEXT = os.strerror(errno.EFBIG)
+"""How programs end, or what they tell, that wrote a file of more bytes than one may have."""
 _NOT_STARTED = {2: 127, 20: 127, 13: 126, 8: 126}
 """Number of an error → the exit code that shells have for it."""
 
@@ -46,6 +51,7 @@ class Supervised(InWorkspace):
         super().__init__(request)
         self.sandbox = sandbox
         self._channel = channel
+        channel.cause = self._cause
         self._variables = {
             "PATH": SEARCH,
             "HOME": f"{sandbox.workdir}/{OWN}/home",
@@ -53,6 +59,10 @@ class Supervised(InWorkspace):
             **self.declared,
             **sandbox.variables,
         }
+
+    def _cause(self) -> str:
+        """Return the limit that everything inside may have ended for."""
+        return self.call_limits.out_of_memory() if self.sandbox.memory_kills() else ""
 
     @property
     def workdir(self) -> str:
@@ -171,15 +181,32 @@ class Supervised(InWorkspace):
         duration = time.monotonic() - began
         self.call_limits.spend(duration)
         told = _command_result(answer, streams, duration)
-        if told.signal == 9 and self.sandbox.memory_kills() > kills:
-            told = told._replace(stderr=f"{told.stderr}{self.call_limits.out_of_memory()}\n")
-        if self.sandbox.refused_processes() > refused:
-            told = told._replace(stderr=f"{told.stderr}{self.call_limits.too_many_processes()}\n")
-        if told.stopped == "disk":
-            told = told._replace(stderr=f"{told.stderr}{self.call_limits.disk_full()}\n")
-        if answer["left_full"]:
-            told = told._replace(stderr=f"{told.stderr}{self.call_limits.left_disk_full()}\n")
+        told = told._replace(stderr=told.stderr + self._met(answer, told, kills, refused, timeout))
         return told, answer["payload"]
+
+    def _met(
+        self,
+        answer: Mapping[str, Any],
+        told: CommandResult,
+        kills: int,
+        refused: int,
+        timeout: float | None,
+    ) -> str:
+        """Return which limits were met, each in a line; nothing if none was."""
+        limits, met = self.call_limits, []
+        if self.sandbox.memory_kills() > kills:
+            met.append(limits.out_of_memory())
+        if self.sandbox.refused_processes() > refused:
+            met.append(limits.too_many_processes())
+        if told.stopped == "disk":
+            met.append(limits.disk_full())
+        if told.signal == _TOO_LARGE or _TOO_LARGE_TEXT in told.stderr:
+            met.append(limits.file_too_large())
+        if answer["left_full"]:
+            met.append(limits.left_disk_full())
+        if told.timed_out and limits.is_own(timeout):
+            met.append(limits.too_long(timeout))
+        return "".join(f"{each}\n" for each in met)
 
     def _directory(self, cwd: str | None) -> str:
         if cwd is None:

@@ -271,7 +271,28 @@ def test_the_tool_gives_output_and_errors(env: DockerEnv | LocalEnv) -> None:
 
     assert run("print('a')") == "a\n"
     assert run("import sys; print('a'); print('b', file=sys.stderr)") == "a\nSTDERR:\nb\n"
+    assert run("print('a', end=''); 42") == "a\n42"
+    assert run("_result = {'b': 1}") == "{'b': 1}"
     assert list(inspect.signature(run_python_code).parameters) == ["code", "timeout"]
+
+
+CAUSES = {
+    "import os; print('a'); os._exit(7)": ("a\n", "Error: Crashed", "exit code 7"),
+    "import time; print('a'); time.sleep(60)": ("a\n", "Error: Timeout", "longer than 4 s"),
+    "x = bytearray(2**32)": ("Error: ", "limits.memory is 256 MiB"),
+    "1 / 0": ("Error: ZeroDivisionError: division by zero", "line 1"),
+}
+
+
+@pytest.mark.parametrize("code", CAUSES)
+def test_the_tool_says_why_there_is_no_result(env: Any, tmp_path: Path, code: str) -> None:
+    kind = "docker" if isinstance(env, DockerEnv) else "local"
+    with make(kind, tmp_path, timeout=4, limits={"memory": "256MiB"}) as limited:
+        run: Any = run_python_code
+        told = run(code, context_variables={"code_env": limited})
+
+    for part in CAUSES[code]:
+        assert part in told
 
 
 def test_a_tool_gets_its_environment_and_hides_it() -> None:

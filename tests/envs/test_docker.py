@@ -121,7 +121,9 @@ def test_a_fork_bomb_is_an_error_result(bash: Bash) -> None:
 
 def test_memory_is_limited_and_the_cause_told(bash: Bash) -> None:
     result = bash.run(["python3", "-c", "x = bytearray(2**31)"])
-    assert "MemoryError" in result.stderr or "out of memory: the limit is 256 MiB" in result.stderr
+    assert (
+        "MemoryError" in result.stderr or "out of memory: limits.memory is 256 MiB" in result.stderr
+    )
     assert bash.run("echo still here").stdout == "still here\n"
 
 

@@ -177,7 +177,9 @@ def test_memory_is_limited_and_the_cause_told(docker: Containers) -> None:
     result = docker.run(["python3", "-c", "x = bytearray(2**30)"])
 
     assert result.exit_code != 0
-    assert "MemoryError" in result.stderr or "out of memory: the limit is 128 MiB" in result.stderr
+    assert (
+        "MemoryError" in result.stderr or "out of memory: limits.memory is 128 MiB" in result.stderr
+    )
 
 
 def test_a_full_workspace_is_told(tmp_path: Path) -> None:

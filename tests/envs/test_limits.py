@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowengine.execution_environment import EnvironmentManager
-from flowengine.sdk import EnvironmentUnavailable, LimitExceeded
+from flowengine.sdk import EnvironmentLost, EnvironmentUnavailable, LimitExceeded
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.docker.provider import DockerProvider
@@ -17,7 +17,8 @@ from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.python import Python
 from flowengine_envs.sandboxes import cgroups
 from flowengine_envs.sandboxes.cgroups import Limits
-from flowengine_envs.sandboxes.processes import cpus
+from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.sandboxes.processes import cpus, has
 from tests.envs.containers import skip_without_docker
 from tests.envs.opening import opened
 
@@ -42,13 +43,18 @@ finally:
         os.kill(child, 9)
 """
 BREACHES = {
-    "memory": ("x = bytearray(2**31)", ("out of memory: the limit is 256 MiB", "MemoryError")),
+    "memory": ("x = bytearray(2**31)", ("out of memory: limits.memory is 256 MiB", "MemoryError")),
     "processes": (FORKS, ("limits.processes is 24",)),
     "disk": (
         "while True:\n    open('big', 'ab').write(bytes(1 << 20))",
         ("limits.disk) is 8 MiB", "File too large"),
     ),
 }
+
+
+def skip_without_bubblewrap() -> None:
+    if not has("bwrap"):
+        pytest.skip("no bubblewrap: apt-get install bubblewrap")
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +89,79 @@ def test_time_and_output_are_named(limited: Bash) -> None:
     late = limited.run("echo begun; sleep 60", timeout=1)
     long = limited.run("head -c 50000 /dev/zero | tr '\\0' x")
 
-    assert (late.timed_out, late.stdout) == (True, "begun\n")
+    assert (late.timed_out, late.stdout, late.stderr) == (True, "begun\n", "")
     assert "40000 bytes left out" in long.stdout
     assert len(long.stdout) < 10_200
+
+
+def test_a_bound_of_time_that_the_spec_sets_is_named(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    with opened(Python(), sandbox, tmp_path, limits={"time": 0.5}) as python:
+        result = python.run("while True: pass", timeout=9)
+    with opened(BashProvider(), sandbox, tmp_path, limits={"time": 0.5}) as bash:
+        told = bash.run("sleep 60").stderr
+
+    assert "it took longer than 0.5 s (limits.time)" in str(result.error)
+    assert told == "it took longer than 0.5 s (limits.time) and was ended\n"
+
+
+MEMFD = """
+import os
+fd = os.memfd_create("hidden")
+while True:
+    os.write(fd, bytes(1 << 20))
+"""
+
+
+def test_memory_that_is_in_no_process_is_named_too(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    """It is no process's, so the kernel may take the supervisor with the others; not in silence."""
+    with opened(Python(), sandbox, tmp_path, limits={"memory": "128MiB"}) as python:
+        try:
+            said = str(python.run(MEMFD).error)
+        except EnvironmentLost as lost:
+            said = lost.message
+
+    assert "out of memory: limits.memory is 128 MiB" in said
+
+
+def test_the_end_of_a_child_for_want_of_memory_is_told(limited: Bash) -> None:
+    result = limited.run("python3 -c 'x = bytearray(2**31); x[:] = bytes(2**31)'; echo on")
+
+    assert result.stdout == "on\n"
+    assert "limits.memory is 256 MiB" in result.stderr or "MemoryError" in result.stderr
+
+
+def test_a_file_that_is_too_large_is_told(tmp_path: Path) -> None:
+    skip_without_bubblewrap()
+    with opened(BashProvider(), Namespace, tmp_path, limits={"disk": "4MiB"}) as bash:
+        result = bash.run(["head", "-c", "5M", "/dev/zero"], timeout=20)
+        told = bash.run("exec head -c 5M /dev/zero > big").stderr
+
+    assert result.exit_code == 0
+    assert "limits.disk is 4 MiB" in told or "(limits.disk) is 4 MiB" in told
+
+
+@pytest.mark.parametrize("provider", ["host", "namespace"])
+def test_memory_that_only_each_process_is_held_to_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
+) -> None:
+    """E101: as for an ordinary user, who may make no control groups."""
+    if provider == "namespace":
+        skip_without_bubblewrap()
+    monkeypatch.setattr(cgroups, "tree", lambda: None)
+    spec = {"kind": "bash", "provider": provider, "scope": "session", "owner_id": "s"}
+    with EnvironmentManager(tmp_path / "data") as manager:
+        with pytest.raises(EnvironmentUnavailable, match=r"limits\.memory .*best_effort"):
+            manager.ensure({**spec, "limits": {"memory": "300MiB"}})
+        limits = {"memory": "300MiB", "best_effort": True}
+        handle = manager.ensure({**spec, "limits": limits})
+        plain = manager.ensure(spec)
+        assert handle.unenforced == ["memory"]
+        assert "memory" not in handle.capabilities.holds
+        assert "memory" not in (manager.inspect(plain.id) or {})["limits"]
+        told = handle.resource.run(["python3", "-c", "x = bytearray(2**30)"])
+        assert "MemoryError" in told.stderr
 
 
 def test_the_time_of_all_calls_is_named(sandbox: type[Sandbox], tmp_path: Path) -> None:

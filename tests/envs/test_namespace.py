@@ -133,7 +133,7 @@ def test_memory_is_limited_and_the_cause_told(tmp_path: Path) -> None:
     with opened(Python(), Namespace, tmp_path, limits={"memory": "256MiB"}) as python:
         result = python.run("x = b'x' * (1 << 30)")
         assert result.error is not None
-        assert "out of memory: the limit is 256 MiB" in str(result.error)
+        assert "out of memory: limits.memory is 256 MiB" in str(result.error)
         assert python.run("1 + 1").value == 2
     with opened(BashProvider(), Namespace, tmp_path, limits={"memory": "256MiB"}) as bash:
         hog = "exec python3 -c 'x = bytearray(1 << 30)'"
@@ -293,7 +293,7 @@ def test_as_an_ordinary_user() -> None:
         **{"value": 2, "uid": 1000, "after": 2, "bash": "hi\n", "bomb": True, "still": "still\n"},
         **{"etc": 1, "node": 3, "key": [], "owner": user, "memory": told["memory"]},
     }
-    assert "out of memory: the limit is 256 MiB" in told["memory"]
+    assert "out of memory: limits.memory is 256 MiB" in told["memory"]
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="32-bit calls are of x86_64")

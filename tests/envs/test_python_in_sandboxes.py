@@ -16,6 +16,7 @@ from flowengine.sdk import EnvironmentClosed, EnvironmentLost, ValidationError
 from flowengine.sdk.environments import Sandbox
 from flowengine_envs.python import Python, PythonSandbox
 from tests.envs.opening import open_resource, opened, processes_of, release
+from tests.execution_environment.toy import until
 
 # What code gives
 
@@ -620,3 +621,35 @@ def eventually(condition: object, seconds: float = 60) -> None:
             pass
         assert time.monotonic() < deadline, "did not come about in time"
         time.sleep(0.01)
+
+
+def test_an_interpreter_that_ends_between_calls_says_so(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    code = """
+import os, threading, time
+x = 41
+def end():
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    open("gone", "w").close()
+    os._exit(7)
+threading.Thread(target=end).start()
+"""
+    with opened(Python(), sandbox, tmp_path) as python:
+        python.run(code)
+        python.put("go", b"")
+        until((tmp_path / "gone").exists)
+        time.sleep(0.2)  # nothing tells from outside that a process has ended
+        result = python.run("'x' in globals()")
+
+        if result.error is None:
+            assert result.value is False
+            assert "since the last call the process crashed: it ended with exit code 7" in (
+                result.stderr
+            )
+        else:  # it was still ending
+            assert result.error.type == "Crashed"
+        assert python.run("1").stderr == ""
+        python.restart()
+        assert python.run("1").stderr == ""

@@ -8,9 +8,10 @@ from typing import Any
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Request, Spec
+from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.docker.ownership import group, user
 from flowengine_envs.egress import places
-from flowengine_envs.sandboxes.processes import MEMORY, PROCESSES, cpus
+from flowengine_envs.sandboxes.processes import cpus
 
 HOME = "/home/flow"
 SCRATCH = 64 * 1024 * 1024

@@ -31,6 +31,7 @@ from flowengine.sdk.environments import (
     Sandbox,
     Spec,
 )
+from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.docker.daemon import Attached, attached, connect
 from flowengine_envs.docker.fetching import find_image
 from flowengine_envs.docker.leftovers import reap, remove, sweep
@@ -46,7 +47,7 @@ from flowengine_envs.docker.rights import (
 from flowengine_envs.egress import INSIDE, Egress
 from flowengine_envs.mounts import check_all
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
-from flowengine_envs.sandboxes.processes import MEMORY, PROCESSES, cpus
+from flowengine_envs.sandboxes.processes import cpus
 
 if TYPE_CHECKING:
     from docker import DockerClient

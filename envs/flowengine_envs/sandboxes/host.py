@@ -12,14 +12,8 @@ from typing import ClassVar
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, Spec
-from flowengine_envs.sandboxes.processes import (
-    MEMORY,
-    PATH,
-    Processes,
-    defaults,
-    has,
-    held_by_group,
-)
+from flowengine_envs.call_limits import MEMORY
+from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
 
 class Host(Processes):
@@ -42,7 +36,6 @@ class Host(Processes):
         """Return what is held of programs that run as the user: limits, and what they are given."""
         holds: dict[Axis, str] = {
             "variables": "only those that are declared are handed on",
-            "memory": "each process by itself (RLIMIT_DATA)",
             "disk": "size of each file (RLIMIT_FSIZE); the workspace is watched",
             **held_by_group(),
         }

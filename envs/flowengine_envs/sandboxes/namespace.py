@@ -18,18 +18,11 @@ from typing import Any, ClassVar
 
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
+from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.egress import INSIDE, Egress, Place, places
 from flowengine_envs.mounts import check_all
 from flowengine_envs.sandboxes import syscalls
-from flowengine_envs.sandboxes.processes import (
-    MEMORY,
-    PATH,
-    PROCESSES,
-    Processes,
-    defaults,
-    has,
-    held_by_group,
-)
+from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
 USER = 1000
 SCRATCH = 256 * 1024 * 1024
@@ -94,7 +87,6 @@ class Namespace(Processes):
             "user": "own user namespace, no capabilities, no new privileges",
             "variables": "only those that are declared",
             "disk": "size of /tmp and of each file (RLIMIT_FSIZE); the workspace is watched",
-            "memory": "each process by itself (RLIMIT_DATA)",
             **_syscalls_held(),
             **_processes_held(),
             **held_by_group(),

@@ -11,13 +11,11 @@ from typing import Any
 
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed
 from flowengine.sdk.environments import VARIABLE, Axis, Leftover, Program, Request, Sandbox
+from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.sandboxes import cgroups
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where programs are looked for inside: the system's, whatever this process was started with."""
-MEMORY = 2 * 1024**3
-PROCESSES = 512
-"""Defaults, where they can be held."""
 _CPUS = 0.75
 """The part of few processors that a sandbox gets by default: of more than four, all but one."""
 OWN = 6

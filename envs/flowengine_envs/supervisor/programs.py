@@ -12,6 +12,7 @@ from flowengine_envs.supervisor import keepers
 from flowengine_envs.supervisor.keepers import Keeper, Task
 from flowengine_envs.supervisor.killing import kill_below, signal_below
 from flowengine_envs.supervisor.loop import Loop
+from flowengine_envs.supervisor.system import KilledFirst
 
 _SPARE = 2
 """Keepers that are kept although they have nothing to keep."""
@@ -32,10 +33,12 @@ class Programs:
 
     Args:
         loop: The loop.
+        killed_first: What programs are where memory is at its limit.
     """
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, killed_first: KilledFirst) -> None:
         self.loop = loop
+        self._killed_first = killed_first
         self.keepers: dict[int, Keeper] = {}
         """All that there are, by process."""
         self._free: list[Keeper] = []
@@ -57,7 +60,8 @@ class Programs:
         """Return a keeper that is free, and whether it is a new one."""
         if self._free:
             return self._free.pop(), False
-        keeper = Keeper(self.loop)
+        with self._killed_first.born():
+            keeper = Keeper(self.loop)
         self.keepers[keeper.pid] = keeper
         return keeper, True
 

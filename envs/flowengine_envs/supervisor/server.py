@@ -61,6 +61,7 @@ def main(number: int) -> None:
     Args:
         number: Descriptor on which the key and then requests come; answers go to descriptor 1.
     """
+    killed_first = system.KilledFirst()
     system.become_unreadable()
     system.adopt_orphans()
     source = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 100)
@@ -74,7 +75,7 @@ def main(number: int) -> None:
         if not part:
             return
         key += part
-    Server(source, sink, key).serve()
+    Server(source, sink, key, killed_first).serve()
 
 
 class _Fault(Exception):
@@ -97,11 +98,14 @@ class Server:
         source: Where frames come from.
         sink: Where frames go.
         key: The key of both directions.
+        killed_first: What programs are where memory is at its limit.
     """
 
-    def __init__(self, source: int, sink: int, key: bytes) -> None:
+    def __init__(
+        self, source: int, sink: int, key: bytes, killed_first: system.KilledFirst
+    ) -> None:
         self._loop = Loop()
-        self._programs = Programs(self._loop)
+        self._programs = Programs(self._loop, killed_first)
         self._source = source
         self._opener = frames.Opener(key, frames.TO_SUPERVISOR)
         self._sealer = frames.Sealer(key, frames.TO_ENGINE)

@@ -82,6 +82,8 @@ class PythonWorker:
         self._calls = 0
         self._late: deque[_Call] = deque()
         self._restarted: list[Call] = []
+        self._gone: Optional[dict[str, Any]] = None  # noqa: UP045
+        """How the process ended that had names, while it ran no call."""
         self.namespace = 0
         """Number of the namespace: it grows when one was lost."""
 
@@ -193,12 +195,15 @@ class PythonWorker:
             lost = {"exit_code": ended.exit_code, "signal": ended.signal, "failed": ended.failed}
             self._end(call, {"lost": {**lost, "words": words, "broken": broken}})
         else:
+            if not restarted:
+                self._gone = {"exit_code": ended.exit_code, "signal": ended.signal, "words": words}
             self._next()
 
     def _end(self, call: _Call, answer: dict[str, Any]) -> None:
         self._call = None
         header = call.finish(answer, late=self._process is not None)
         header["namespace"] = self.namespace
+        header["gone"], self._gone = self._gone, None
         header["files"], header["more_files"] = self._workspace.changed(call.began, _LOOKED_AT)
         self._late = deque(each for each in [*self._late, call] if each.open)
         if len(self._late) > _LATE_CALLS:
