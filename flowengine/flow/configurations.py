@@ -14,6 +14,7 @@ from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.json_schemas import SchemaProblem
 from flowengine.flow.models.base import Loc, listed
 from flowengine.flow.models.types import has_expression, is_expression, shown
+from flowengine.flow.synonyms import synonym
 
 
 def config_problems(
@@ -33,7 +34,7 @@ def config_problems(
     for error in Draft202012Validator(schema).iter_errors(value):
         constant = error.instance_path == [schema.get("x-main")]
         if not _may_fit(error, constant):
-            yield from _problems(error, _owner(schema, error), f"{kind!r}", loc)
+            yield from _problems(error, _owner(schema, error), kind, loc)
 
 
 OF_TEXT = (
@@ -67,17 +68,23 @@ def _owner(schema: dict[str, Any], error: ValidationError) -> dict[str, Any]:
 
 
 def _problems(
-    error: ValidationError, owner: dict[str, Any], noun: str, loc: Loc
+    error: ValidationError, owner: dict[str, Any], step_kind: str, loc: Loc
 ) -> Iterator[SchemaProblem]:
-    place, kind = (*loc, *error.instance_path), error.kind
+    place, kind, noun = (*loc, *error.instance_path), error.kind, f"{step_kind!r}"
     if isinstance(kind, ValidationErrorKind.AdditionalProperties):
         known = list(owner.get("properties", {}))
         for key in kind.unexpected:
-            hint = did_you_mean(key, known) or f"known are {', '.join(known)}"
+            foreign = synonym(step_kind, key) if not error.instance_path else None
+            near = foreign.hint if foreign else did_you_mean(key, known)
+            hint = near or f"known are {', '.join(known)}"
             message = f"unknown key {key!r} in {noun}"
             if not key.startswith("x-"):
                 yield SchemaProblem((*place, key), "E102", message, hint, key=True)
     elif isinstance(kind, ValidationErrorKind.Required):
+        given = error.instance
+        words = list(given) if isinstance(given, dict) and not error.instance_path else []
+        if any((one := synonym(step_kind, word)) and one.key == kind.property for word in words):
+            return  # it is there, by another word
         message = f"{noun} needs {kind.property!r}"
         yield SchemaProblem(place, "E104", message, f"add '{kind.property}'", key=True)
     elif isinstance(

@@ -235,8 +235,26 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """
     folded = {one.lower().replace("-", "_"): one for one in known}
     wanted = word.lower().replace("-", "_")
-    found = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.6)
-    return folded[found[0]] if found else None
+    found = difflib.get_close_matches(wanted, folded, n=3, cutoff=0.6)
+    return next((folded[one] for one in found if plausible(wanted, one)), None)
+
+
+def plausible(word: str, meant: str) -> bool:
+    """Say whether a word may be another one misspelt: most slips leave the first letter alone.
+
+    `switch` is not `with`, though they share most letters.
+
+    Args:
+        word: What stands there.
+        meant: What may be meant.
+
+    Returns:
+        Whether it is worth a question.
+    """
+    if word[:1] == meant[:1]:
+        return len(word) > 2 or len(meant) <= 3
+    same_letters = sorted(word) == sorted(meant) or (len(word) > 2 and meant.endswith(word))
+    return same_letters or difflib.SequenceMatcher(None, word, meant).ratio() >= 0.85
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

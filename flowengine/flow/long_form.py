@@ -22,6 +22,7 @@ from flowengine.flow.models import Loc, Output, Part, Pluggable
 from flowengine.flow.models.kinds import configuration, kind_names, short_form
 from flowengine.flow.models.not_yet import not_yet, refused_keys
 from flowengine.flow.models.schemas import IsSchema
+from flowengine.flow.synonyms import Meant, synonym
 
 LEFT_OUT = object()
 """In place of what is wrong and was reported."""
@@ -103,13 +104,22 @@ class Expander:
         self._rules(cls, given, loc)
         expanded = {key: one for key, one in expanded.items() if one is not LEFT_OUT}
         actions = set(cls.actions()) if issubclass(cls, Pluggable) else set()
-        if given.keys() & actions and not expanded.keys() & actions:
+        tried = given.keys() & actions or self._means_an_action(cls, loc)
+        if tried and not expanded.keys() & actions:
             expanded.pop("with", None)  # the arguments of an action that is left out
         return expanded
 
+    def _means_an_action(self, cls: type[Part], loc: Loc) -> bool:
+        """Return whether a misspelt key of a step stands for what it does."""
+        meant = self.meant.get(loc, set())
+        return issubclass(cls, Pluggable) and not meant.isdisjoint(cls.actions())
+
     def _rules(self, cls: type[Part], given: Mapping[str, Any], loc: Loc) -> None:
         """Report what is wrong with the keys of a mapping taken together."""
+        acts = self._means_an_action(cls, loc)
         for problem in cls.problems(given):
+            if problem.key == "with" and acts:
+                continue
             place = loc if problem.key is None else (*loc, problem.key)
             if problem.key is None and self.meant.get(loc):
                 continue  # a key that is needed may be the misspelt one
@@ -141,6 +151,10 @@ class Expander:
         known = [one for one in cls.fields_by_key() if one not in gone]
         if issubclass(cls, Pluggable):
             known += kind_names(cls.PLACE)
+        foreign = synonym(cls.__name__, key)
+        if foreign is not None:
+            self._foreign_key(cls, key, foreign, given, loc)
+            return
         meant = nearest(key, [one for one in (*known, *refused) if one not in given])
         hint = f"did you mean {meant!r}?" if meant else None
         if hint is None and len(known) <= 8:
@@ -148,6 +162,16 @@ class Expander:
         self.faults.add("E102", f"unknown key {key!r} in {cls.NOUN}", loc, hint, key=True)
         if meant:
             self.meant.setdefault(loc[:-1], set()).add(meant)
+
+    def _foreign_key(
+        self, cls: type[Part], key: str, foreign: Meant, given: Mapping[str, Any], loc: Loc
+    ) -> None:
+        """Report a word of another tool; what would follow from it is not told besides."""
+        message = f"unknown key {key!r} in {cls.NOUN}"
+        self.faults.add("E102", message, loc, foreign.hint, key=True)
+        if foreign.key is not None and foreign.key not in given:
+            self.meant.setdefault(loc[:-1], set()).add(foreign.key)
+            self.faults.leave_out((*loc[:-1], foreign.key))
 
     def _field(self, shape: Shape, value: Any, loc: Loc) -> Any:
         if shape.part is not None and shape.part.SINGLE and shape.within == "list":

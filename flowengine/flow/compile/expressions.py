@@ -29,6 +29,10 @@ from flowengine.flow.report import Report
 from flowengine.kernel.graph import Plain, Value
 
 _SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")
+_PATH = re.compile(r"\s*((?:inputs|steps|state)(?:\.\w+)+)()\s*")
+"""A text that is nothing but a path into what a flow declares."""
+_BRACES = re.compile(r"(?<!\$)\{\{([^{}]+)\}\}|\$\{([^{}]+)\}(?!\})")
+"""Expressions as other tools write them: `{{ x }}` and `${x}`."""
 FIELDS = ["output", "status", "outcome", "error", "activations", "rounds", "attempts", "items",
           "agent", "started_at", "ended_at"]  # fmt: skip
 """What can be named of a step."""
@@ -149,6 +153,7 @@ class Expressions:
             return []
 
     def _text(self, text: str, loc: Loc, view: View, secrets: bool) -> Typed:
+        self._warn_of_literal(text, loc, view)
         parts = self._split(text, loc)
         if not any(isinstance(part, Piece) for part in parts):
             return constant("".join(part for part in parts if isinstance(part, str)))
@@ -168,6 +173,20 @@ class Expressions:
             else:
                 compiled.append(self._expression(part, loc, view, "text")[0])
         return Typed(["secret" if names_secret else "text", compiled], TEXT)
+
+    def _warn_of_literal(self, text: str, loc: Loc, view: View) -> None:
+        """Warn of text that would be an expression in another tool, and is one here if marked."""
+        path = _PATH.fullmatch(text)
+        found = [path] if path else list(_BRACES.finditer(text))
+        for match in found:
+            source = (match[1] or match[2]).strip()
+            root = source.partition(".")[0]
+            checked = check(source, view.names(source)) if root in {*view.roots, "steps"} else None
+            if checked is not None and checked.references and not checked.problems:
+                message = f"this is text, not an expression: {match[0]!r} stays as it is"
+                offset, length = match.start(), len(match[0])
+                hint = f"write '${{{{ {source} }}}}'"
+                self.report.inside("W307", message, loc, offset, length, hint)
 
     def _secret(self, name: str, piece: Piece, loc: Loc) -> str:
         self.used["secrets"].add(name)

@@ -59,6 +59,7 @@ class Compiler:
         self.outputs: dict[str, Schema] = {}
         """Types of its outputs."""
         self.edges.write()
+        self.plan.whole = self._graph_is_whole()
         self.scopes = Scopes(self.plan)
         self.tools = Tools(file, model, self.expressions, program)
         self.calls = Calls(model, self.expressions, self.tools, report)

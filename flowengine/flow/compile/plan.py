@@ -60,6 +60,8 @@ class Plan:
         self.model = model
         self.steps: list[Info] = []
         self.flow: CompiledFlow = {"steps": [], "bodies": []}
+        self.whole = True
+        """No step, and no way between steps, was left out as wrong."""
         self.by_id: dict[str, int] = {}
         """Of ids that two steps have, the first."""
         self.finals: dict[int, int] = {}

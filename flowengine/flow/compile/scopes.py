@@ -205,7 +205,10 @@ class Scopes:
             return Seen(schema, None, None if sure else self._doubt(info))
         at = self.plan.steps[here]
         if not past.may_be_behind(info.number, here):
-            return Seen(UNKNOWN, self._not_yet(info, at))
+            around = info is at or info.number in {group.number for group in self.plan.around(at)}
+            if self.plan.whole or around:
+                return Seen(UNKNOWN, self._not_yet(info, at))
+            return Seen(schema)  # the way that leads here may be among what was left out
         sure = past.surely_behind(info.number, here)
         return Seen(schema, None, None if sure else self._doubt(info))
 

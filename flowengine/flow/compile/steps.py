@@ -222,6 +222,9 @@ class Steps:
     def _map(self, info: Info, view: View) -> tuple[View, bool]:
         """Write `map`; return what an item sees, and whether there are items."""
         given = info.model.map
+        if given is None and self.plan.model.left_out((*info.loc, "map")):
+            unknown = dict.fromkeys(("item", "index", "key"), UNKNOWN)
+            return view.having(unknown), False
         if given is None:
             return view, False
         over = self.expressions.value(given.over, (*given.loc, "over"), view)
@@ -285,7 +288,8 @@ class Steps:
         """Write what of `loop` comes before a round; return what a round sees."""
         given = info.model.loop
         if given is None:
-            return view
+            wrong = self.plan.model.left_out((*info.loc, "loop"))
+            return view.having({"round": UNKNOWN}) if wrong else view
         spec = LoopSpec(max=self.expressions.of_type(given.max, (*given.loc, "max"), view, INTEGER))
         if given.keep is not None:
             spec["keep"] = True

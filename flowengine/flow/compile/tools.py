@@ -6,6 +6,7 @@ depends on the call is a value over `args`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +42,12 @@ CONSTANT_KEYS = {
     "run": {"script", "accept", "files"},
 }
 """Keys of a configuration that go into the constant part of a task."""
+INTERPRETERS = {
+    **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"), r"-[a-z]*c"),
+    **dict.fromkeys(("python", "python3", "pypy3"), r"-[A-Za-z]*c"),
+    **dict.fromkeys(("node", "deno", "bun", "perl", "ruby", "php"), r"-[a-z]*[eErp]|--eval"),
+}
+"""Programs that run a text, by what comes before it."""
 COMMANDS = frozenset({"run", "shell"})
 """Kinds that run a command in an environment."""
 SECRET_KEYS = {"http": {"url", "headers", "query", "auth"}, "shell": {"env"}, "run": {"env"}}
@@ -400,6 +407,7 @@ class Tools:
         if kind == "http" and config.get("method", "GET") in REPEATABLE:
             found.default_effect = "idempotent"
         if kind in COMMANDS:
+            self._check_code(config.get("argv"), (*loc, "argv"))
             defaults = self.model.defaults
             choices = [
                 (in_, (*loc[:-1], "in")),
@@ -437,6 +445,23 @@ class Tools:
         elif isinstance(argv, list) and argv and has_expression(argv[0]):
             message = "a value decides which program runs on the host"
             self.report.at("E407", message, (*loc, 0), hint)
+
+    def _check_code(self, argv: Any, loc: Loc) -> None:
+        """Warn of a value that becomes part of a program's text (W415)."""
+        if not isinstance(argv, list):
+            return
+        words = [word if isinstance(word, str) else "" for word in argv]
+        for at, word in enumerate(words[:-1]):
+            named = [one.rpartition("/")[2] for one in words[:at]]
+            interpreter = next((INTERPRETERS[one] for one in named if one in INTERPRETERS), None)
+            if interpreter is None or not re.fullmatch(interpreter, word):
+                continue
+            if has_expression(words[at + 1]):
+                message = "a value becomes part of a program: whoever decides it can run anything"
+                hint = "write the program as a constant, and hand the value over by 'env' or as a "
+                hint += "further argument"
+                self.report.at("W415", message, (*loc, at + 1), hint)
+            return
 
     # Arguments
 

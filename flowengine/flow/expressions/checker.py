@@ -38,6 +38,7 @@ from flowengine.flow.expressions.syntax import (
     parse,
 )
 from flowengine.flow.expressions.types import article, kind
+from flowengine.flow.synonyms import NAMES
 
 MAX_SUMS = 100
 """Plus signs in one expression; what they can make of long texts stays bounded."""
@@ -276,6 +277,8 @@ class _Check:
             return self._fragment(base)
         roots = self.names.schema.get("properties", {})
         hint = naming.suggestion(base.name, roots)
+        if (here := NAMES.get(base.name)) in roots:
+            hint = f"did you mean '{'steps.x.output' if here == 'steps' else here}'?"
         if base.name in SIGNATURES or base.name in STANDARD:
             hint = f"'{base.name}' is a function: write {base.name}(…)"
         elif hint is None and roots:

@@ -6,10 +6,12 @@ import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from flowengine.flow.diagnostics import plausible
 from flowengine.flow.expressions import types
 from flowengine.flow.expressions.interface import Names, Note, Path, Schema
 from flowengine.flow.expressions.paths import written
 from flowengine.flow.expressions.types import SOURCES, article, kind, kinds, resolve, without_null
+from flowengine.flow.synonyms import OUTPUTS
 
 
 class Trouble(NamedTuple):
@@ -174,7 +176,10 @@ def suggestion(name: str, declared: Iterable[str], before: str = "") -> str | No
         `did you mean 'inputs.amount'?`, what there is if it is little, or nothing.
     """
     candidates = list(declared)
-    near = difflib.get_close_matches(name, candidates, 1, 0.6)
+    close = difflib.get_close_matches(name, candidates, 3, 0.6)
+    near = [one for one in close if plausible(name.lower(), one.lower())][:1]
+    if name in OUTPUTS and "output" in candidates:
+        near = ["output"]
     if near:
         return f"did you mean '{written(before, near) if before else near[0]}'?"
     if before and 0 < len(candidates) <= 8:

@@ -108,6 +108,15 @@ STANDARD = frozenset([
 """Functions that the library has."""
 
 ELSEWHERE = {
+    "abs": "math.abs(x)", "ceil": "math.ceil(x)", "floor": "math.floor(x)",
+    "max": "math.greatest(a, b)", "min": "math.least(a, b)", "round": "math.round(x)",
+    "sqrt": "math.sqrt(x)", "any": "l.exists(x, …)", "every": "l.all(x, …)",
+    "some": "l.exists(x, …)", "includes": "x in l", "substr": "x.substring(a, b)",
+    "sorted": "sort(l)", "toJson": "json(x)", "toJSON": "json(x)",
+    "fromJson": "parse_json(x)", "fromJSON": "parse_json(x)", "to_json": "json(x)",
+    "tojson": "json(x)", "parseInt": "int(x)", "parseFloat": "double(x)", "uppercase":
+    "x.upperAscii()", "lowercase": "x.lowerAscii()", "ifNull": "default(a, b)", "isNull":
+    "x == null", "defined": "has(x)", "hash": "digest(x)",
     "coalesce": "default(a, b)", "concat": "a + b", "count": "size(x)",
     "float": "double(x)", "items": "entries(m)", "len": "size(x)", "length": "size(x)",
     "lower": "x.lowerAscii()", "not": "'!'", "now": "now, without brackets", "str": "string(x)",

@@ -212,6 +212,11 @@ def _hint_for(source: str, at: int) -> str | None:
     char = source[at]
     if char == "=":
         return "equality is written '=='"
+    filter_ = re.match(r"\|\s*(\w+)\s*(\()?", source[at:])
+    if filter_ and (filter_[2] or not source[at + filter_.end() :].strip()):
+        name = filter_[1]
+        written = f"x.{name}(…)" if name in {"join", "replace", "size"} else f"{name}(x)"
+        return f"there are no filters: write {written}; 'or' is '||'"
     if char in "&|":
         return f"write '{char * 2}'"
     if char == "$":

@@ -272,6 +272,14 @@ def _time(value: Any) -> str:
     return str(value)
 
 
+def _target(value: Any) -> str:
+    if isinstance(value, list):
+        names = ", ".join(one if isinstance(one, str) else "…" for one in value)
+        hint = f"write 'all: [{names}]' for a token along each, or 'first' for one of them"
+        fail("E103", "this leads to one step, and is given a list", hint)
+    return name("a target")(value)
+
+
 def integer(least: int, expected: str, most: int = LARGEST) -> Callable[[Any], int]:
     """Return the check of a whole number from `least` to `most`, called `expected`."""
 
@@ -388,7 +396,7 @@ FlowId = Annotated[str, PlainValidator(name("the id of a flow")), defined("Id")]
 StepId = Annotated[str, PlainValidator(name("the id of a step", NOT_STEPS)), defined("StepId")]
 StepName = Annotated[str, PlainValidator(name("the name of a step")), defined("StepName")]
 """A step that is named, not declared: `cancel`, `join.from`."""
-Target = Annotated[str, PlainValidator(name("a target")), defined("Target")]
+Target = Annotated[str, PlainValidator(_target), defined("Target")]
 """The id of a step of the same scope, `end` or `end_all`."""
 RoutedOutcome = Annotated[str, PlainValidator(name("an outcome")), defined("Id")]
 """An outcome that is named: also `skipped`, `expired`, `timeout`, `ok`, and `else`."""

@@ -1,0 +1,86 @@
+"""Words that people bring from other tools: each hint names what there is, and nothing follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowengine import registry
+from flowengine.errors import FlowFileError
+from flowengine.flow import models
+from flowengine.flow.compile import compile_text
+from flowengine.flow.diagnostics import nearest
+from flowengine.flow.models import flow, modifiers, step
+from flowengine.flow.models.kinds import kind_names
+from flowengine.flow.synonyms import _OF, NAMES
+
+WORDS = [(where, word) for where, words in _OF.items() for word in words]
+
+
+def known(where: str) -> set[str]:
+    """Return the keys that a model, or a step kind, takes."""
+    for module in (models, modifiers, step, flow):
+        found: Any = getattr(module, where, None)
+        if found is not None:
+            more = kind_names("step") if where in {"Step", "ParallelStep"} else []
+            return {*found.fields_by_key(), *more}
+    return set(registry.kind_class(where).configuration()["properties"])
+
+
+@pytest.mark.parametrize("where", _OF)
+def test_what_is_named_exists_and_no_word_is_taken(where: str) -> None:
+    keys = known(where)
+    words = _OF[where]
+    assert {one.key for one in words.values() if one.key is not None} <= keys
+    assert not words.keys() & keys
+
+
+def errors(text: str) -> list[str]:
+    with pytest.raises(FlowFileError) as refused:
+        compile_text("flowengine: 1\nid: f\n" + text)
+    return [f"{one.code} {one.hint}" for one in refused.value.diagnostics]
+
+
+@pytest.mark.parametrize(
+    ("steps", "hint"),
+    [
+        ('{id: a, foreach: [1], output: "${{ item + index }}"}', "map: {over"),
+        ('{id: a, while: x, output: "${{ round.number }}"}', "loop: {until"),
+        ("{id: a, switch: {x: b}}, {id: b, output: 1}", "next: {first"),
+        ('{id: a, depends_on: b}, {id: b, output: "${{ steps.a.output }}"}', "next: THIS"),
+        ("{id: a, uses: tool, with: {x: 1}}", "call: TOOL"),
+        ("{id: a, approval: {prompt: Sure}}", "title"),
+        ("{id: a, http: {uri: 'http://x.y'}}", "url"),
+        ("{id: a, wait: {seconds: 5}}", "for: 10s"),
+        ("{id: a, map: {items: [1, 2]}, output: 1}", "over"),
+        ("{id: a, output: 1, retry: {max_attempts: 3}}", "attempts: 3"),
+    ],
+)
+def test_one_wrong_word_is_one_error(steps: str, hint: str) -> None:
+    (found,) = errors(f"steps: [{steps}]")
+    assert hint in found
+
+
+def test_first_names_of_paths_lead_to_those_that_are_there() -> None:
+    for word, meant in {"params": "inputs", "outputs": "steps.x.output"}.items():
+        (found,) = errors(f'steps: [{{id: a, output: "${{{{ {word}.x }}}}"}}]')
+        assert f"did you mean '{meant}'?" in found
+    assert set(NAMES.values()) <= {"inputs", "steps", "execution", "round", "error", "item"}
+
+
+@pytest.mark.parametrize(
+    ("word", "keys", "meant"),
+    [
+        ("switch", ["with", "when"], None),
+        ("foreach", ["detach"], None),
+        ("if", ["id", "in"], None),
+        ("til", ["until"], "until"),
+        ("imput", ["inputs"], "inputs"),
+        ("nput", ["input"], "input"),
+        ("max-delay", ["delay", "max_delay"], "max_delay"),
+        ("tpye", ["type"], "type"),
+    ],
+)
+def test_a_guess_by_spelling_is_not_absurd(word: str, keys: list[str], meant: str | None) -> None:
+    assert nearest(word, keys) == meant
