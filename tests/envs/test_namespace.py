@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import resource
 import socket
 import threading
 from pathlib import Path
@@ -311,3 +312,31 @@ _result = [short, ctypes.get_errno()]
         result = python.run(code)
 
     assert result.value == [-errno.ENOSYS, errno.ENOSYS], result
+
+
+INOTIFY = """
+import ctypes
+libc, made = ctypes.CDLL(None), 0
+while made < 100_000 and libc.inotify_init1(0) >= 0:
+    made += 1
+made
+"""
+
+
+def test_what_the_kernel_counts_by_user_is_shared_out(tmp_path: Path) -> None:
+    """One sandbox that takes all it can leaves most of it to the others and to the machine."""
+    for name in ("greedy", "other"):
+        (tmp_path / name).mkdir()
+    there = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+    with (
+        opened(Python(), Namespace, tmp_path / "greedy") as greedy,
+        opened(Python(), Namespace, tmp_path / "other") as other,
+    ):
+        taken = greedy.run(INOTIFY).value
+        left = other.run(INOTIFY.replace("100_000", "1")).value
+        signals = "import resource; resource.getrlimit(resource.RLIMIT_SIGPENDING)[1]"
+        held = greedy.run(signals).value
+
+    assert 0 < taken <= there // 8
+    assert left == 1
+    assert 0 < held <= resource.getrlimit(resource.RLIMIT_SIGPENDING)[0] // 8

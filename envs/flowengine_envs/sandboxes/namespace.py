@@ -21,7 +21,7 @@ from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Sp
 from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.egress import INSIDE, Egress, Place, places
 from flowengine_envs.mounts import check_all
-from flowengine_envs.sandboxes import syscalls
+from flowengine_envs.sandboxes import kernel_resources, syscalls
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
 USER = 1000
@@ -33,13 +33,8 @@ OTHERS = "take provider: docker, or provider: host for no isolation"
 
 _UNPRIVILEGED = 1024
 """The first port that ordinary users may listen at in a new network."""
-_OPEN_PORTS = """\
-import ctypes, os, sys
-with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as setting:
-    setting.write("0")
-ctypes.CDLL(None).prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL: what follows has no rights
-os.execv(sys.argv[1], sys.argv[1:])
-"""
+_OPEN_PORTS = {"net/ipv4/ip_unprivileged_port_start": "0"}
+"""The setting that lets them, of a network."""
 
 _TRIAL = 10.0
 """Seconds in which an empty sandbox has to start."""
@@ -198,9 +193,8 @@ class Namespace(Processes):
 
 def _begin(bwrap: str, network: Any = None, reached: Sequence[Place] = ()) -> list[str]:
     """Return the beginning of a command that takes everything away."""
-    if _low(reached):
-        return [*_own_network(bwrap), *_unshared(True)]
-    return [bwrap, *_unshared(network == "any")]
+    low = _low(reached)
+    return [*_prepared(bwrap, ports=low), *_unshared(low or network == "any")]
 
 
 def _low(reached: Sequence[Place]) -> bool:
@@ -208,16 +202,19 @@ def _low(reached: Sequence[Place]) -> bool:
     return any(place.port < _UNPRIVILEGED for place in reached)
 
 
-def _own_network(bwrap: str) -> list[str]:
-    """Return the beginning of a command that makes a network in which all ports may be used.
+def _prepared(bwrap: str, *, ports: bool) -> list[str]:
+    """Return the beginning of a command that makes a namespace around that of the sandbox.
 
-    It takes the sandbox into it. The setting is the network's, and needs a right over it that
-    nothing in the sandbox has.
+    It is held to a part of what the kernel counts by user. With `ports` it has a network in which
+    all of them may be used, and takes the sandbox into it.
     """
-    options = ["--unshare-user", "--unshare-net", "--uid", str(USER), "--gid", str(USER)]
-    options += ["--cap-drop", "ALL", "--cap-add", "CAP_NET_ADMIN", "--die-with-parent"]
+    options = ["--unshare-user", "--uid", str(USER), "--gid", str(USER), "--die-with-parent"]
+    options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_RESOURCE"]
+    options += ["--unshare-net", "--cap-add", "CAP_NET_ADMIN"] if ports else []
     python = shutil.which("python3", path=PATH) or "python3"
-    return [bwrap, *options, "--dev-bind", "/", "/", "--", python, "-ISc", _OPEN_PORTS, bwrap]
+    settings = kernel_resources.arguments(_OPEN_PORTS if ports else {})
+    script = [python, "-ISc", kernel_resources.SCRIPT, *settings]
+    return [bwrap, *options, "--dev-bind", "/", "/", "--", *script, bwrap]
 
 
 def _unshared(network: bool) -> list[str]:

@@ -1,0 +1,59 @@
+"""Resources of the kernel that are counted by user, and so are shared by all of a user's sandboxes.
+
+A sandbox gets a user namespace around its own, which holds it to a part of what the user may have:
+of the instances and watches of inotify, of signals that wait, and of bytes in message queues. The
+settings need a right that nothing in the sandbox has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+PART = 8
+"""A sandbox gets one part of so many."""
+_COUNTED = {
+    "user/max_inotify_instances": "fs/inotify/max_user_instances",
+    "user/max_inotify_watches": "fs/inotify/max_user_watches",
+}
+"""Setting of a user namespace → the machine's setting of the same."""
+
+SCRIPT = """\
+import ctypes, json, os, resource, sys
+settings, part = json.loads(sys.argv[1]), int(sys.argv[2])
+for name, value in settings.items():
+    try:
+        with open("/proc/sys/" + name, "w") as setting:
+            setting.write(value)
+    except OSError:  # in a container these files may be closed
+        if not name.startswith("user/"):
+            raise
+for which in (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE):
+    soft, hard = resource.getrlimit(which)
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(which, (soft // part, soft // part))
+ctypes.CDLL(None).prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL: what follows has no rights
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Makes the settings of the namespaces that it is in, and becomes the program after them."""
+
+
+def arguments(more: Mapping[str, str]) -> list[str]:
+    """Return what the script is told.
+
+    Args:
+        more: Further settings, below `/proc/sys`.
+    """
+    return [json.dumps({**_parts(), **more}), str(PART)]
+
+
+def _parts() -> dict[str, str]:
+    parts = {}
+    for setting, machine in _COUNTED.items():
+        try:
+            there = int(Path("/proc/sys", machine).read_text())
+        except (OSError, ValueError):
+            continue
+        parts[setting] = str(max(1, there // PART))
+    return parts
