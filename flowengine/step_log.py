@@ -50,4 +50,4 @@ class StepLog(MaskedLog):
 
     def __init__(self, execution: str, address: str, mask: Callable[[Any], Any]) -> None:
         extra: dict[str, object] = {"execution": execution, "step": address}
-        super().__init__("flowengine.step", f"{execution[:8]} {address}", extra, mask)
+        super().__init__("flowengine.step", f"{execution[:12]} {address}", extra, mask)

@@ -6,13 +6,16 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli import arguments as read
+from flowengine.cli.inbox import KINDS
 from flowengine.cli.output import clean, err, out, out_json, when
 from flowengine.cli.program import show_error
 from flowengine.cli.resuming import resume_decided
 from flowengine.cli.session import Session
-from flowengine.errors import FlowEngineError, UsageError
+from flowengine.errors import FlowEngineError, NotFound, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from flowengine.engines.results import Decision, WaitInfo
 
 
@@ -86,11 +89,9 @@ def run(arguments: Namespace, choice: str | None) -> int:
         FlowEngineError: The only one could not be decided.
     """
     with Session(arguments) as session:
-        waits = _chosen(session, arguments)
+        waits = _chosen(session, arguments, choice)
         if arguments.dry_run:
             return _show(session, waits)
-        if not waits and not arguments.quiet:
-            err("no approval fits these filters; nothing was decided")
         codes: list[int] = []
         decisions: list[Decision] = []
         for wait in waits:
@@ -127,10 +128,16 @@ def say(session: Session, decision: Decision) -> None:
     err(f"{short} {was}{clean(participle(decision.choice))} by {clean(decision.by)} at {at}")
 
 
-def _chosen(session: Session, arguments: Namespace) -> list[WaitInfo]:
+def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[WaitInfo]:
     """Return the waits that the command line means.
 
+    Args:
+        session: Of the command.
+        arguments: Its.
+        choice: Id of the choice, if that is what is given: then questions are meant, too.
+
     Raises:
+        NotFound: None fits the filters, or offers the choice.
         UsageError: It names none, or names some and filters too.
     """
     engine = session.engine
@@ -141,21 +148,53 @@ def _chosen(session: Session, arguments: Namespace) -> list[WaitInfo]:
         )
     if arguments.waits:
         return [engine.wait(wait) for wait in dict.fromkeys(arguments.waits)]
-    found: list[WaitInfo] = []
+    mine = (arguments.by or engine.user) if arguments.mine else None
+    kinds = ("approval",) if choice is None else KINDS
+    found = list(_fitting(session, arguments, mine, kinds))
+    if not found:
+        others = list(_fitting(session, arguments, None, kinds)) if mine is not None else []
+        raise NotFound(
+            "no open approval or question fits these filters; nothing was decided",
+            hint=for_others(session, others) if others else None,
+        )
+    fitting = [wait for wait in found if choice is None or choice in _ids(wait)]
+    if not fitting:
+        offered = ", ".join(dict.fromkeys(id for wait in found for id in _ids(wait)))
+        raise NotFound(
+            f"nothing that fits these filters offers the choice '{choice}'; nothing was decided",
+            hint=f"choices are: {offered}",
+        )
+    return fitting
+
+
+def _fitting(
+    session: Session, arguments: Namespace, assignee: str | None, kinds: Sequence[str]
+) -> Iterator[WaitInfo]:
+    """Yield all open waits that the filters leave."""
     after = None
     while True:
-        page = engine.waits(
+        page = session.engine.waits(
             flow=arguments.flow,
             execution=arguments.execution,
             batch=arguments.batch,
-            assignee=(arguments.by or engine.user) if arguments.mine else None,
-            kinds=("approval",),
+            assignee=assignee,
+            kinds=kinds,
             after=after,
         )
-        found += page.items
+        yield from page.items
         after = page.next
         if after is None:
-            return found
+            return
+
+
+def for_others(session: Session, waits: Sequence[WaitInfo]) -> str:
+    """Say that others are asked where nothing waits for the user."""
+    count = f"{len(waits)} wait" if len(waits) != 1 else "1 waits"
+    return f"{count} for others: {session.command('approvals', 'list')}"
+
+
+def _ids(wait: WaitInfo) -> list[str]:
+    return [str(choice["id"]) for choice in wait.get("choices", [])]
 
 
 def _show(session: Session, waits: list[WaitInfo]) -> int:

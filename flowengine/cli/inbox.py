@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.handing import link_text
 from flowengine.cli.output import clean, one_line, paint, table, when
+from flowengine.cli.waiting import is_overdue, times
 from flowengine.cli.yaml_text import inline
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
                 session.short(wait["execution"]),
                 clean(wait["flow"]),
                 when(wait["since"]),
-                standing(wait) if decided else when(wait.get("due", "-")),
+                standing(wait) if decided else _due(wait),
                 *([clean(wait.get("claimed_by", "-"))] if claimed else []),
                 one_line(wait.get("title", wait["address"]), 80),
             ]
@@ -47,6 +48,12 @@ def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
         ],
         head,
     )
+
+
+def _due(wait: WaitInfo) -> str:
+    """Return when a wait expires, and whether that is over."""
+    due = wait.get("due", "-")
+    return f"{when(due)} overdue" if "due" in wait and is_overdue(due) else when(due)
 
 
 def standing(wait: WaitInfo) -> str:
@@ -91,8 +98,9 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
     where = f"{wait['flow']} {session.short(wait['execution'])}, step {wait['address']}"
     yield _fact("execution", where)
     yield _fact("since", when(wait["since"]))
-    if "due" in wait:
-        yield _fact("expires", f"{when(wait['due'])}{_then(wait)}")
+    is_open = wait.get("status") != "closed"
+    for name, text in times(wait) if is_open else ():
+        yield _fact(name, text + (_then(wait) if name in ("expires", "overdue") else ""))
     for name, users in (("assignees", wait.get("assignees")), ("excluded", wait.get("exclude"))):
         if users:
             yield _fact(name, ", ".join(users))
@@ -110,7 +118,6 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield from (f"  {line}".rstrip() for line in str(wait["body"]).rstrip().split("\n"))
         yield ""
     yield from _subject(wait)
-    is_open = wait.get("status") != "closed"
     if is_open:
         yield from _form(wait.get("form", {}))
     for file in wait.get("attachments", []):

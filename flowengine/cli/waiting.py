@@ -172,8 +172,36 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
         yield "claimed by", clean(wait["claimed_by"])
     if wait.get("need", 1) > 1:
         yield "votes", f"{len(wait.get('votes', []))} of {wait['need']}"
+    yield from times(wait)
+
+
+def times(wait: WaitInfo) -> Iterator[tuple[str, str]]:
+    """Yield when a wait expires, or that it is overdue, and what time does to it before.
+
+    Args:
+        wait: An open wait.
+
+    Yields:
+        Name and text.
+    """
     if "due" in wait:
-        yield "expires", when(wait["due"])
+        due = when(wait["due"])
+        if is_overdue(wait["due"]):
+            yield "overdue", f"since {due}; it takes effect when the execution is resumed"
+        else:
+            yield "expires", due
+    for timer in wait.get("timers", []):
+        if timer["what"] != "expiry":
+            yield timer["what"], when(timer["due"])
+
+
+def is_overdue(due: str) -> bool:
+    """Return whether a time is over, though nothing has come of it yet."""
+    from time import time
+
+    from flowengine.kernel.times import parse_time
+
+    return parse_time(due) < time() * 1000
 
 
 def _counted(waits: Sequence[WaitInfo]) -> str:

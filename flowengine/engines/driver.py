@@ -348,8 +348,8 @@ class Driver:
     def _report(self, execution: Execution, told: Told) -> None:
         """Tell subscribers what is on disk now."""
         tell = self.host.tell
-        for seq, event, address in told.entries:
-            tell(Update(execution.id, "event", entry_view(seq, event, address)))
+        for seq, event, address, why in told.entries:
+            tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
         for step in told.steps:
             tell(Update(execution.id, "step", None, step))
         flow = execution.context.flow

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.claims import claim_of, claims_in
 from flowengine.engines.timers import Timers
-from flowengine.engines.views import address_of
+from flowengine.engines.views import address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.format import pack, pack_snapshot, pack_with, unpack, unpack_snapshot
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
@@ -55,8 +55,8 @@ replaying it takes as long as reading as many events."""
 class Told(NamedTuple):
     """What subscribers will be told once it is on disk."""
 
-    entries: list[tuple[int, Event, str | None]]
-    """(number, event, address) of each event."""
+    entries: list[tuple[int, Event, str | None, str | None]]
+    """(number, event, address, why its timer was set) of each event."""
     steps: list[Observation]
     waits: list[tuple[dict[str, Any], str | None]]
     """(record, how it was closed) of each wait that opened, changed or closed."""
@@ -277,7 +277,8 @@ class Execution:
         graph = self.program.graph
         if told is not None:
             number = self.seq + len(self._events)
-            told.entries.append((number, event, address_of(graph, state, event)))
+            address, why = address_of(graph, state, event), why_of(state, event)
+            told.entries.append((number, event, address, why))
         observe = None if told is None else told.steps
         if event["type"] == "upgraded":
             commands = self._upgrade(event, observe)

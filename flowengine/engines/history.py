@@ -69,7 +69,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
         "inputs": first["inputs"] if last is None else last.state["inputs"],
         "steps": steps,
         "waits": [
-            stored_wait_view(wait)
+            stored_wait_view(wait, None if last is None else last.state)
             for wait in host.store.waits(WaitFilter(execution=execution), None, 1000).items
         ],
         "undelivered": [undelivered(sent) for sent in host.store.undelivered(execution)],
@@ -141,7 +141,7 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
     ended = False
     for moment in walk(host.programs, hash, journal):
         if moment.number >= since:
-            yield entry_view(moment.number, moment.event, moment.address)
+            yield entry_view(moment.number, moment.event, moment.address, moment.why)
         ended = moment.state["status"] in _OVER
         while follow and not ended and moment.number + 1 == len(journal):
             time.sleep(FOLLOW_SECONDS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.views import address_of, unit_of
+from flowengine.engines.views import address_of, unit_of, why_of
 from flowengine.journal.format import unpack
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.machine import Machine
@@ -38,6 +38,8 @@ class Moment(NamedTuple):
     """Changed by the next step of the walk."""
     graph: Graph
     """The form of the flow that the state is in."""
+    why: str | None = None
+    """Why the timer was set that has fired."""
 
 
 def read(store: Store, execution: str) -> list[Event]:
@@ -87,8 +89,9 @@ def walk(
             graph, state = state_at(programs, hash, journal, event["back"])
         unit = unit_of(state, event)
         address = address_of(graph, state, event)
+        why = why_of(state, event)
         graph = _apply(programs, graph, state, event, observe)
-        yield Moment(number, event, address, unit, state, graph)
+        yield Moment(number, event, address, unit, state, graph, why)
 
 
 def state_at(

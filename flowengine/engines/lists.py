@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.handing import is_assignee, standing
 from flowengine.engines.results import ExecutionPage, WaitInfo, WaitPage
-from flowengine.engines.views import execution_view, wait_view
+from flowengine.engines.views import execution_view, timers_of, wait_view
 from flowengine.journal.format import unpack
 from flowengine.journal.records import ExecutionFilter, WaitFilter
 from flowengine.kernel.times import format_time
@@ -14,6 +14,7 @@ from flowengine.kernel.times import format_time
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.journal.records import Wait
+    from flowengine.kernel.state import State
     from flowengine.settings import Settings
 
 
@@ -57,7 +58,8 @@ def waits(
 
 def wait_of(host: Host, wait: str) -> WaitInfo:
     """Return one wait, open or closed, by any unambiguous beginning of its id."""
-    return stored_wait_view(standing(host.store, host.store.find_wait(wait)))
+    found = standing(host.store, host.store.find_wait(wait))
+    return stored_wait_view(found, host.stored(found.execution, 0).state if found.open else None)
 
 
 def _is_mine(wait: Wait, user: str, settings: Settings) -> bool:
@@ -67,10 +69,12 @@ def _is_mine(wait: Wait, user: str, settings: Settings) -> bool:
     return not wait.open or wait.record.get("claimed_by") in (None, user)
 
 
-def stored_wait_view(wait: Wait) -> WaitInfo:
-    """Return a wait of the store, with what was decided on it."""
+def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
+    """Return a wait of the store, with what was decided on it; with a state, what time will do."""
     how = wait.how or ("decided" if wait.decision is not None else None)
     view = wait_view(wait.execution, wait.flow, wait.record, how)
+    if state is not None and wait.open and (timers := timers_of(state, wait.record["id"])):
+        view["timers"] = timers
     if wait.decision is not None:
         view["decision"] = decision_view(unpack(wait.decision))
     elif wait.how == "expired" and wait.closed_at is not None:

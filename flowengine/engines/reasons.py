@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines import budgets
 from flowengine.engines.circles import circle
 from flowengine.engines.results import ENDED, Reason
+from flowengine.engines.views import timers_of
 from flowengine.journal.format import unpack
 from flowengine.kernel.graph import TRIGGER
 from flowengine.kernel.ids import wait_id
@@ -62,7 +63,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     if 0 in state.get("claims", {}):
         found.append({"address": "", **_shared(host, execution.id, 0, state["bound"][0])})
     for record in execution.waits.values() if waits else ():
-        found.append(_wait(host, execution.id, record, id))
+        found.append(_wait(host, execution, record, id))
     found += _held(machine, id)
     return found or _idle(machine, id)
 
@@ -182,9 +183,9 @@ def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
     return reason
 
 
-def _wait(host: Host, execution: str, record: Mapping[str, Any], id: str) -> Reason:
+def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) -> Reason:
     """Say what an open wait waits for, and the command that ends it."""
-    full = wait_id(execution, record["id"])
+    full = wait_id(execution.id, record["id"])
     short = host.store.short_wait(full)
     reason: Reason = {
         "address": record["address"],
@@ -193,6 +194,8 @@ def _wait(host: Host, execution: str, record: Mapping[str, Any], id: str) -> Rea
     }
     if "due" in record:
         reason["due"] = format_time(record["due"])
+    if timers := timers_of(execution.state, record["id"]):
+        reason["timers"] = timers
     reason.update(_DESCRIBE[record["kind"]](record, short, id))
     return reason
 

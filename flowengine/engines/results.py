@@ -65,6 +65,9 @@ class WaitInfo(TypedDict, total=False):
     """Of a `question`: what became of the environment."""
     signals: list[dict[str, Any]]
     """`{signal, key}` each: the messages that it takes."""
+    timers: list[dict[str, str]]
+    """`{what, due}` each, soonest first: the next `reminder` and `escalation`, and the `expiry`.
+    Only where one execution or one wait is shown."""
     status: str
     """`pending` or `closed`."""
     decision: dict[str, Any]
@@ -164,6 +167,8 @@ class Reason(TypedDict, total=False):
     """The command line that wakes it, where there is one."""
     wait: str
     """Public id of the wait, where it is one."""
+    timers: list[dict[str, str]]
+    """`{what, due}` each: what time will do to an approval."""
     lock: str
     """Key of the lock, where it waits for one that executions share."""
 

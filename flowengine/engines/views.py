@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.state import State, Wait
 
 _TIMES = ("since", "due")
+_OF_APPROVALS = {"remind": "reminder", "escalate": "escalation", "expire": "expiry"}
+"""Why timers of an approval are set → what happens then."""
 
 
 def wait_view(
@@ -47,11 +49,15 @@ def wait_view(
     return view  # type: ignore[return-value]
 
 
-def entry_view(seq: int, event: Event, address: str | None) -> dict[str, Any]:
-    """Return an entry of a journal: `{seq, at, type, address?, ...}`."""
+def entry_view(
+    seq: int, event: Event, address: str | None, why: str | None = None
+) -> dict[str, Any]:
+    """Return an entry of a journal: `{seq, at, type, address?, why?, ...}`; why a timer was set."""
     view: dict[str, Any] = {"seq": seq, "at": format_time(event["at"]), "type": event["type"]}
     if address is not None:
         view["address"] = address
+    if why is not None:
+        view["why"] = why
     for key, value in event.items():
         if key == "sent":
             view["sent"] = format_time(value)  # type: ignore[arg-type]
@@ -73,6 +79,23 @@ def result_of(execution: Execution) -> Result:
         state["error"],
         execution.timers.next(),
     )
+
+
+def why_of(state: State, event: Any) -> str | None:
+    """Return why the timer was set that an event is about, as things stand before the event."""
+    timer = state["timers"].get(event["timer"]) if event["type"] == "timer" else None
+    return None if timer is None else str(timer["why"])
+
+
+def timers_of(state: State, wait: int) -> list[dict[str, str]]:
+    """Return what time will do to a wait: `{what, due}`, the next of each kind, soonest first."""
+    found: dict[str, int] = {}
+    for timer in state["timers"].values():
+        if timer["ref"] == wait and timer["why"] in _OF_APPROVALS:
+            what = _OF_APPROVALS[timer["why"]]
+            found[what] = min(timer["due"], found.get(what, timer["due"]))
+    ordered = sorted(found.items(), key=lambda one: one[1])
+    return [{"what": what, "due": format_time(due)} for what, due in ordered]
 
 
 def unit_of(state: State, event: Any) -> int | None:

@@ -8,8 +8,9 @@ from flowengine.errors import NotFound, UsageError
 
 SHORT_WAIT = 4
 """Fewest digits of a wait's id that are shown."""
-SHORT_EXECUTION = 8
-"""Fewest characters of an execution's id that are shown: the second it was created in."""
+SHORT_EXECUTION = 12
+"""Fewest characters of an execution's id that are shown: 10 of its time and two that are random, so
+that an execution which starts in the same second is told apart now and later."""
 
 
 def shortest(full: str, others: Iterable[str], least: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,10 +197,11 @@ def test_mine_are_those_of_whom_is_acted_for_and_that_none_are_is_told(
     )
     flowengine("run", "one.yaml", code=4)
 
-    none = "no approval fits these filters; nothing was decided\n"
-    assert flowengine("approve", "--all", "--mine").err == none
-    assert flowengine("approve", "--all", "--batch", "b", "--as", "ben").err == none
-    assert flowengine("approve", "--all", "--batch", "b", "-q").err == ""
+    none = "error: no open approval or question fits these filters; nothing was decided\n"
+    others = "1 waits for others: flowengine approvals list\n"
+    assert flowengine("approve", "--all", "--mine", code=9).err == f"{none}  {others}"
+    assert flowengine("approve", "--all", "--batch", "b", "--as", "ben", code=9).err == none
+    assert flowengine("approvals", "list", "--mine").err == f"nothing waits for you; {others}"
     assert "approved by user:ben" in flowengine("approve", "--all", "--mine", "--as", "ben").err
 
 
@@ -348,3 +350,88 @@ steps:
     told = json.loads(flowengine("approvals", "claim", wait, "--as", "cleo", "--json").out)
     assert (told["claimed_by"], len(told["handed"])) == ("user:cleo", 4)
     flowengine("approve", wait, "--as", "cleo")
+
+
+TIMED = """\
+flowengine: 1
+id: timed
+steps:
+  - id: ask
+    approval:
+      title: Pay?
+      expires: EXPIRES
+      on_expire: reject
+      remind: {every: 1d}
+      escalate: [{after: 2d, to: ["user:zoe"]}, {after: 3d, to: ["user:max"]}]
+"""
+
+
+def test_what_time_will_do_to_an_approval_is_shown(flowengine: CommandLine) -> None:
+    flowengine("run", flowengine.write("timed.yaml", TIMED.replace("EXPIRES", "7d")), code=4)
+    newest = flowengine.newest()
+    [wait] = flowengine("--json", "show", newest).json()["waits"]
+
+    assert [timer["what"] for timer in wait["timers"]] == ["reminder", "escalation", "expiry"]
+    assert wait["timers"][-1]["due"] == wait["due"]
+    [reason] = flowengine("--json", "why", newest).json()
+    assert reason["timers"] == wait["timers"]
+    for view in (["show", newest], ["why", newest], ["approvals", "show", wait["id"]]):
+        told = flowengine(*view).out
+        for timer in wait["timers"][:2]:
+            assert re.search(f"{timer['what']} +{timer['due'][:19]}", told)
+
+
+def test_an_overdue_approval_is_shown_as_overdue(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flowengine("run", flowengine.write("timed.yaml", TIMED.replace("EXPIRES", "7d")), code=4)
+    newest = flowengine.newest()
+    [wait] = flowengine("--json", "approvals", "list").json()
+    assert "overdue" not in flowengine("approvals", "list").out
+
+    late = time.time() + 8 * 86_400
+    monkeypatch.setattr(time, "time", lambda: late)
+
+    assert " overdue" in flowengine("approvals", "list").out
+    assert re.search(r"overdue +since ", flowengine("show", newest).out)
+    shown = flowengine("approvals", "show", wait["id"]).out
+    assert re.search(r"overdue +since .*, then it is rejected", shown)
+    assert "(overdue)" in flowengine("why", newest).out
+
+
+def test_an_event_of_a_timer_says_why_it_was_set(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "nap.yaml", "flowengine: 1\nid: nap\nsteps:\n  - {id: rest, wait: 1ms}\n"
+    )
+    live = flowengine("run", flow, "--events").out
+
+    assert re.search(r" timer +rest +why=wait", flowengine("events", flowengine.newest()).out)
+    assert '"address": "rest", "why": "wait"' in live
+
+
+UNSURE = """\
+flowengine: 1
+id: unsure
+steps:
+  - {id: pay, run: {script: "touch begun; sleep 60", cwd: .}, effect: once}
+"""
+
+
+def test_all_takes_questions_too(flowengine: CommandLine) -> None:
+    running = flowengine.spawn("run", str(flowengine.write("unsure.yaml", UNSURE)))
+    while not (flowengine.folder / "begun").exists():
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.kill()
+    running.communicate()
+    execution = flowengine.newest()
+    flowengine("resume", execution, "--no-interactive", code=5)
+
+    words = ["approvals", "decide", "--all", "--execution", execution, "--choice"]
+    wrong = flowengine(*words, "later", code=9).err
+    assert (
+        "offers the choice 'later'; nothing was decided\n  choices are: retry, result, fail"
+        in wrong
+    )
+    assert "failed" in flowengine(*words, "fail", code=1).err
+    assert "nothing was decided" in flowengine(*words, "fail", code=9).err

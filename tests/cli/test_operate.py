@@ -159,8 +159,8 @@ def test_why_names_what_is_waited_for_and_a_command_that_works(
 ) -> None:
     said = flowengine("why", order).out
 
-    assert said.startswith("hold: it waits for a message 'paid' with key 'B7'\n  since    ")
-    assert "  command  flowengine signal --key B7 paid" in said
+    assert said.startswith("hold: it waits for a message 'paid' with key 'B7'\n  since       ")
+    assert "  command     flowengine signal --key B7 paid" in said
     [reason] = flowengine("--json", "why", order).json()
     assert (reason["address"], "wait" in reason) == ("hold", True)
 

@@ -498,3 +498,13 @@ def test_what_a_run_leaves_is_private_whatever_the_umask(flowengine: CommandLine
     kept = [store, *store.rglob("*")]
     assert len(kept) > 4
     assert [one for one in kept if one.stat().st_mode & 0o077] == []
+
+
+def test_short_ids_tell_executions_of_one_moment_apart(
+    flowengine: CommandLine, hello: Path
+) -> None:
+    shown = [flowengine("run", hello).err.split()[1] for _ in range(3)]
+
+    assert all(len(short) >= 12 for short in shown)
+    for short in shown:  # also those that were shown before the others were there
+        assert flowengine("--json", "show", short).json()["execution"].startswith(short)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from flowengine.cli import arguments as read
-from flowengine.cli.deciding import add_filters
+from flowengine.cli.deciding import add_filters, for_others
 from flowengine.cli.inbox import KINDS, rows
 from flowengine.cli.output import err, out, out_json
 from flowengine.cli.session import NoStore, Session
@@ -43,17 +44,20 @@ def run(arguments: Namespace) -> int:
         return 0
     with session:
         engine = session.engine
-        page = engine.waits(
-            flow=arguments.flow,
-            execution=arguments.execution,
-            assignee=engine.user if arguments.mine else None,
-            batch=arguments.batch,
-            status=arguments.status,
-            kinds=KINDS,
-            limit=arguments.limit,
-        )
+        wanted: Any = {
+            "flow": arguments.flow,
+            "execution": arguments.execution,
+            "batch": arguments.batch,
+            "status": arguments.status,
+            "kinds": KINDS,
+            "limit": arguments.limit,
+        }
+        page = engine.waits(**wanted, assignee=engine.user if arguments.mine else None)
         if arguments.json:
             out_json(page.items)
+            return 0
+        if not page.items and arguments.mine and (others := engine.waits(**wanted).items):
+            err(f"nothing waits for you; {for_others(session, others)}")
             return 0
         if not page.items:
             err("nothing waits for anybody" if arguments.status == "pending" else "there are none")

@@ -13,7 +13,19 @@ HELP = "show the journal of an execution: every event, in order"
 EXAMPLE = """\
 flowengine events 01k8xq7m --follow
 flowengine --json events 01k8xq7m --since 40"""
-SHOWN = ("value", "error", "choice", "by", "form", "edits", "comment", "data", "inputs", "reason")
+SHOWN = (
+    "why",
+    "value",
+    "error",
+    "choice",
+    "by",
+    "form",
+    "edits",
+    "comment",
+    "data",
+    "inputs",
+    "reason",
+)
 """What is shown of an event, in this order; `--json` gives all."""
 
 

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.output import clean, out, out_json, when
 from flowengine.cli.session import Session
+from flowengine.cli.waiting import is_overdue
 
 HELP = "say for each live branch what it waits for, since when, and what wakes it"
 EXAMPLE = "flowengine why 01k8xq7m"
@@ -34,10 +35,14 @@ def run(arguments: Namespace) -> int:
         for reason in reasons:
             what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
             out(clean(when(what)))
+            for timer in reason.get("timers", []):
+                late = " (overdue)" if is_overdue(timer["due"]) else ""
+                out(f"  {timer['what']:11} {when(timer['due'])}{late}")
             for name in ("since", "due", "wakes", "command"):
                 if reason.get(name):
                     text = when(str(reason[name]))
                     if name == "command":
                         text = text.replace("flowengine", session.command(), 1)
-                    out(f"  {name:8} {clean(text)}")
+                    late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
+                    out(f"  {name:11} {clean(text)}{late}")
     return 0
