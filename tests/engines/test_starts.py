@@ -55,6 +55,31 @@ def test_the_first_message_begins_an_execution_and_the_second_goes_to_it(
     assert ended.outputs == {"customer": "ada", "again": ["bob"]}
 
 
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.time = 1_700_000_000_000
+
+    def now(self) -> int:
+        return self.time
+
+
+def test_what_begins_an_execution_comes_first_also_when_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    with Engine(None, user="user:me", clock=clock) as engine:
+        engine.register(world.make(tmp_path, ORDER))
+        sent = engine.signal("placed", {"customer": "ada"}, key="7", resume=False)
+        clock.time -= 3_600_000
+        engine.signal("placed", {"customer": "bob"}, key="7", resume=False)
+        engine.signal("paid", key="7", resume=False)
+        ended = engine.resume(sent.execution)
+    assert ended.status == "succeeded"
+    assert ended.outputs == {"customer": "ada", "again": ["bob"]}
+
+
 def test_a_message_for_one_that_has_ended_begins_another(engine: Engine, tmp_path: Path) -> None:
     engine.register(world.make(tmp_path, ORDER))
     first = engine.signal("placed", {"customer": "ada"}, key="7")

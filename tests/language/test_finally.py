@@ -212,6 +212,23 @@ finally: [{id: last, python: "tools:act"}]
     assert (played.status, order(played)) == ("succeeded", ["tidy", "last"])
 
 
+def test_a_group_that_a_step_cancels_is_cleaned_up_at_once(stage: Stage) -> None:
+    """Not only when the scope around it ends: whoever cancelled it continues meanwhile."""
+    text = """
+steps:
+  - {id: s, next: {all: [g, v]}}
+  - id: g
+    group: [{id: inner, group: [{id: w, wait: 1h}], finally: [{id: tidy, python: "tools:act"}]}]
+    next: end
+  - {id: v, wait: 1m}
+  - {id: x, cancel: [g], next: after}
+  - {id: after, python: "tools:act"}
+"""
+    played = stage.simulator(text, order="first").start()
+    played.pass_time()
+    assert sorted(played.started) == ["after", "g/inner/finally/tidy"]
+
+
 def test_compensation_comes_first(stage: Stage) -> None:
     text = """
 tools:
