@@ -42,6 +42,9 @@ bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
 replay: $(READY)  ## Replay recorded executions under other versions of Python (ARGS: which).
 	@scripts/replay.sh $(ARGS)
 
+mutate: $(READY)  ## Change kernel, journal and recovery in small ways: which changes do tests miss?
+	@$(BIN)/python -m scripts.mutate $(ARGS)
+
 lock:  ## Pin the newest allowed versions (needs uv).
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
 	  --all-extras --no-annotate --custom-compile-command 'make lock' \
@@ -51,4 +54,4 @@ clean:  ## Remove what the other targets made.
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test lint fix bench replay lock clean
+.PHONY: help install demo test lint fix bench replay mutate lock clean

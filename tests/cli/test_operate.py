@@ -252,6 +252,35 @@ def test_executions_are_cancelled_and_those_that_have_ended_are_not(
     assert shown["error"]["message"] == "ordered twice"
 
 
+def test_a_cancel_that_came_too_late_says_how_the_execution_ended(
+    flowengine: CommandLine, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process brought it to its end while it was asked for."""
+
+    def too_late(*_: object, **__: object) -> str:
+        flowengine("signal", order, "paid", "--data", '{"amount": 50}')
+        return order
+
+    monkeypatch.setattr("flowengine.engines.engine.ask_to_cancel", too_late)
+    done = flowengine("cancel", order, code=7)
+
+    assert "succeeded before it could be cancelled" in done.err
+    assert "asked to be" not in done.err
+
+
+def test_a_cancel_waits_for_the_process_that_holds_the_execution(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "slow.yaml", "flowengine: 1\nid: slow\nsteps: [{id: a, run: sleep 60}]\n"
+    )
+    process = flowengine.spawn("run", str(flow))
+    flowengine.wait_until_running(process)
+    done = flowengine("cancel", flowengine.newest())
+
+    assert done.err.endswith(" cancelled\n")
+    process.communicate(timeout=60)
+    assert process.returncode == 6
+
+
 def test_retry_starts_from_what_failed_and_keeps_the_rest(
     flowengine: CommandLine, failed: str, tmp_path: Path
 ) -> None:

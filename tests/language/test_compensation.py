@@ -513,6 +513,17 @@ def test_cancelled_execution_is_undone_if_the_flow_says_so(stage: Stage) -> None
     assert stage.world.started[-2:] == ["b/compensate", "a/compensate"]
 
 
+@pytest.mark.parametrize("how", ["compensate", [{"compensate": True}]])
+def test_cancelled_execution_keeps_what_it_did_if_no_handler_names_it(
+    stage: Stage, how: Any
+) -> None:
+    simulator = stage.simulator(_scope([_step("a")], how=how)).start()
+    simulator.finish("a")
+    simulator.apply({"type": "cancel", "at": simulator.now, "reason": "", "by": "x", "now": False})
+    assert simulator.status == "cancelled"
+    assert undone(simulator) == []
+
+
 def test_cancel_now_undoes_nothing(stage: Stage) -> None:
     flow = _scope([_step("a")], how=[{"type": "Cancelled", "compensate": True}])
     simulator = stage.simulator(flow).start()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from argparse import ArgumentParser, Namespace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from flowengine.cli.output import err, out_json
 from flowengine.cli.program import show_error
 from flowengine.cli.session import Session, as_object
-from flowengine.errors import FlowEngineError
+from flowengine.errors import Conflict, FlowEngineError
 
-HELP = "cancel executions: what runs is stopped, then finally and compensation run"
+HELP = "cancel executions: what runs is stopped, then finally runs"
+if TYPE_CHECKING:
+    from flowengine.engines.results import Result
+
+PATIENCE = 2
+"""Seconds for which a request waits for the process that holds an execution."""
 EXAMPLE = """\
 flowengine cancel 01k8xq7m --reason "ordered twice"
 flowengine cancel 01k8xq7m 01k8xq9p --now"""
@@ -22,7 +29,29 @@ def configure(parser: ArgumentParser) -> None:
         "executions", metavar="ID", nargs="+", help="an id, or any unambiguous beginning of one"
     )
     parser.add_argument("--reason", metavar="TEXT", default="", help="why; kept in the history")
-    parser.add_argument("--now", action="store_true", help="skip finally and compensation")
+    parser.add_argument(
+        "--now",
+        action="store_true",
+        help="skip finally, and what the flow's on_error compensates when it is Cancelled",
+    )
+
+
+def _settled(session: Session, result: Result) -> Result:
+    """Return how an execution stands once the process that holds it had time to cancel it."""
+    end = time.monotonic() + PATIENCE
+    while not result.ended and time.monotonic() < end:
+        time.sleep(0.05)
+        result = session.engine.result(result.execution)
+    return result
+
+
+def _told(result: Result) -> str:
+    """Return in words what became of the request."""
+    if not result.ended:
+        return "asked to be cancelled; the process that holds it is at it"
+    if result.status != "cancelled":
+        return f"{result.status} before it could be cancelled"
+    return result.status
 
 
 def run(arguments: Namespace) -> int:
@@ -57,11 +86,12 @@ def run(arguments: Namespace) -> int:
                 code = code or error.exit_code
                 continue
             assert result is not None
+            result = _settled(session, result)
             objects.append(as_object(result))
             if not arguments.quiet:
-                short = session.short(result.execution)
-                held = "asked to be cancelled; the process that holds it does it"
-                err(f"{short} {result.status if result.ended else held}")
+                err(f"{session.short(result.execution)} {_told(result)}")
+            if result.ended and result.status != "cancelled":
+                code = code or Conflict.exit_code
         if arguments.json:
             out_json(objects[0] if len(arguments.executions) == 1 else objects)
     return code
