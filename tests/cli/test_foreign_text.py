@@ -100,6 +100,7 @@ SHAPES: dict[str, Any] = {
     "tool_calls": lambda text: {"used": 1, "running": 1, "limit": 2},
     "wall_time": lambda text: {"used": text, "limit": text},
     "write": lambda text: {"steps": {text: text}},
+    "timers": lambda text: [{"what": "reminder", "due": TIME}],
     "ran": lambda text: "maybe",
     "differ": lambda text: [{"path": text, "left": text, "right": text}],
     **dict.fromkeys(

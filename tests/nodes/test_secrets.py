@@ -222,5 +222,5 @@ def test_log_of_a_step_says_where_and_shows_no_secret(
         log.info("sent %s to %d%%", VALUE, 5)
         log.debug("not %s", VALUE)
 
-    assert caplog.messages == ["01k8exec each[a]/load: sent *** to 5%"]
+    assert caplog.messages == ["01k8executio each[a]/load: sent *** to 5%"]
     assert VALUE not in str(caplog.records[0].__dict__)
