@@ -284,9 +284,10 @@ class Environments:
     async def _suspend(self, execution: Execution) -> None:
         """Give back what need not be kept while an execution waits."""
         for scope, owner in reversed(self._owners.get(execution.id, {})):
-            self._kept.pop((scope, owner), None)
+            kept = self._kept.pop((scope, owner), {})
             report = await self.manager.async_suspend_scope(scope, owner)
             self._look_at(execution.id, report)
+            _tell_released(execution, [kept[one] for one in report.released if one in kept])
 
     def close(self) -> None:
         """Give back everything."""
@@ -434,6 +435,22 @@ class Environments:
         if scope not in {EXECUTION, REGION}:
             return False
         return bool(self._wanted(owner.partition("/")[0]))
+
+
+def _tell_released(execution: Execution, handles: list[Handle]) -> None:
+    """Tell which environments ended while the execution waits, if more than files was in them."""
+    from flowengine import registry
+    from flowengine.step_log import StepLog
+
+    for handle in handles:
+        if registry.provider(handle.kind).live:
+            name = handle.resource_key
+            text = (
+                "closed while the execution waits (on_wait: release): variables, names and "
+                "directories in it are gone, files stay"
+            )
+            StepLog(execution.id, name, str).warning("%s", text)
+            execution.context.warn(f"{name}: {text}", {"environment": name})
 
 
 def _region(execution: str, region: int) -> str:

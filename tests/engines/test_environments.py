@@ -466,6 +466,25 @@ def test_while_it_waits_nothing_is_open_and_then_it_is_there_again(toy: Toy) -> 
     assert toy.opens == 2
 
 
+@pytest.mark.parametrize(
+    ("on_wait", "live", "told"),
+    [("release", True, True), ("release", False, False), ("keep", True, False)],
+)
+def test_it_is_told_when_waiting_ends_what_lives_in_an_environment(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, on_wait: str, live: bool, told: bool
+) -> None:
+    monkeypatch.setattr(type(toy), "live", live)
+    Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{WAITS.format(on_wait=on_wait)}")
+    seen: list[Any] = []
+    with Engine("store") as engine:
+        engine.subscribe(seen.append)
+        assert engine.run("flow.yaml", id="it").status == "waiting"
+
+    warnings = [update.data for update in seen if update.kind == "warning"]
+    assert [one["environment"] for one in warnings] == ["toy"] * told
+    assert all("variables, names and directories in it are gone" in w["text"] for w in warnings)
+
+
 def test_executions_that_wait_hold_nothing_open(toy: Toy) -> None:
     """E96; a thousand of them are shown under the manager."""
     Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{WAITS.format(on_wait='release')}")

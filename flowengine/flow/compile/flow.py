@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from flowengine import registry
 from flowengine.flow.check.bounds import too_long
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.graph import check_graph
 from flowengine.flow.check.handlers import Plans, check_handlers
 from flowengine.flow.check.loops import check_loops
+from flowengine.flow.check.released import check_released
 from flowengine.flow.check.triggers import check_triggers
 from flowengine.flow.check.writes import check_items
 from flowengine.flow.compile.actions import Actions
@@ -249,6 +251,7 @@ class Compiler:
         self._findings(check_items(self.plan.flow))
         self._findings(check_loops(self.plan))
         self._findings(check_triggers(self.plan.flow))
+        self._findings(check_released(self.plan.flow, lambda kind: registry.provider(kind).live))
         if self.model.limits.has("idle") and "triggered" not in self.plan.flow:
             message = "'idle' has no meaning in a flow without a 'trigger'"
             self.report.at("E103", message, ("limits", "idle"), "leave it out", key=True)
