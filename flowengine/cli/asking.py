@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.arguments import by_type, edited_field
 from flowengine.cli.inbox import KINDS, details
-from flowengine.cli.output import ask, clean, err
+from flowengine.cli.output import ask, clean, err, one_line
 from flowengine.cli.program import show_error
+from flowengine.cli.yaml_text import inline
 from flowengine.errors import Conflict, InputError, NotFound
 
 if TYPE_CHECKING:
@@ -217,19 +218,16 @@ class Dialogue:
         return answer
 
     def _edits(self, wait: WaitInfo) -> dict[str, Any]:
-        """Ask which fields of the subject are changed, and to what."""
+        """Ask for each field that may be changed what it is to be; Enter keeps it."""
         subject, allowed = wait.get("subject"), wait["edit"]
         if allowed is True:
             allowed = list(subject) if isinstance(subject, dict) else []
         edits: dict[str, Any] = {}
-        while allowed:
-            name = self._read(f"edit {', '.join(allowed)}? (Enter: no more) ").strip()
-            if not name:
-                break
-            if name.split(".")[0] in allowed:
-                edits[name] = edited_field(wait, name, self._read(f"{name}: "))
-            else:
-                err(f"  may be edited: {', '.join(allowed)}")
+        for name in allowed:
+            now = subject.get(name) if isinstance(subject, dict) else None
+            said = self._read(f"edit {name} [{one_line(inline(now), 60)}]: ").strip()
+            if said:
+                edits[name] = edited_field(wait, name, said)
         return edits
 
     def _form(self, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,8 +272,6 @@ class Dialogue:
 
 def _about(field: Any) -> str:
     """Return what is said of a field: its title, the values it takes, its default."""
-    from flowengine.cli.yaml_text import inline
-
     if not isinstance(field, Mapping):
         return ""
     parts = [str(field["title"])] if "title" in field else []

@@ -190,7 +190,7 @@ class Session:
             return code
         if result.ended:
             self._say_end(result)
-        elif not self.arguments.quiet or result.waits:
+        elif not self.arguments.quiet:
             from flowengine.cli.waiting import say_waits
 
             say_waits(self, result)

@@ -411,3 +411,18 @@ def test_what_is_neither_a_file_nor_an_execution_is_said_so(
 
     assert done.err == "error: there is no file nothing, and no such execution\n"
     assert "cannot write" in flowengine("graph", hello, "-o", "none/x.mmd", code=2).err
+
+
+def test_json_is_the_graph_as_data(flowengine: CommandLine) -> None:
+    flow = flowengine.write(
+        "two.yaml", "flowengine: 1\nid: two\nsteps:\n  - {id: a}\n  - {id: b, output: 1}\n"
+    )
+    flowengine("run", flow)
+
+    drawn = flowengine("--json", "graph", flowengine.newest()).json()
+
+    assert drawn["title"] == "two"
+    boxes = {box["id"]: box for box in drawn["frame"]["boxes"]}
+    assert (boxes["step_a"]["lines"][0], boxes["step_b"]["status"]) == ("a", "succeeded")
+    arrows = [(one["source"], one["target"]) for one in drawn["frame"]["arrows"]]
+    assert ("step_a", "step_b") in arrows

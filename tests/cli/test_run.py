@@ -75,6 +75,12 @@ def test_quiet_shows_results_only(flowengine: CommandLine, hello: Path) -> None:
     assert (done.out, done.err) == ("message: Hello, world!\n", "")
 
 
+def test_quiet_says_nothing_of_what_is_waited_for(flowengine: CommandLine, refund: Path) -> None:
+    done = flowengine("-q", "run", refund, "-i", "amount=80", code=4)
+
+    assert (done.out, done.err) == ("", "")
+
+
 def test_verbose_shows_starts_and_outputs(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "words.yaml",

@@ -119,9 +119,7 @@ def test_an_approval_is_asked_with_choice_edit_form_and_comment(
     terminal.expect("Refund 80 EUR?")
     terminal.answer("approve, reject, later? (Enter leaves it open) ", "maybe\n")
     terminal.answer("approve, reject, later? (Enter leaves it open) ", "a\n")
-    terminal.answer("edit amount? (Enter: no more) ", "amount\n")
-    terminal.answer("amount: ", "70\n")
-    terminal.answer("edit amount? (Enter: no more) ", "\n")
+    terminal.answer("edit amount [80]: ", "70\n")
     terminal.answer("cost_center (Cost centre): ", "\n")
     terminal.answer("cost_center (Cost centre): ", "4711\n")
     terminal.answer("comment (Enter: none): ", "as agreed\n")
@@ -139,7 +137,7 @@ def test_an_approval_is_asked_with_choice_edit_form_and_comment(
 def test_an_answer_that_does_not_fit_is_asked_again(refund_at_terminal: Terminal) -> None:
     terminal = refund_at_terminal
     terminal.answer("leaves it open) ", "approve\n")
-    terminal.answer("no more) ", "\n")
+    terminal.answer("[80]: ", "\n")
     terminal.answer("(Cost centre): ", "x\n")
     terminal.answer("none): ", "\n")
     terminal.expect("cost_center")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from os.path import isfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.drawing.picture import Picture, draw
-from flowengine.cli.output import print_or_write
+from flowengine.cli.drawing.picture import Arrow, Box, Frame, Picture, draw
+from flowengine.cli.output import as_json, print_or_write
 from flowengine.cli.session import Session
 from flowengine.engines.views import wholes
 from flowengine.errors import NotFound
@@ -45,8 +45,18 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    text = _drawn(_picture(arguments), arguments.format)
+    picture = _picture(arguments)
+    text = as_json(_plain(picture)) if arguments.json else _drawn(picture, arguments.format)
     return print_or_write(text, arguments.output, quiet=arguments.quiet)
+
+
+def _plain(picture: Any) -> Any:
+    """Return a picture, or a part of one, as plain data."""
+    if isinstance(picture, list):
+        return [_plain(part) for part in picture]
+    if isinstance(picture, Picture | Frame | Box | Arrow):
+        return {name: _plain(part) for name, part in picture._asdict().items()}
+    return picture
 
 
 def _drawn(picture: Picture, format: str) -> str:
