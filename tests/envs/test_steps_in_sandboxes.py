@@ -30,9 +30,13 @@ class Context:
     def __init__(self, folder: Path) -> None:
         self.kept = Kept(folder)
         self.execution = SimpleNamespace(artifacts=self.kept)
+        self.streams: dict[str, str] = {}
 
     async def on_thread(self, function: Callable[[], Any]) -> Any:
         return await asyncio.to_thread(function)
+
+    def printed(self, stream: str, text: str) -> None:
+        self.streams = {**self.streams, stream: self.streams.get(stream, "") + text}
 
 
 @pytest.fixture
