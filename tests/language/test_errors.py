@@ -444,3 +444,14 @@ steps:
   - {id: a, flow: f, on_error: [{type: Whatever, output: 1}]}
 """
     stage.compile(text)
+
+
+def test_a_handler_whose_condition_fails_keeps_what_it_was_about_as_the_cause(stage: Stage) -> None:
+    text = """
+steps:
+  - {id: a, python: "tools:act", on_error: [{when: "${{ error.data.none > 1 }}", output: 1}]}
+"""
+    error = stage.simulate(text, {"a": OUT}).error
+    assert error is not None
+    assert error["cause"] is not None
+    assert (error["type"], error["cause"]["type"]) == ("ExpressionError", "shop.OutOfStock")
