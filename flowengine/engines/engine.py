@@ -443,24 +443,38 @@ class Engine(Reader):
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return await self._driving.go_on_async(id) or self.result(id)
 
-    def retry(self, execution: str, *, step: str | None = None, by: str | None = None) -> Result:
-        """Start a failed execution again from what failed.
+    def retry(
+        self,
+        execution: str,
+        *,
+        step: str | None = None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
+        by: str | None = None,
+    ) -> Result:
+        """Start a failed execution again from what failed; what succeeded is kept.
 
         Args:
             execution: Its id, or any unambiguous beginning of it.
-            step: Address of the step to start from. Default: the one that failed.
+            step: Address of a step: what failed in it, or the step itself if nothing did. Default:
+                all that failed.
+            flow: A mended flow to continue with; its state must fit, as for `upgrade`.
             by: Who asks. Default: the engine's user.
 
         Returns:
             How it stands then.
         """
-        return self._driving.drive(self._retried(execution, step, by))
+        return self._driving.drive(self._retried(execution, step, flow, by))
 
     async def retry_async(
-        self, execution: str, *, step: str | None = None, by: str | None = None
+        self,
+        execution: str,
+        *,
+        step: str | None = None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
+        by: str | None = None,
     ) -> Result:
         """Do as `retry`, on the running event loop."""
-        return await self._driving.drive_async(self._retried(execution, step, by))
+        return await self._driving.drive_async(self._retried(execution, step, flow, by))
 
     def fork(
         self,
@@ -600,7 +614,13 @@ class Engine(Reader):
 
         return Starting(flow, inputs or {}, id, labels or {}, self.user, environments)
 
-    def _retried(self, execution: str, step: str | None, by: str | None) -> Execution:
+    def _retried(
+        self,
+        execution: str,
+        step: str | None,
+        flow: Flow | LoadedFlow | str | PathLike[str] | None,
+        by: str | None,
+    ) -> Execution:
         from flowengine.engines.retrying import retried
 
-        return retried(self._host, self._driving, execution, step, self._who(by).user)
+        return retried(self._host, self._driving, execution, step, flow, self._who(by))

@@ -8,6 +8,7 @@ from flowengine.engines.beginning import execution_data, new_record
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.journals import first_form, forms, line, read, state_at, unit_at, walk
 from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.kernel.machine import Machine
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ def fork(
     new = new_record(program, data, now, host.keeper.owner.id, forked_from=f"{old} at {at}")
     execution.begin_with(new, past, state, forms(past))
     written: Any = {"type": "state", "at": now, "values": dict(values), "by": user}
-    again: Any = {"type": "retry", "at": now, "back": len(past) + 1, "unit": unit, "by": user}
+    again: Any = {"type": "retry", "at": now, "unit": unit, "by": user}
+    if unit is not None:  # what ran beside it goes on; it begins anew itself
+        again["back"] = len(past) + 1
+    else:
+        again["hold"] = {"at": at}
     execution.queue += [written, again]
     return execution
 
@@ -86,14 +91,23 @@ def _past(
 ) -> list[Any]:
     """Return the events up to the one by which a step began.
 
+    If the step ended with the same event, that holds it before it begins.
+
     Raises:
-        NotFound: No step of that address has begun and worked.
+        NotFound: No step of that address has begun.
     """
-    for moment in walk(programs, hash, journal):
+    seen: list[Observation] = []
+    for moment in walk(programs, hash, journal, seen):
         if unit_at(moment.graph, moment.state, at) is not None:
             return line(journal, moment.number)
+        machine = Machine(moment.graph, moment.state, None)
+        begun = [machine.step_address(act) for act in moment.state["acts"].values()]
+        if at in begun or any(one.address == at for one in seen):
+            past = line(journal, moment.number)
+            return [*past[:-1], {**past[-1], "holds": {"at": at}}]
+        seen.clear()
     raise NotFound(
-        f"no step '{at}' was at work in execution {execution}",
+        f"no step '{at}' has begun in execution {execution}",
         hint=f"its steps are shown by: flowengine show {execution}",
     )
 

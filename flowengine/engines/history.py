@@ -18,6 +18,7 @@ from flowengine.engines.views import entry_view, execution_view, wholes
 from flowengine.errors import NotFound
 from flowengine.journal.format import unpack
 from flowengine.journal.records import WaitFilter
+from flowengine.kernel.machine import Machine
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
@@ -103,11 +104,28 @@ def _told(
             told.fold(moment.graph, observation)
         seen.clear()
         event = moment.event
+        if event["type"] == "retry":
+            _reopen(moment, steps)
         if event["type"] == "decided" and moment.address in steps:
             steps[moment.address]["decision"] = decision_view(dict(event))
         if "evidence" in event and moment.address in steps:
             _add_evidence(steps[moment.address], dict(event))
     return list(steps.values()), moment
+
+
+def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
+    """Note which steps that had ended with the failure are at work again after a retry."""
+    machine = Machine(moment.graph, moment.state, None)
+    at_work = [(machine.step_address(act), "running") for act in moment.state["acts"].values()]
+    for unit in moment.state["units"].values():
+        status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
+        at_work.append((machine.address(unit), status))
+    for address, status in at_work:
+        step = steps.get(address)
+        if step is not None and "ended_at" in step:
+            del step["ended_at"]
+            step["status"] = status
+            step["outcome"] = step["output"] = step["error"] = None
 
 
 def _budgets(host: Host, execution: str, last: Moment | None) -> ExecutionInfo:

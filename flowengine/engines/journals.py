@@ -1,8 +1,9 @@
 """Reading a whole journal again: for history, for going back, for forks.
 
-A journal is a line, with one exception: a `retry` goes back. What follows it goes on from the state
-before the event number `back`; what lies between stays in the journal as what was tried. Up to an
-`upgraded` it is read with the form that the flow had before, from there on with the one after it.
+A journal is a line, with one exception: a `retry` goes back. Of the events before it those stand
+that come before `back`, and those it names as `kept`; the others stay in the journal as what was
+tried. Up to an `upgraded` it is read with the form that the flow had before, from there on with the
+one after it.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.views import address_of, unit_of, why_of
 from flowengine.journal.format import unpack
 from flowengine.kernel import advance, new_state
+from flowengine.kernel.holding import added
 from flowengine.kernel.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from flowengine.engines.programs import Programs
     from flowengine.journal.store import Store
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
-    from flowengine.kernel.state import Activation, State
+    from flowengine.kernel.state import State
 
 
 class Moment(NamedTuple):
@@ -85,12 +87,12 @@ def walk(
     state = new_state()
     graph = programs.by_hash(first_form(journal, hash)).graph
     for number, event in enumerate(journal):
-        if event["type"] == "retry":
-            graph, state = state_at(programs, hash, journal, event["back"])
+        if event["type"] == "retry" and "back" in event:
+            graph, state = state_before_retry(programs, hash, journal, number)
         unit = unit_of(state, event)
         address = address_of(graph, state, event)
         why = why_of(state, event)
-        graph = _apply(programs, graph, state, event, observe)
+        graph = apply(programs, graph, state, event, observe)
         yield Moment(number, event, address, unit, state, graph, why)
 
 
@@ -105,19 +107,36 @@ def state_at(
         journal: All events.
         count: How many.
     """
-    state = new_state()
-    graph = programs.by_hash(first_form(journal, hash)).graph
-    for event in line(journal, count - 1):
-        graph = _apply(programs, graph, state, event, None)
+    return replayed(programs, first_form(journal, hash), line(journal, count - 1))
+
+
+def state_before_retry(
+    programs: Programs, hash: str, journal: Sequence[Event], number: int
+) -> tuple[Graph, State]:
+    """Return the flow and the state from which a `retry` goes on, number `number` of a journal."""
+    return replayed(programs, first_form(journal, hash), line(journal, number)[:-1])
+
+
+def replayed(programs: Programs, hash: str, events: Sequence[Event]) -> tuple[Graph, State]:
+    """Return the flow and the state after events that apply one after the other.
+
+    Args:
+        programs: The flows that they were written under.
+        hash: Of the flow at their start.
+        events: As `line` returns them.
+    """
+    state, graph = new_state(), programs.by_hash(hash).graph
+    for event in events:
+        graph = apply(programs, graph, state, event)
     return graph, state
 
 
-def _apply(
+def apply(
     programs: Programs,
     graph: Graph,
     state: State,
     event: Event,
-    observe: list[Observation] | None,
+    observe: list[Observation] | None = None,
 ) -> Graph:
     """Apply an event, and return the flow that follows it."""
     if event["type"] != "upgraded":
@@ -138,18 +157,47 @@ def line(journal: Sequence[Event], last: int) -> list[Any]:
         last: Number of the last one wanted.
 
     Returns:
-        The events; each `retry` says where it goes back to in this list.
+        The events, to be applied one after the other. No `retry` goes back any more, but one of the
+        older form, which goes back to itself.
     """
     found: list[Any] = []
-    while last >= 0:
-        event = journal[last]
-        found.append(event)
-        last = (event["back"] if event["type"] == "retry" else last) - 1
-    found.reverse()
-    return [
-        {**event, "back": number} if event["type"] == "retry" else event
-        for number, event in enumerate(found)
-    ]
+    for event in journal[: last + 1]:
+        if event["type"] != "retry" or "back" not in event:
+            found.append(event)
+        elif "kept" in event:
+            found = [*found[: event["back"]], *_kept(found, event), _straight(event)]
+        else:
+            found = [*line(journal, event["back"] - 1)]
+            found.append({**event, "back": len(found)})
+    return found
+
+
+def _kept(found: Sequence[Any], event: Any) -> Iterator[Any]:
+    """Yield the events that a `retry` applies again, the first with what is held back."""
+    hold = event["hold"]
+    for kept in event["kept"]:
+        number, other = kept if isinstance(kept, list) else (kept, None)
+        again = with_holds(found[number], hold)
+        hold = None
+        if other is not None:
+            again[_subject(again)] = other
+        yield again
+
+
+def with_holds(event: Any, hold: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return an event that is applied again while more failures are held back."""
+    return dict(event) if hold is None else {**event, "holds": added(event.get("holds"), hold)}
+
+
+def _subject(event: Mapping[str, Any]) -> str:
+    """Return the key under which an event names what it is about."""
+    return next(key for key in ("timer", "wait", "unit") if key in event)
+
+
+def _straight(event: Any) -> dict[str, Any]:
+    """Return a `retry` that goes on from what stands before it."""
+    gone = ("back", "kept")
+    return {key: value for key, value in event.items() if key not in gone}
 
 
 def unit_at(graph: Graph, state: State, address: str) -> int | None:
@@ -158,14 +206,4 @@ def unit_at(graph: Graph, state: State, address: str) -> int | None:
     for number, unit in state["units"].items():
         if machine.address(unit) == address:
             return number
-    return None
-
-
-def final_around(state: State, unit: int) -> Activation | None:
-    """Return the activation of the `finally` that a unit is part of, or None."""
-    while unit:
-        act = state["acts"][state["units"][unit]["act"]]
-        if "final" in act:
-            return act
-        unit = state["scopes"][act["scope"]]["unit"]
     return None

@@ -4,129 +4,122 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.journals import Moment, final_around, read, state_at, walk
+from flowengine.engines.journals import read
+from flowengine.engines.retracing import Held, event_of, retrace
 from flowengine.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from os import PathLike
 
+    from flowengine.engines.actors import Actor
     from flowengine.engines.driving import Driving
     from flowengine.engines.execution import Execution
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
-    from flowengine.engines.programs import Programs
-    from flowengine.kernel.events import Event
+    from flowengine.engines.programs import Program
+    from flowengine.flow.building import Flow
 
 
-Point = tuple[int, int | None]
-"""Number of an event, and the unit that it is about."""
-_ENDS = ("succeeded", "failed", "lost", "timer", "decided", "message")
-
-
-def retried(host: Host, driving: Driving, execution: str, step: str | None, by: str) -> Execution:
+def retried(
+    host: Host,
+    driving: Driving,
+    execution: str,
+    step: str | None,
+    flow: Flow | LoadedFlow | str | PathLike[str] | None,
+    who: Actor,
+) -> Execution:
     """Return a failed execution that is about to start again, with its lease; as `retry`."""
+    program = None if flow is None else _form(host, execution, flow)
     found = driving.loaded(execution)
     try:
-        retry(host, found, step, by)
+        retry(host, found, step, program, who)
     except BaseException:
         host.store.release([(found.id, found.epoch)])
         raise
     return found
 
 
-def retry(host: Host, execution: Execution, step: str | None, by: str) -> None:
-    """Take a failed execution back to before the event that failed, and let it go on from there.
+def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[str]) -> Program:
+    """Return the mended form of a flow to go on under."""
+    from flowengine.engines.flows import as_loaded
+    from flowengine.engines.upgrading import of_flow
+
+    form = as_loaded(host.store, flow)
+    of_flow(host, form, [host.store.find_execution(execution)])
+    return host.programs.of(form.compiled, form.hash)
+
+
+def retry(
+    host: Host,
+    execution: Execution,
+    step: str | None,
+    program: Program | None,
+    who: Actor,
+) -> None:
+    """Take a failed execution back to where it failed, and let that begin anew.
 
     Args:
         host: The engine's.
         execution: Loaded, with its lease; the request is put into its queue.
-        step: Address of a step to go back to; None: what the execution failed with.
-        by: Who asks.
+        step: Address of what is to begin anew; None: all that failed.
+        program: A mended form of the flow to go on under; None: the one that failed.
+        who: Who asks, and through what.
 
     Raises:
-        Conflict: It has not failed, what it did was undone since, or it was moved since.
+        Conflict: It has not failed, or it cannot begin anew in its place.
+        NotFound: There is nothing at the address.
     """
     status = execution.state["status"]
+    short = host.store.short_execution(execution.id)
     if status != "failed":
         raise Conflict(
-            f"execution {execution.id} is {status}; only a failed one can be tried again",
-            hint=f"flowengine show {execution.id}",
+            f"execution {execution.id} is {status}; only a failed one can be retried",
+            hint=f"flowengine show {short}",
         )
+    from shlex import quote
+
     journal = read(host.store, execution.id)
-    hash = execution.program.hash
-    back, unit = _point(host.programs, hash, journal, execution.id, step)
-    if any(later["type"] == "upgraded" for later in journal[back:]):
-        raise Conflict(
-            f"execution {execution.id} was moved to another form of its flow after that",
-            hint=f"start again from there: flowengine fork {execution.id} --at STEP",
-        )
-    event: Any = {
-        "type": "retry",
-        "at": host.clock.now(),
-        "back": back,
-        "unit": unit,
-        "last": execution.state["last"],
-        "by": by,
-    }
-    execution.put_back(state_at(host.programs, hash, journal, back)[1])
-    execution.queue.append(event)
+    try:
+        held = retrace(host.programs, execution.program.hash, journal, step)
+    except Conflict as refused:
+        hint = f"start over from what failed: flowengine retry {short}"
+        if refused.hint:
+            hint = "start a new execution from there: "
+            hint += f"flowengine fork {short} --at {quote(refused.hint)}"
+        message = f"execution {execution.id} cannot be retried: {refused.message}"
+        raise Conflict(message, hint=hint) from None
+    except NotFound as refused:
+        hint = f"its steps are shown by: flowengine show {short}"
+        raise NotFound(f"{refused.message} in execution {execution.id}", hint=hint) from None
+    now = host.clock.now()
+    event = event_of(held, now, execution.state["last"], who.user)
+    queue = [event]
+    if program is not None and program.hash != execution.program.hash:
+        begins: Any = {key: value for key, value in event.items() if key not in ("back", "kept")}
+        queue = [{**event, "stays": True}, _moved(host, execution, program, held, who), begins]
+    execution.put_back(held.state)
+    queue += [{**late, "at": now} for late in held.late]
+    execution.queue[:0] = queue
 
 
-def _point(
-    programs: Programs, hash: str, journal: Sequence[Event], execution: str, step: str | None
-) -> Point:
-    """Return the number of the event to go back before, and the unit that it ended.
+def _moved(host: Host, execution: Execution, program: Program, held: Held, who: Actor) -> Any:
+    """Return the event by which an execution goes on under a mended flow, checked as an upgrade.
 
     Raises:
-        NotFound: Nothing at the address has ended.
-        Conflict: Something was undone after it.
+        Conflict: Something in its state has no counterpart in the flow.
     """
-    point: Point | None = None
-    ended = undone = False
-    cleaning = _Cleaning()
-    for moment in walk(programs, hash, journal):
-        if moment.event["type"] == "retry":
-            ended = undone = False
-        if ended:
-            continue
-        cleaning.see(moment)
-        ended = moment.state["status"] == "failed"
-        if ended if step is None else (moment.address == step and moment.event["type"] in _ENDS):
-            point, undone = (moment.number, moment.unit), undone and step is None
-        undone = undone or bool(moment.state["undos"])
-    if point is None:
-        raise NotFound(
-            f"nothing at '{step}' has ended in execution {execution}",
-            hint=f"its steps are shown by: flowengine show {execution}",
-        )
-    if undone:
+    from flowengine.engines.upgrading import steps_that_ran, upgraded
+    from flowengine.kernel.moving import obstacles
+
+    record = host.store.execution(execution.id)
+    ran = steps_that_ran(host, record)
+    found = obstacles(execution.program.graph, program.graph, held.state, {}, ran)
+    if found:
+        short = host.store.short_execution(execution.id)
+        why = "; ".join(f"{one.name}: {one.why}" if one.name else one.why for one in found)
         raise Conflict(
-            f"execution {execution} has undone what it did before it failed",
-            hint=f"start again from a step: flowengine fork {execution} --at STEP",
+            f"execution {execution.id} cannot go on under this form of its flow: {why}",
+            hint=f"change only what failed and what follows it, or start over from a step: "
+            f"flowengine fork {short} --at STEP --file FILE",
         )
-    return cleaning.cause(point) if step is None else point
-
-
-class _Cleaning:
-    """What was cleaned up after, and which events were part of that."""
-
-    def __init__(self) -> None:
-        self._begun: dict[int, Point] = {}
-        """Cleanup → the event by which it began."""
-        self._inside: dict[int, int] = {}
-        """Unit of a `finally` that ran because of an error → its cleanup."""
-
-    def see(self, moment: Moment) -> None:
-        """Note what goes on after an event."""
-        state = moment.state
-        for number in state.get("cleanups", ()):
-            self._begun.setdefault(number, (moment.number, moment.unit))
-        for unit in state["units"] if "cleanups" in state else ():
-            final = final_around(state, unit)
-            if final is not None and final["local"]["error"] is not None:
-                self._inside[unit] = final["final"]
-
-    def cause(self, point: Point) -> Point:
-        """Return the event that failed, of one by which the cleaning up after it ended."""
-        while point[1] in self._inside:
-            point = self._begun[self._inside[point[1]]]
-        return point
+    return upgraded(execution, program, {}, who, host.clock.now())

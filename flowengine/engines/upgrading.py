@@ -274,7 +274,7 @@ def look(
         why = f"it has not begun; begin it with: flowengine resume {record.id}"
         verdict, found = "cannot", [Obstacle("execution", "", why, None, [])]
     else:
-        ran = _ran(host, record)
+        ran = steps_that_ran(host, record)
         found = obstacles(execution.program.graph, program.graph, execution.state, mapping, ran)
         if any(one.write is None for one in found):
             verdict = "cannot"
@@ -314,7 +314,7 @@ def _written(found: Sequence[Obstacle]) -> dict[str, Any]:
     return whole
 
 
-def _ran(host: Host, record: Record) -> set[str]:
+def steps_that_ran(host: Host, record: Record) -> set[str]:
     """Return the names of the steps of an execution that have ended, as they are called now."""
     ran: set[str] = set()
     seen: list[Observation] = []

@@ -9,9 +9,9 @@ wait holds no place. Items not begun are a number, ended ones a short row.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import pasts, tokens
+from flowengine.kernel import holding, pasts, tokens
 from flowengine.kernel.causality import learn
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError, Plain
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 MAX_ITEMS = 1_000_000
 """Of a map over a number, as of `range`: a slip of the keyboard must not fill the memory."""
 
+OF_MAP = ("over", "keys", "next", "places", "results", "failed", "bears", "succeeded", "need",
+          "writes")  # fmt: skip
+"""Fields that only the activation of a map has."""
+
 
 def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:
     """Activate a step with the tokens that a join has let through.
@@ -42,7 +46,9 @@ def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:
     act = new_activation(m, node, arrivals)
     try:
         count(m, m.state["scopes"][arrivals[0]["scope"]], act)
-        if node.plain:
+        if "hold" in m.state and holding.begins_held(m, act):
+            act["then"] = ["begin_act", act["id"]]
+        elif node.plain:
             begin_unit(m, act, -1)
         else:
             _begin(m, node, act)
@@ -160,6 +166,29 @@ def _bound_steps(count: int, limit: int) -> None:
     if count > limit:
         message = f"more than {limit} activations (limits.steps)"
         raise StepFailure("LimitExceeded", message, {"limit": "steps"})
+
+
+def begin_act(m: Machine, act: Activation) -> None:
+    """Begin an activation anew, which has been counted; nothing of it is at work.
+
+    Args:
+        m: The advance at work.
+        act: The activation.
+    """
+    scope, step = m.scope_of(act), act["step"]
+    if step in scope["hits"]:  # somebody has looked at it, as at a wait
+        scope["hits"][step] = 1
+    if "deadline" in act:
+        m.clear_timer(act.pop("deadline"))
+    fields: dict[str, Any] = act  # type: ignore[assignment]
+    for field in OF_MAP:
+        fields.pop(field, None)
+    try:
+        if not scope["mapped"]:
+            _bound_steps(m.state["steps"], m.graph.limits["steps"])
+        _begin(m, m.node(act), act)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("act_broken", act["id"], failure))
 
 
 def _begin(m: Machine, node: Node, act: Activation) -> None:
@@ -382,7 +411,8 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
     owner = m.scope_of(act)["unit"]
     if owner:
         unpark(m, m.state["units"][owner])
-    if m.graph.node(act["step"]).loop is None:
-        m.agenda.append(("attempt", unit["id"]))
+    then = ("attempt" if m.graph.node(act["step"]).loop is None else "round", unit["id"])
+    if item >= 0 and "hold" in m.state and holding.begins_held(m, act, unit):
+        unit["phase"], unit["then"] = "held", list(then)
     else:
-        m.agenda.append(("round", unit["id"]))
+        m.agenda.append(then)

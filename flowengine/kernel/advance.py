@@ -27,10 +27,12 @@ from flowengine.kernel import (
     cancelling,
     flows,
     handing,
+    holding,
     interrupted,
     joins,
     outcomes,
     raising,
+    retrying,
     scopes,
     signals,
     timers,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         StateSet,
         Succeeded,
     )
+    from flowengine.kernel.holding import Blame
     from flowengine.kernel.state import Cut, State, Unit
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
@@ -66,7 +69,11 @@ UNWATCHED = frozenset({"cut", "retry", "state"})
 
 
 def advance(
-    graph: Graph, state: State, event: Event, observe: list[Observation] | None = None
+    graph: Graph,
+    state: State,
+    event: Event,
+    observe: list[Observation] | None = None,
+    blame: Blame | None = None,
 ) -> list[Command]:
     """Apply an event to an execution.
 
@@ -76,6 +83,7 @@ def advance(
         event: What happened. It gets `reduced` if functions of the user are called for it, which
             an event that has it makes unnecessary.
         observe: Gets what happened to each activation, for people to see; None costs nothing.
+        blame: Gets what made each place fail, see `holding`; None costs nothing.
 
     Returns:
         What is to be done now, in order. It may be done once the event is on disk.
@@ -86,7 +94,11 @@ def advance(
         budgets.skip(state, before)
     if state["status"] in ENDED:
         return []
-    m = Machine(graph, state, observe, event)
+    more: Any = event.get("holds")
+    if more is not None:  # it is applied again, on behalf of a retry or fork
+        state["hold"] = holding.added(state.get("hold"), more)
+    m = Machine(graph, state, observe, event, blame)
+    m.stood = state["now"] - before
     EVENTS[event["type"]](m, event)
     return settle(m, event)
 
@@ -212,6 +224,10 @@ def _decided(m: Machine, event: Decided) -> None:
 
 
 def _retry(m: Machine, event: RetryAsked) -> None:
+    """Begin anew what failed; an event of an older form names one unit, and holds nothing."""
+    if "back" not in event or "kept" in event:
+        retrying.retry(m, event, m.stood)
+        return
     m.state["last"] = max(m.state["last"], event.get("last", 0))
     units = m.state["units"]
     for number, _attempt in running(m.state):

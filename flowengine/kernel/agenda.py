@@ -18,10 +18,12 @@ from flowengine.kernel import (
     closing,
     flows,
     handlers,
+    holding,
     interrupted,
     joins,
     outcomes,
     pasts,
+    retrying,
     scopes,
     triggers,
     undoing,
@@ -65,30 +67,47 @@ def _group_over(m: Machine, number: int, output: Plain, past: int) -> None:
     pasts.drop(m.state, past)
 
 
-def _unit_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
+def _round_over(m: Machine, number: int, output: Plain, outcome: str, past: int | None) -> None:
+    unit = m.state["units"].get(number)
+    if unit is not None:
+        outcomes.round_over(m, unit, output, outcome, past)
+    if past is not None:
+        pasts.drop(m.state, past)
+
+
+def _unit_broken(
+    m: Machine, number: int, failure: StepFailure | EvaluationError, again: str
+) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
         if not m.act_of(unit)["units"][number]:
             unpark(m, unit)
         error = as_error(failure, m.address(unit))
-        outcomes.unit_failed(m, unit, error)
+        outcomes.unit_failed(m, unit, error, (again, number))
 
 
-def _act_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
+def _act_broken(
+    m: Machine,
+    number: int,
+    failure: StepFailure | EvaluationError,
+    again: tuple[Any, ...] | None = None,
+) -> None:
     """Fail an activation before it could begin; a limit of its scope no step of it handles."""
     act = m.state["acts"].get(number)
     if act is None:
         return
     error = as_error(failure, m.step_address(act))
-    if error["type"] == "LimitExceeded":
+    if error["type"] != "LimitExceeded":
+        outcomes.activation_failed(m, act, error, again)
+    elif not holding.hold_act(m, act, again or ("begin_act", number)):
         handlers.fail(m, act, error)
-    else:
-        outcomes.activation_failed(m, act, error)
 
 
 def _broken_join(m: Machine, step: int, scope: int, failure: Any) -> None:
     if scope in m.state["scopes"]:
         error = as_error(failure, m.state["scopes"][scope]["path"] + m.graph.node(step).id)
+        if m.blame is not None:
+            m.blame.note(("scope", scope))
         flows.fail_scope(m, m.state["scopes"][scope], error)
 
 
@@ -99,15 +118,10 @@ def _too_few(m: Machine, step: int, arrivals: list[Arrival], need: int, came: li
     act = activations.new_activation(m, m.graph.node(step), arrivals)
     try:
         activations.count(m, m.scope_of(act), act)
-        failure = StepFailure(
-            "TooFew",
-            f"{len(arrivals)} of the {need} arrivals that {m.node(act).id!r} needs came, "
-            "and no more can come",
-            {"from": came, "need": need},
-        )
+        failure = retrying.too_few(m, act, need, came)
     except StepFailure as exceeded:
         failure = exceeded
-    _act_broken(m, act["id"], failure)
+    _act_broken(m, act["id"], failure, ("enough", act["id"], came))
 
 
 def _trigger_broken(m: Machine, arrival: Arrival, failure: EvaluationError) -> None:
@@ -121,7 +135,7 @@ def _trigger_broken(m: Machine, arrival: Arrival, failure: EvaluationError) -> N
 def _map_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
     """Fail a map that runs because of what it says of itself, not because of an item."""
     act = m.state["acts"].get(number)
-    if act is not None:
+    if act is not None and not holding.hold_act(m, act, ("counted", number)):
         closing.close_units(m, act)
         outcomes.activation_failed(m, act, as_error(failure, m.step_address(act)))
 
@@ -164,6 +178,16 @@ AGENDA: dict[str, Callable[..., None]] = {
     "again": _of_unit(interrupted.run_again),
     "answered": asking.answered,
     "round": _of_unit(attempts.begin_round),
+    "round_over": _round_over,
+    "round_next": _of_unit(attempts.pause_before_round),
+    "begin_act": _of_act(activations.begin_act),
+    "enough": _of_act(retrying.look_if_enough),
+    "counted": _of_act(outcomes.counted),
+    "uncertain": _of_unit(retrying.ask_first),
+    "limit": _of_unit(retrying.limit_anew),
+    "deadline": _of_act(retrying.deadline_anew),
+    "duration": retrying.duration_anew,
+    "scope_over": retrying.end_anew,
     "ended": _of_unit(outcomes.attempt_ended),
     "group_over": _group_over,
     "attempt_failed": _of_unit(outcomes.attempt_failed),

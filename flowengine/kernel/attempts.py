@@ -72,7 +72,7 @@ def begin_round(m: Machine, unit: Unit) -> None:
                 return
         _bound_rounds(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("unit_broken", unit["id"], failure))
+        m.agenda.append(("unit_broken", unit["id"], failure, "round"))
         return
     unit["round"] += 1
     unit["tries"] = 0
@@ -117,6 +117,8 @@ def attempt(m: Machine, unit: Unit) -> None:
     """
     act = m.act_of(unit)
     node = m.node(act)
+    if m.blame is not None:
+        m.blame.forget(("unit", unit["id"]))
     if (node.asks or "asks" in unit) and not may_begin(m, unit):
         return
     refused: StepFailure | None = None
@@ -367,7 +369,7 @@ def pause_before_round(m: Machine, unit: Unit) -> None:
     try:
         delay = duration_of(evaluate(Names(m, act, unit), spec["every"]), "every")
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("unit_broken", unit["id"], failure))
+        m.agenda.append(("unit_broken", unit["id"], failure, "round_next"))
         return
     longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
     unit["phase"] = "pause"

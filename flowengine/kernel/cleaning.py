@@ -94,7 +94,7 @@ def go_on(m: Machine, number: int) -> None:
         if not other.get("over"):
             other["waiter"] = number
             return
-        _take_over(cleanup, other)
+        _take_over(m, number, cleanup, final["cleanup"], other)
         del cleanups[final["cleanup"]]
     _finish(m, number, cleanup)
 
@@ -128,14 +128,18 @@ def ended(m: Machine, act: Activation, error: ErrorData | None) -> None:
     tokens.forget(m, act)
     pasts.drop(m.state, act["past"])
     if error is not None:
+        if m.blame is not None and "failure" not in cleanup:
+            m.blame.note(("cleanup", number), ("act", act["id"]))
         cleanup.setdefault("failure", error)
     m.agenda.append(("clean_on", number))
 
 
-def _take_over(cleanup: Cleanup, other: Cleanup) -> None:
+def _take_over(m: Machine, number: int, cleanup: Cleanup, of: int, other: Cleanup) -> None:
     """Let a cleanup know how one has ended that it has waited for."""
     learn(cleanup, other.get("knows"))
     if "failure" in other:
+        if m.blame is not None and "failure" not in cleanup:
+            m.blame.note(("cleanup", number), ("cleanup", of))
         cleanup.setdefault("failure", other["failure"])
 
 
@@ -143,7 +147,8 @@ def _finish(m: Machine, number: int, cleanup: Cleanup) -> None:
     cleanups = m.state["cleanups"]
     if "waiter" in cleanup:
         del cleanups[number]
-        _take_over(cleanups[cleanup["waiter"]], cleanup)
+        waiter = cleanup["waiter"]
+        _take_over(m, waiter, cleanups[waiter], number, cleanup)
         m.agenda.append(("clean_on", cleanup["waiter"]))
         return
     if "kind" not in cleanup:
@@ -152,7 +157,7 @@ def _finish(m: Machine, number: int, cleanup: Cleanup) -> None:
     del cleanups[number]
     if not cleanups:
         del m.state["cleanups"]
-    _go_on_after(m, cleanup)
+    _go_on_after(m, number, cleanup)
 
 
 def _tell(m: Machine, cleanup: Cleanup) -> None:
@@ -171,7 +176,7 @@ def _tell(m: Machine, cleanup: Cleanup) -> None:
     learn(m.scope_of(act), news)
 
 
-def _go_on_after(m: Machine, cleanup: Cleanup) -> None:
+def _go_on_after(m: Machine, number: int, cleanup: Cleanup) -> None:
     """Let go on who waited for a cleanup; it fails if cleaning up has."""
     kind, of = cleanup["kind"], cleanup["of"]
     _tell(m, cleanup)
@@ -187,6 +192,9 @@ def _go_on_after(m: Machine, cleanup: Cleanup) -> None:
             m.agenda.append(tuple(cleanup["then"]))
         return
     pasts.drop(m.state, cleanup["past"])
+    if m.blame is not None and cleanup["cause"] is None:
+        # With a cause that is what failed; it is cleaned up after once more.
+        m.blame.note((kind, of), ("cleanup", number))
     error: ErrorData = {**cleanup["failure"]}
     error["cause"] = error.get("cause") or cleanup["cause"]
     if kind == "unit":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel import budgets, pasts, tokens
 from flowengine.kernel.causality import learn, pass_out
 from flowengine.kernel.commands import ReleaseRegion, Stop
+from flowengine.kernel.holding import drop_then
 from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.locks import leave
 from flowengine.kernel.machine import Machine
@@ -86,6 +87,7 @@ def close_unit(m: Machine, unit: Unit) -> None:
     pasts.drop(m.state, unit.get("seen", 0))
     no_longer_wait(m, unit)
     pass_finals(unit, act)
+    drop_then(m.state, unit)
     leave(m, unit)
     release_region(m, unit)
     del m.state["units"][unit["id"]]

@@ -53,6 +53,8 @@ def _word(node: Node) -> str:
 
 def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str | None:
     """Compare a step at work."""
+    if _begins_anew(state, act) and not (new.map or new.loop):
+        return None
     if fault := _type(pairing, state, old, new, act):
         return fault
     if (old.map is None) != (new.map is None) or old.each != new.each:
@@ -71,6 +73,16 @@ def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str
         if fault:
             return fault
     return None
+
+
+def _begins_anew(state: State, act: Any) -> bool:
+    """Return whether all of an activation begins anew: it failed before it did anything."""
+    if act.get("then", [""])[0] == "begin_act":
+        return True
+    units = [state["units"][number] for number in act["units"]]
+    held = [one for one in units if one["phase"] == "held" and one["then"][0] == "attempt"]
+    plain = [one for one in held if one["item"] < 0 and not one["round"]]
+    return bool(units) and len(plain) == len(units)
 
 
 def _map(pairing: Pairing, old: Node, new: Node) -> str | None:

@@ -189,16 +189,33 @@ class CancelAsked(TypedDict):
 class RetryAsked(TypedDict):
     """An operator starts a failed execution again from what failed.
 
-    The engine takes the state back to before the event that failed (`back`, its number in the
-    journal) and then applies this one: `unit`, whose result that was, begins anew whatever its
-    effect; other attempts that ran then were stopped, and are taken as cut off. A fork begins with
-    the same event.
+    The engine takes the state back to before the first event by which something failed, and applies
+    those events of then on again that concern what did not fail, holding back the failures
+    (`holding`). Then this event begins anew what is held, and `unit`, whatever its effect. Other
+    attempts that ran when the execution failed were stopped, and are taken as cut off. A fork
+    begins with the same event, without `back`: its journal holds the events in the order in which
+    they apply.
+
+    Without `kept` it is of an older form: `back` is a number of the journal, and from there on
+    nothing is applied again.
     """
 
     type: Literal["retry"]
     at: int
-    back: int
+    back: NotRequired[int]
+    """How many of the events before it stand, as `journals.line` returns them."""
+    kept: NotRequired[list[Plain]]
+    """The numbers of those after that are applied again; `[number, other]` where what the event is
+    about has another number now."""
+    hold: NotRequired[dict[str, Plain]]
+    """Whose failure is held back meanwhile, see `State`, and what begins anew then."""
     unit: int | None
+    stays: NotRequired[bool]
+    """What is held stays so until another such event."""
+    fresh: NotRequired[list[int]]
+    """Units whose attempt never began outside."""
+    late: NotRequired[list[int]]
+    """Units whose result came after the failure; it is the next event."""
     last: NotRequired[int]
     """The last number that was used before going back; none is used twice."""
     by: str

@@ -34,7 +34,7 @@ from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.graph import EvaluationError, HandlerSpec, Plain
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, of_scope
-from flowengine.kernel.scopes import first_line, keep_for_finally, open_scope, start
+from flowengine.kernel.scopes import first_line, hold_end, keep_for_finally, open_scope, start
 from flowengine.kernel.times import parse_duration
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
         unit = m.state["units"][scope["unit"]]
         scope["error"] = error
         remove_scope(m, scope)
+        if m.blame is not None:
+            m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
         m.agenda.append(("attempt_failed", unit["id"], error))
         return
     scope["over"] = True
@@ -226,6 +228,10 @@ def succeed(m: Machine, number: int, past: int) -> None:
     try:
         outputs = _outputs(m, scope, past)
     except (StepFailure, EvaluationError) as failure:
+        if hold_end(m, scope, past):
+            return
+        if m.blame is not None:
+            m.blame.note(("scope", number))
         error = as_error(failure, _address(scope))
         m.agenda.append(("flow_end", "failed", error, None, number))
     else:
@@ -277,6 +283,8 @@ def _leave(m: Machine, scope: Scope, error: ErrorData | None, outputs: Any) -> N
     scope["error"] = error
     remove_scope(m, scope)
     if error is not None:
+        if m.blame is not None:
+            m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
         whose: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": error}
         m.agenda.append(("attempt_failed", unit["id"], {**error, **whose}))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import cleaning, signals, tokens, undoing, variables
+from flowengine.kernel import cleaning, holding, signals, tokens, undoing, variables
 from flowengine.kernel.attempts import raised
 from flowengine.kernel.closing import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, fits
@@ -43,6 +43,8 @@ def find(
 
 def handle(m: Machine, act: Activation, error: ErrorData) -> None:
     """Let the first handler of a step that fits take an error; without one the scope fails."""
+    if holding.hold_act(m, act, ("begin_act", act["id"])):
+        return
     specs = m.node(act).on_error
     names = Names(m, act, extra={"error": error})
     try:
@@ -72,6 +74,8 @@ def fail(m: Machine, act: Activation, error: ErrorData, handler: int = -1) -> No
     """Let the error of a step end its scope, as a handler says or because there is none."""
     m.note(act, "failed", error=error, handler=handler)
     scope = m.scope_of(act)
+    if m.blame is not None:
+        m.blame.note(("scope", scope["id"]), ("act", act["id"]))
     hand_over(m, act)
     tokens.forget(m, act)
     tokens.end_token(m, scope, act["line"], act["past"])

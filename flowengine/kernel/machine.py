@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.holding import Blame
     from flowengine.kernel.state import Activation, Scope, State, Unit
 
 
@@ -43,6 +44,8 @@ class Machine:
         begun: Units whose attempts the event has begun; withdrawn by it, they never run.
         event: What is applied. `reduced` has what functions of the user gave when it was first.
         reduced: What such functions have given so far.
+        stood: How much later it is than at the event before (ms).
+        blame: Gets what made each place fail, see `holding`; None costs nothing.
         asked: Questions about budgets for whose answer perhaps nobody waits any more → the budget.
     """
 
@@ -51,6 +54,7 @@ class Machine:
         "asked",
         "awake",
         "begun",
+        "blame",
         "calm",
         "changed",
         "commands",
@@ -66,6 +70,7 @@ class Machine:
         "reduced",
         "rounds",
         "state",
+        "stood",
         "watchers",
     )  # fmt: skip
 
@@ -75,6 +80,7 @@ class Machine:
         state: State,
         observe: list[Observation] | None,
         event: Any = _NOTHING,
+        blame: Blame | None = None,
     ) -> None:
         self.graph = graph
         self.event = event
@@ -82,6 +88,8 @@ class Machine:
         self.state = state
         self.now = state["now"]
         self.observe = observe
+        self.blame = blame
+        self.stood = 0
         self.commands: list[Command] = []
         self.agenda: deque[tuple[Any, ...]] = deque()
         self.moved: list[int] = []

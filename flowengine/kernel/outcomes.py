@@ -10,7 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from flowengine.kernel import cleaning, handlers, locks, pasts, signals, tokens, undoing, variables
+from flowengine.kernel import (
+    cleaning,
+    handlers,
+    holding,
+    locks,
+    pasts,
+    signals,
+    tokens,
+    undoing,
+    variables,
+)
 from flowengine.kernel.activations import need_now
 from flowengine.kernel.attempts import (
     of_loop,
@@ -80,7 +90,8 @@ def attempt_ended(
         except (StepFailure, EvaluationError) as failure:
             # The action has acted, whatever became of its result.
             undoing.remember(m, act, unit, raw, past)
-            unit_failed(m, unit, as_error(failure, m.address(unit), unit["tries"]))
+            error = as_error(failure, m.address(unit), unit["tries"])
+            unit_failed(m, unit, error, _ended_again(unit, raw, outcome, past))
             return
     undoing.remember(m, act, unit, output, past)
     locks.leave(m, unit)
@@ -96,8 +107,16 @@ def _has_lock(m: Machine, unit: Unit, raw: Plain, outcome: str, past: int | None
         return locks.take(m, unit, ("ended", unit["id"], raw, outcome))
     except (StepFailure, EvaluationError) as failure:
         undoing.remember(m, m.act_of(unit), unit, raw, past)
-        unit_failed(m, unit, as_error(failure, m.address(unit), unit["tries"]))
+        error = as_error(failure, m.address(unit), unit["tries"])
+        unit_failed(m, unit, error, _ended_again(unit, raw, outcome, past))
         return False
+
+
+def _ended_again(unit: Unit, raw: Plain, outcome: str, past: int | None) -> tuple[object, ...]:
+    """Return what follows when what comes after an attempt begins anew: the attempt stands."""
+    if past is None:
+        return ("ended", unit["id"], raw, outcome)
+    return ("group_over", unit["id"], raw, past)
 
 
 def _raised(type: str, node: Node, raw: Plain) -> StepFailure:
@@ -133,12 +152,19 @@ def _round_ended(
         unit["seen"] = pasts.share(m.state, past)
     m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
     unit["tries"] = 0
-    if "until" in node.loop:
+    round_over(m, unit, output, outcome, past)
+
+
+def round_over(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
+    """Test `until` after a round, whose output has been noted."""
+    node = m.node(m.act_of(unit))
+    if node.loop is not None and "until" in node.loop:
         names = Names(m, m.act_of(unit), unit, past, {"output": output, "outcome": outcome})
         try:
             done = holds(names, node.loop["until"])
         except EvaluationError as failure:
-            unit_failed(m, unit, as_error(failure, m.address(unit)))
+            again = ("round_over", unit["id"], output, outcome, past)
+            unit_failed(m, unit, as_error(failure, m.address(unit)), again)
             return
         if done:
             unit_ended(m, unit, of_loop(node, unit, output), outcome)
@@ -149,12 +175,12 @@ def _round_ended(
 def unit_ended(m: Machine, unit: Unit, output: Plain, outcome: str = "ok") -> None:
     """End a unit that has succeeded: its step goes on, or its map counts an item."""
     act = m.act_of(unit)
+    if unit["item"] >= 0 and m.node(act).each:
+        _item_leaves(m, act, unit, output, outcome)
+        return
     _remove_unit(m, act, unit)
     if unit["item"] < 0:
         activation_ended(m, act, "succeeded", outcome, output)
-        return
-    if m.node(act).each:
-        _item_leaves(m, act, unit, output, outcome)
         return
     m.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
     act["results"][unit["item"]] = ["succeeded", output, None]
@@ -216,8 +242,10 @@ def _item_leaves(m: Machine, act: Activation, unit: Unit, output: Plain, outcome
             node, Names(m, act, extra={"output": output, "outcome": outcome}), outcome
         )
     except (StepFailure, EvaluationError) as failure:
-        _item_failed(m, act, unit, as_error(failure, m.address(unit)))
+        again = ("unit_ended", unit["id"], output, outcome)
+        unit_failed(m, unit, as_error(failure, m.address(unit)), again)
         return
+    _remove_unit(m, act, unit)
     past = pasts.share(m.state, act["past"])
     if node.named:
         kept = known(m, act, node, "succeeded", outcome, output, None)
@@ -258,6 +286,8 @@ def _go_early(m: Machine, act: Activation) -> None:
         variables.make_writes(m, act)
         targets = _choose(m, act, "ok", output)
     except (StepFailure, EvaluationError) as failure:
+        if holding.hold_act(m, act, ("counted", act["id"])):
+            return
         _cancel_items(m, act)
         activation_failed(m, act, as_error(failure, m.step_address(act)))
         return
@@ -284,6 +314,7 @@ def map_over(m: Machine, act: Activation) -> None:
         m: The advance at work.
         act: The map's activation.
     """
+    again = ("map_over", act["id"])
     if act.get("gone"):
         variables.make_fitting(m, act)
         hand_over(m, act)
@@ -293,17 +324,24 @@ def map_over(m: Machine, act: Activation) -> None:
     try:
         variables.make_writes(m, act)
     except StepFailure as failure:
-        activation_failed(m, act, as_error(failure, m.step_address(act)))
+        activation_failed(m, act, as_error(failure, m.step_address(act)), again)
         return
     if act["succeeded"] < act.get("need", 0):
-        activation_failed(m, act, _too_few(m, act))
+        _blame_items(m, act)
+        activation_failed(m, act, _too_few(m, act), again)
     elif act["failed"] and "need" not in act and _fails(m, act):
-        activation_failed(m, act, _map_failed(m, act))
+        _blame_items(m, act)
+        activation_failed(m, act, _map_failed(m, act), again)
     elif m.node(act).each:
         items_left(m, act)
     else:
         output = [None if r is None else r[1] for r in act["results"]]
         activation_ended(m, act, "succeeded", "ok", output)
+
+
+def _blame_items(m: Machine, act: Activation) -> None:
+    if m.blame is not None:
+        m.blame.note(("act", act["id"]), *m.blame.causes(("items", act["id"])))
 
 
 def _fails(m: Machine, act: Activation) -> bool:
@@ -335,6 +373,8 @@ def _map_failed(m: Machine, act: Activation) -> ErrorData:
 
 def _item_failed(m: Machine, act: Activation, unit: Unit, error: ErrorData) -> None:
     m.note(act, "failed", unit=unit, error=error)
+    if m.blame is not None:
+        m.blame.add(("items", act["id"]), ("unit", unit["id"]))
     act["results"][unit["item"]] = ["failed", None, error]
     act["failed"] += 1
     spec = m.node(act).map
@@ -364,19 +404,31 @@ def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
         error: ErrorData = {**whose, **failure}
     else:
         error = as_error(failure, m.address(unit), unit["tries"])
+    again = ("uncertain" if unit["phase"] == "run" else "attempt", unit["id"])
     stop_attempt(m, unit)
     if not act["units"][unit["id"]]:
         unpark(m, unit)
     if not tries_again(m, unit, error):
-        unit_failed(m, unit, error)
+        unit_failed(m, unit, error, again)
     elif not cleaning.first(m, "unit", unit, ("pause", unit["id"], error), error):
         pause_before_attempt(m, unit, error)
 
 
-def unit_failed(m: Machine, unit: Unit, error: ErrorData) -> None:
-    """End a unit that has failed for good."""
+def unit_failed(
+    m: Machine, unit: Unit, error: ErrorData, again: tuple[object, ...] | None = None
+) -> None:
+    """End a unit that has failed for good.
+
+    Args:
+        m: The advance at work.
+        unit: The unit.
+        error: What it failed with.
+        again: What follows if it begins anew; None: its attempt.
+    """
     act = m.act_of(unit)
     stop_attempt(m, unit)
+    if holding.hold_unit(m, unit, again or ("attempt", unit["id"])):
+        return
     is_item = unit["item"] >= 0
     holds_on = is_item or "held" in unit
     if holds_on and cleaning.first(m, "unit", unit, ("unit_failed", unit["id"], error), error):
@@ -385,6 +437,8 @@ def unit_failed(m: Machine, unit: Unit, error: ErrorData) -> None:
         m.note(act, "failed", unit=unit, error=error)
     _remove_unit(m, act, unit)
     if not is_item:
+        if m.blame is not None:
+            m.blame.note(("act", act["id"]), ("unit", unit["id"]))
         activation_failed(m, act, error)
     else:
         _item_failed(m, act, unit, error)
@@ -412,7 +466,8 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
     try:
         targets = _choose(m, act, outcome, output)
     except (StepFailure, EvaluationError) as failure:
-        activation_failed(m, act, as_error(failure, m.step_address(act)))
+        error = as_error(failure, m.step_address(act))
+        activation_failed(m, act, error, ("act_ended", act["id"], status, outcome, output))
         return
     _remember(m, act, status, outcome, output)
     m.note(act, status, outcome=outcome, output=output, to=targets)
@@ -437,14 +492,19 @@ def _remember(m: Machine, act: Activation, status: str, outcome: str, output: Pl
         record(m, act, node, status, outcome, output, None)
 
 
-def activation_failed(m: Machine, act: Activation, error: ErrorData) -> None:
+def activation_failed(
+    m: Machine, act: Activation, error: ErrorData, again: tuple[object, ...] | None = None
+) -> None:
     """Let a failed activation be handled by its `on_error`, or fail its scope.
 
     Args:
         m: The advance at work.
         act: The activation; nothing of it runs any more.
         error: What it failed with.
+        again: What follows if it begins anew; None: all of it.
     """
+    if holding.hold_act(m, act, again or ("begin_act", act["id"])):
+        return
     end_bounds(m, act)
     if "undo" in act:
         undoing.compensated(m, act, error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import cleaning, pasts, tokens, triggers
+from flowengine.kernel import cleaning, holding, pasts, tokens, triggers
 from flowengine.kernel.activations import begin_unit, new_activation
 from flowengine.kernel.causality import learn, writer
 from flowengine.kernel.closing import empty_scope, remove_scope, stop_timeout
@@ -20,6 +20,9 @@ from flowengine.kernel.names import Names, evaluate
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state import Activation, Scope, Unit
+
+_STAYS = frozenset({"cleaning", "queued", "then"})
+"""A scope with one of these is not over, though it has no token."""
 
 
 def open_scope(
@@ -113,6 +116,8 @@ def opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
     pasts.drop(m.state, act["past"])
     del scope["queued"]
     if error is not None:
+        if m.blame is not None:
+            m.blame.note(("scope", scope["id"]), ("act", act["id"]))
         m.agenda.append(("scope_failed", scope["id"], error))
         return
     _put_tokens(m, scope, act["line"])
@@ -142,7 +147,7 @@ def end_if_over(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether it has ended.
     """
-    if scope["live"] or scope.get("over") or "cleaning" in scope or "queued" in scope:
+    if scope["live"] or scope.get("over") or not scope.keys().isdisjoint(_STAYS):
         return False
     if scope["held"] > triggers.left_over(m, scope) or triggers.idle(m, scope):
         return False
@@ -182,6 +187,12 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
         try:
             output = evaluate(Names(m, act, unit, past), body.output)
         except EvaluationError as error:
+            if hold_end(m, scope, past):
+                return
+            if m.blame is not None:
+                m.blame.note(("scope", scope["id"]))
+            if m.blame is not None:
+                m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
             failure = error
     keep_for_finally(m, scope, past)
     scope["error"] = None if failure is None else as_error(failure, m.address(unit))
@@ -193,6 +204,15 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
     then = ("group_over", unit["id"], output, past)
     if not cleaning.first(m, "unit", unit, then, past=past):
         m.agenda.append(then)
+
+
+def hold_end(m: Machine, scope: Scope, past: int) -> bool:
+    """Hold a scope whose outputs have no value, if that is asked for; its past stays with it."""
+    if not holding.hold_scope(m, scope, ("scope_over", scope["id"])):
+        return False
+    scope.pop("over", None)
+    scope["ended"].append([[], past])
+    return True
 
 
 def keep_for_finally(m: Machine, scope: Scope, past: int) -> None:

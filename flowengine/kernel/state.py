@@ -109,6 +109,8 @@ class Scope(TypedDict, total=False):
     """Of a flow: its first tokens wait until it is its turn, and what is to be open is."""
     idle: int
     """Of the flow, while it has no token: the timer that ends it."""
+    then: list[Any]
+    """What follows, for the agenda, when it begins anew after a failure; see `holding`."""
 
 
 class Activation(TypedDict, total=False):
@@ -174,6 +176,8 @@ class Activation(TypedDict, total=False):
     done: list[Done]
     cut: list[int]
     """Of a group: what its attempts and rounds so far leave to be undone, as in a scope."""
+    then: list[Any]
+    """As in a scope."""
 
 
 class Unit(TypedDict, total=False):
@@ -188,7 +192,7 @@ class Unit(TypedDict, total=False):
     phase: str
     """`ready`, `asked` (people are, before it begins), `lock` (queued for one), `budget` (one is
     used up), `run`, `wait`, `scope`, `pause`, `ask` (a crash left it uncertain, or it has no
-    environment)."""
+    environment), `held` (it failed, and begins anew)."""
     round: int
     last: Plain
     """Output of the round before."""
@@ -223,7 +227,8 @@ class Unit(TypedDict, total=False):
     budget: int
     """Whose budget it waits for: a frame, or 0."""
     then: list[Any]
-    """What follows, for the agenda, once it has the lock, or the budget may have been raised."""
+    """What follows, for the agenda, once it has the lock, or the budget may have been raised, or
+    it begins anew."""
 
 
 class Lock(TypedDict):
@@ -477,5 +482,8 @@ class State(TypedDict, total=False):
     running: int
     """Units whose attempt runs."""
     cancelling: str
+    hold: dict[str, Any]
+    """`unit`, `act`, `scope` → those whose failure is held back, `at` → the address of what is held
+    before it begins. Absent but within a `retry` or fork; see `holding`."""
     outputs: dict[str, Plain] | None
     error: ErrorData | None

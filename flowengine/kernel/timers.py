@@ -8,12 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import approvals, closing, outcomes, raising, scopes, waits
+from flowengine.kernel import (
+    approvals,
+    attempts,
+    closing,
+    holding,
+    outcomes,
+    raising,
+    scopes,
+    waits,
+)
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.machine import Machine
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import TimerFired
+    from flowengine.kernel.state import Unit
 
 
 def fire(m: Machine, event: TimerFired) -> None:
@@ -36,10 +46,22 @@ def _timeout(m: Machine, number: int, _arg: int) -> None:
     if unit["phase"] == "wait":
         waits.end_wait(m, m.state["waits"][unit["wait"]], "expired", None, "timeout")
         return
+    failure = StepFailure("Timeout", f"{m.address(unit)} did not end within its timeout")
     if unit["phase"] == "scope":
+        if _goes_on(m, unit, failure):
+            return
         closing.close_scope(m, m.state["scopes"][unit["scope"]])
-    message = f"{m.address(unit)} did not end within its timeout"
-    outcomes.attempt_failed(m, unit, StepFailure("Timeout", message))
+    outcomes.attempt_failed(m, unit, failure)
+
+
+def _goes_on(m: Machine, unit: Unit, failure: StepFailure) -> bool:
+    """Return whether a group or subflow is held as it is, to be given more time."""
+    if not holding.is_held(m, "unit", unit["id"]):
+        return False
+    if attempts.tries_again(m, unit, as_error(failure, m.address(unit), unit["tries"])):
+        return False
+    unit["then"] = ["limit", unit["id"]]
+    return True
 
 
 def _deadline(m: Machine, number: int, _arg: int) -> None:
@@ -47,6 +69,8 @@ def _deadline(m: Machine, number: int, _arg: int) -> None:
     units = [m.state["units"][n] for n in act["units"]]
     last = units[0].get("last") if len(units) == 1 else None
     act.pop("deadline", None)
+    if holding.hold_act(m, act, ("deadline", number)):
+        return
     closing.close_units(m, act)
     failure = StepFailure(
         "Deadline", f"{m.step_address(act)} did not end within its deadline", {"last": last}
@@ -64,6 +88,10 @@ def _pause(m: Machine, number: int, arg: int) -> None:
 def _duration(m: Machine, number: int, _arg: int) -> None:
     limit = m.flow_of(m.state["scopes"][number].get("frame", 0)).limits["duration"]
     failure = StepFailure("LimitExceeded", f"ran longer than {limit} (limits.duration)")
+    if holding.hold_scope(m, m.state["scopes"][number], ("duration", number)):
+        return
+    if m.blame is not None:
+        m.blame.note(("scope", number))
     m.agenda.append(("scope_failed", number, as_error(failure, "")))
 
 

@@ -15,6 +15,7 @@ from flowengine.kernel import locks
 from flowengine.kernel.causality import learn, writer
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import Plain
+from flowengine.kernel.holding import is_held
 from flowengine.kernel.linked import Flow
 from flowengine.kernel.machine import Machine, state_name
 from flowengine.kernel.names import Names, evaluate
@@ -118,9 +119,14 @@ def make_writes(m: Machine, act: Activation) -> None:
         StepFailure: A value does not fit.
     """
     left, act["writes"] = act["writes"], {}
-    for item in sorted(left):
-        for key, value in left[item]:
+    pairs = [pair for item in sorted(left) for pair in left[item]]
+    for number, (key, value) in enumerate(pairs):
+        try:
             _reduce(m, m.frame_of(act), key, value, [act["id"]])
+        except StepFailure:
+            if is_held(m, "act", act["id"]):
+                act["writes"] = {0: pairs[number:]}  # they are made when it begins anew
+            raise
 
 
 def make_fitting(m: Machine, act: Activation) -> None:

@@ -45,9 +45,23 @@ def nothing_is_open_after_the_end(simulator: Simulator) -> None:
     assert not state["running"]
 
 
+def nothing_is_held_back(simulator: Simulator) -> None:
+    """Failures are held back only while a retry is made, and what it holds begins with it."""
+    state = simulator.state
+    assert "hold" not in state
+    assert not any("then" in place for place in state["acts"].values())
+    assert not any("then" in place for place in state["scopes"].values())
+    assert all(unit["phase"] != "held" for unit in state["units"].values())
+
+
 def it_ends_once(simulator: Simulator) -> None:
-    """The end is told at most once."""
-    assert simulator.ends <= 1, "an execution ends once"
+    """The end is told at most once, and once more for each time that it is retried."""
+    assert simulator.ends <= 1 + simulator.retries, "an execution ends once"
+
+
+def nothing_done_once_is_done_again(simulator: Simulator) -> None:
+    """A step of effect `once` that has succeeded never runs again: not after a crash or a retry."""
+    assert not simulator.again, f"done again: {simulator.again}"
 
 
 def what_runs_is_what_the_state_says(simulator: Simulator) -> None:
@@ -197,8 +211,8 @@ def _calls(state: State) -> dict[int, int]:
 def _count_calls(simulator: Simulator) -> None:
     """Compare the budget of the main flow with the calls that the world has seen."""
     budget = simulator.state.get("budget")
-    if budget is None or simulator.upgraded:
-        return
+    if budget is None or simulator.upgraded or simulator.retries:
+        return  # a retry forgets the calls that cleaned up after the failure
     assert begun(budget) == simulator.calls, "every call counts, and nothing else does"
     limit = budget["limits"].get("tool_calls")
     assert limit is None or simulator.forward <= limit, "never more calls than the limit"
@@ -237,7 +251,9 @@ def _lowest(state: State, layer: int) -> int:
 
 ALWAYS: list[Callable[[Simulator], None]] = [
     nothing_is_open_after_the_end,
+    nothing_is_held_back,
     it_ends_once,
+    nothing_done_once_is_done_again,
     what_runs_is_what_the_state_says,
     no_path_is_lost_or_doubled,
     every_wait_can_end,
@@ -270,7 +286,7 @@ def what_began_is_told_how_it_ended(simulator: Simulator) -> None:
 def each_scope_is_cleaned_up_once(simulator: Simulator) -> None:
     """However a group ended, its `finally` began once for it; so that of the flow."""
     at_once = any(event["type"] == "cancel" and event["now"] for event in simulator.journal)
-    if simulator.status not in ENDED or at_once:
+    if simulator.status not in ENDED or at_once or simulator.retries:
         return
     graph = simulator.graph
     begun = Counter(seen.address for seen in simulator.observations if seen.status == "running")

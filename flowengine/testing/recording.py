@@ -70,7 +70,7 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
         raise Conflict(
             f"execution {execution} has not begun", hint=f"begin it: flowengine resume {execution}"
         )
-    events = line(journal, len(journal) - 1)
+    events = _without_failures(line(journal, len(journal) - 1))
     if forms(events):
         raise Conflict(
             f"execution {execution} was moved to another form of its flow; a case plays one form",
@@ -85,6 +85,34 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
         if not found[-1].differences:
             break
     return found[-1]
+
+
+def _without_failures(events: list[Any]) -> list[Any]:
+    """Return a history without attempts that failed and were retried later.
+
+    In a case such an attempt does not end: an operator begins its step anew. What else a retry can
+    do no case says; playing it then gives another history.
+    """
+    found: list[Any] = []
+    for event in events:
+        hold = event.get("hold", {})
+        before = found[-1] if found else {}
+        if (
+            event["type"] == "retry"
+            and before.get("holds") == hold
+            and before["type"] == "failed"
+            and hold.get("unit") == [before["unit"]]
+        ):
+            found[-1] = {
+                "type": "retry",
+                "at": event["at"],
+                "back": len(found) - 1,
+                "unit": before["unit"],
+                "by": event["by"],
+            }
+        else:
+            found.append(event)
+    return found
 
 
 class _Call(NamedTuple):

@@ -24,6 +24,7 @@ from flowengine.kernel import ENDED, Graph, advance, new_state, running
 from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observation, Run, Stop
 from flowengine.kernel.events import ErrorData, Event, Upgraded
 from flowengine.kernel.graph import OPENING, Plain
+from flowengine.kernel.locks import is_shared
 from flowengine.kernel.state import State
 from flowengine.testing.invariants import check_now
 
@@ -96,6 +97,10 @@ class Simulator:
         claims: Lock that executions share → what is claimed of it and not given back, in order.
         commands: All commands so far.
         ends: How often the end was told.
+        retries: How often it was started again after it had failed.
+        stopped: (unit, attempt) → the tasks that were stopped while they ran.
+        done: (unit, address) of the tasks of effect `once` that have succeeded.
+        again: Those of them that have run again since.
         calls: How many attempts of tasks have begun.
         forward: How many of them were not to undo or to clean up.
     """
@@ -111,6 +116,7 @@ class Simulator:
     ) -> None:
         self.graph = flow if isinstance(flow, Graph) else graph_of(flow)
         self._forms = [self.graph]
+        self._programs: Any = _Forms(self._forms)
         self.script = dict(script or {})
         self.random = random.Random(seed)
         self.order = order
@@ -124,6 +130,10 @@ class Simulator:
         self.running: dict[tuple[int, int], Run] = {}
         self.claims: dict[str, list[Claim]] = {}
         self._granted: dict[tuple[str, int], bool] = {}
+        self.retries = 0
+        self.stopped: dict[tuple[int, int], Run] = {}
+        self.done: set[tuple[int, str]] = set()
+        self.again: list[str] = []
         self.ends = 0
         self.calls = 0
         self.forward = 0
@@ -210,9 +220,9 @@ class Simulator:
         old, self.graph = self.graph, flow if isinstance(flow, Graph) else graph_of(flow)
         self._forms.append(self.graph)
         event: Upgraded = {
-            "type": "upgraded", "at": self.now, "before": "", "after": str(len(self._forms) - 1),
-            "mapping": dict(mapping or {}), "version": "", "evaluator": "", "by": "user:test",
-            "via": "test",
+            "type": "upgraded", "at": self.now, "before": str(len(self._forms) - 2),
+            "after": str(len(self._forms) - 1), "mapping": dict(mapping or {}), "version": "",
+            "evaluator": "", "by": "user:test", "via": "test",
         }  # fmt: skip
         self.journal.append(event)
         commands = upgrade(old, self.graph, self.state, event, self.observations)
@@ -230,10 +240,14 @@ class Simulator:
             if isinstance(command, Run):
                 self.running[command.unit, command.attempt] = command
                 self.started.append(command.address)
+                if (command.unit, command.address) in self.done:
+                    self.again.append(command.address)
                 if self.graph.node(command.step).kind != OPENING:
                     began[command.unit] = self._is_forward(command)
             elif isinstance(command, Stop):
-                self.running.pop((command.unit, command.attempt), None)
+                stopped = self.running.pop((command.unit, command.attempt), None)
+                if stopped is not None and command.unit not in began:
+                    self.stopped[command.unit, command.attempt] = stopped
                 began.pop(command.unit, None)  # it does not begin any more
             elif isinstance(command, Claim | GiveBack):
                 self._claim(command)
@@ -363,6 +377,9 @@ class Simulator:
     def decide(self, address: str, choice: str, **more: Any) -> None:
         """Decide on the approval, or answer the question, at an address."""
         wait = next(w["id"] for w in self.waits() if w["address"] == address)
+        unit = self.state["units"].get(self.state["waits"][wait]["unit"])
+        if choice == "result" and unit is not None and not _tidies(address):
+            self.done.add((unit["id"], address))
         event = {"type": "decided", "at": self.now, "wait": wait, "choice": choice}
         self.apply(cast(Event, {**event, "by": "user:test", "via": "test", **more}))
 
@@ -374,21 +391,71 @@ class Simulator:
             event: Event = {"type": "cut", "at": self.now, "unit": unit, "attempt": attempt}
             self.apply(event)
 
+    def end_late(self, run: Run, value: Plain = None) -> None:
+        """Let the result of a task arrive that was stopped when the execution failed.
+
+        Args:
+            run: One of `stopped`.
+            value: What it gives.
+        """
+        del self.stopped[run.unit, run.attempt]
+        self._note_done(run)
+        self.apply(
+            {"type": "succeeded", "at": self.now, "unit": run.unit, "attempt": run.attempt,
+             "value": value}
+        )  # fmt: skip
+
+    def retry(self, step: str | None = None) -> None:
+        """Start the execution again after it has failed, as `flowengine retry` does.
+
+        Args:
+            step: Address of what is to begin anew; None: all that failed.
+
+        Raises:
+            Conflict: It cannot be.
+        """
+        from flowengine.engines.retracing import event_of, retrace
+
+        last = self.state["last"]
+        held = retrace(self._programs, str(len(self._forms) - 1), unpacked(self.journal), step)
+        self.retries += 1
+        self.state = held.state
+        self.running.clear()
+        late: list[Any] = held.late
+        for result in late:  # it ran, and its result is the next event
+            ran = held.state["units"][result["unit"]]
+            place = held.state["acts"][ran["act"]]["step"]
+            run = Run(ran["id"], ran["attempt"], place, "", None, None, None)
+            self.running[ran["id"], ran["attempt"]] = run
+        self.stopped.clear()
+        self._claim_again()
+        self.apply(event_of(held, self.now, last, "user:test"))
+        for result in late:
+            self.running.pop((result["unit"], result["attempt"]), None)  # unless it failed again
+            result["at"] = self.now
+            self.apply(result)
+
+    def _claim_again(self) -> None:
+        """Claim what the state holds of locks that executions share; nobody else does."""
+        state = self.state
+        waiting = state.get("claims", {})
+        claims = [Claim(u["lock"], n, 1, "queue") for n, u in state["units"].items()
+                  if is_shared(u.get("lock", "0"))]  # fmt: skip
+        if "bound" in state:
+            claims.append(Claim(state["bound"][0], 0, state["bound"][1], "queue"))
+        self._granted.clear()
+        for claim in sorted(claims, key=lambda one: one.unit in waiting):
+            self._claim(claim)
+            if claim.unit not in waiting:
+                self._granted[claim.lock, claim.unit] = True
+
     # What has happened
 
     def replayed(self) -> State:
         """Return the state that the journal gives when it is applied from the start."""
-        from flowengine.kernel.upgrading import upgrade
+        from flowengine.engines.journals import line, replayed
 
-        state, graph = new_state(), self._forms[0]
-        for event in self.journal:
-            if event["type"] == "upgraded":
-                new = self._forms[int(event["after"])]
-                upgrade(graph, new, state, unpacked(event))
-                graph = new
-            else:
-                advance(graph, state, unpacked(event))
-        return state
+        return replayed(self._programs, "0", line(unpacked(self.journal), len(self.journal)))[1]
 
     def story(self) -> list[str]:
         """Return `address status` of all observations, for tests to compare."""
@@ -396,10 +463,14 @@ class Simulator:
 
     # Inside
 
+    def _note_done(self, run: Run) -> None:
+        """Note that a task has succeeded that must not run again."""
+        if self.graph.node(run.step).effect == "once" and self._is_forward(run):
+            self.done.add((run.unit, run.address))
+
     def _is_forward(self, run: Run) -> bool:
         """Return whether a task neither undoes, nor cleans up, nor settles what was cut off."""
-        tidies = {"compensate", "finally"}.intersection(re.split(r"[/\[@#]", run.address))
-        return run.unit not in self.state["cuts"] and not tidies
+        return run.unit not in self.state["cuts"] and not _tidies(run.address)
 
     def _claim(self, command: Claim | GiveBack) -> None:
         """Note a claim, or that one is over, as a store does; who came first has it first."""
@@ -445,10 +516,23 @@ class Simulator:
                  "error": error}
             )  # fmt: skip
         else:
+            self._note_done(run)
             self.apply(
                 {"type": "succeeded", "at": self.now, "unit": run.unit, "attempt": run.attempt,
                  "value": value}
             )  # fmt: skip
+
+
+class _Forms:
+    """The forms of the flow of a simulated execution, as what reads journals asks for them."""
+
+    def __init__(self, graphs: list[Graph]) -> None:
+        self._graphs = graphs
+        self.graph = graphs[0]
+
+    def by_hash(self, number: str) -> _Forms:
+        """Return a form; its hash is its number."""
+        return _Forms([self._graphs[int(number)]])
 
 
 def graph_of(flow: LoadedFlow | str | PathLike[str]) -> Graph:
@@ -465,6 +549,11 @@ def graph_of(flow: LoadedFlow | str | PathLike[str]) -> Graph:
 
     loaded = flow if isinstance(flow, LoadedFlow) else load(flow)
     return Program(loaded.compiled, loaded.hash).graph
+
+
+def _tidies(address: str) -> bool:
+    """Return whether a task at an address undoes or cleans up."""
+    return not {"compensate", "finally"}.isdisjoint(re.split(r"[/\[@#]", address))
 
 
 def unpacked(value: Any) -> Any:

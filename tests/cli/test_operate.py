@@ -290,7 +290,7 @@ def test_retry_starts_from_what_failed_and_keeps_the_rest(
 
     assert done.out == "level: 1\n"
     assert "first" not in done.err
-    assert "only a failed one can be tried again" in flowengine("retry", failed, code=7).err
+    assert "only a failed one can be retried" in flowengine("retry", failed, code=7).err
 
 
 def test_fork_begins_at_a_step_with_other_state_and_says_where_it_came_from(

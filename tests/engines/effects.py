@@ -122,3 +122,10 @@ async def cancel_itself() -> int:
     import asyncio
 
     raise asyncio.CancelledError
+
+
+def fail_until_file(item: int) -> int:
+    """Fail while the file `refused` names the item."""
+    if str(item) in (HERE / "refused").read_text().split():
+        raise StepError(f"item {item} is refused", type="Refused")
+    return item

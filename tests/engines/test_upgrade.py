@@ -368,7 +368,7 @@ def test_retry_does_not_go_back_over_a_move(tmp_path: Path) -> None:
         assert engine.signal("paid", 3, execution=id).result.status == "failed"  # type: ignore[union-attr]
         with pytest.raises(Conflict, match="was moved to another form of its flow after that"):
             engine.retry(id, step="sign")
-        assert engine.retry(id).status == "waiting"  # for the message, under the new form
+        assert engine.retry(id).status == "failed"  # the message stands, and so does the mistake
         assert engine.show(id)["version"] == "2"
 
 

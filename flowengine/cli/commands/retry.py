@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.commands.run import add_driving
+from flowengine.cli.commands.run import add_driving, load
 from flowengine.cli.session import Session
 
 HELP = "start a failed execution again from what failed; what succeeded is kept"
 EXAMPLE = """\
 flowengine retry 01k8xq7m
-flowengine retry 01k8xq7m --step each[invoice.pdf]/read"""
+flowengine retry 01k8xq7m --step 'each[invoice.pdf]'
+flowengine retry 01k8xq7m --file mended.yaml"""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
     parser.add_argument(
-        "--step", metavar="ADDRESS", help="start from this step; default: the one that failed"
+        "--step",
+        metavar="ADDRESS",
+        help="only what failed in this step; if nothing did, the step itself runs again",
     )
+    parser.add_argument("--file", metavar="FILE", help="continue with a mended flow file")
     add_driving(parser)
 
 
@@ -32,7 +36,8 @@ def run(arguments: Namespace) -> int:
         The exit code.
     """
     with Session(arguments) as session:
+        flow = load(session, arguments.file) if arguments.file else None
         return session.drive(
-            lambda: session.engine.retry(arguments.execution, step=arguments.step),
+            lambda: session.engine.retry(arguments.execution, step=arguments.step, flow=flow),
             ask=not arguments.no_interactive,
         )

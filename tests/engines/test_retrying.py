@@ -1,0 +1,403 @@
+"""`retry`: what failed is found by its cause and begins anew; what succeeded is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from flowengine.errors import Conflict, NotFound
+from tests.engines import world
+
+TWICE = """
+steps:
+  - {id: one, python: "effects:act", effect: once, with: {value: 1}}
+  - {id: two, python: "effects:act", effect: once, with: {value: 2}END}
+"""
+SOLD = "${{ steps.two.output }}"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with Engine(tmp_path / "store", durability="process") as engine:
+        yield engine
+
+
+def calls(folder: Path) -> list[str]:
+    return [address for address, _, _ in world.effects(folder)]
+
+
+WAYS: dict[str, tuple[str, str]] = {
+    "fail": (", next: no", "- {id: no, fail: {type: Nope, message: no}}"),
+    "when": (", next: no", '- {id: no, when: "${{ [1][steps.two.output] == 1 }}"}'),
+    "with": (
+        ", next: no",
+        '- {id: no, python: "effects:act", with: {value: "${{ [1][steps.two.output] }}"}}',
+    ),
+    "own output": (', output: "${{ [1][result] }}"', ""),
+    "own set": (', set: {x: "${{ [1][output] }}"}', ""),
+    "own next": (', next: {first: [{when: "${{ [1][output] == 1 }}", to: no}]}', "- {id: no}"),
+    "no branch": (', next: {first: [{when: "${{ output == 7 }}", to: no}]}', "- {id: no}"),
+    "map.over": (", next: no", '- {id: no, map: "${{ [1][steps.two.output] }}"}'),
+    "group output": (
+        ", next: no",
+        '- {id: no, group: [{id: it, python: "effects:act", effect: once}], '
+        'output: "${{ [1][steps.it.output + 1] }}"}',
+    ),
+    "loop limit": (
+        ", next: no",
+        '- {id: no, loop: {until: "${{ round.number == 3 }}", max: 2}, '
+        'python: "effects:act", effect: once}',
+    ),
+    "until": (
+        ", next: no",
+        '- {id: no, loop: {until: "${{ [1][output] == 1 }}", max: 2}, '
+        'python: "effects:act", effect: once}',
+    ),
+}
+"""Where an error may be raised beside attempts: (what `two` says more, what follows it)."""
+
+
+def failing(way: str) -> str:
+    more, after = WAYS[way]
+    text = "state: {x: {type: integer, default: 0}}" + TWICE.replace("END", more)
+    return text + (f"  {after}\n" if after else "")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_that_succeeded_is_done_again(engine: Engine, tmp_path: Path, way: str) -> None:
+    result = engine.run(world.make(tmp_path, failing(way)), id="it")
+    assert result.status == "failed"
+    done = calls(tmp_path)
+    again = engine.retry("it")
+    assert (again.status, again.error) == (result.status, result.error)
+    assert engine.retry("it").error == result.error
+    assert calls(tmp_path) == done
+    assert len(set(done)) == len(done)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_mended_flow_goes_on_from_what_failed(engine: Engine, tmp_path: Path, way: str) -> None:
+    text = failing(way)
+    assert engine.run(world.make(tmp_path, text), id="it").status == "failed"
+    done = calls(tmp_path)
+    for wrong, right in (
+        ("fail: {type: Nope, message: no}", "output: 1"),
+        ("${{ [1][steps.two.output] == 1 }}", "${{ [1][steps.two.output - 3] == 1 }}"),
+        ("${{ [1][steps.two.output] }}", "${{ [1] }}" if "map:" in text else "${{ 7 }}"),
+        ("${{ [1][result] }}", "${{ result }}"),
+        ("${{ [1][output] }}", "${{ output }}"),
+        ("${{ [1][output] == 1 }}", "${{ output == 3 }}" if way == "own next" else "${{ true }}"),
+        ("output == 7", "output == 3"),
+        ("[1][steps.it.output + 1]", "steps.it.output"),
+        ("max: 2", "max: 4"),
+    ):
+        text = text.replace(wrong, right)
+    again = engine.retry("it", flow=world.make(tmp_path, text))
+    assert (again.status, again.error) == ("succeeded", None)
+    assert calls(tmp_path)[: len(done)] == done
+    new = calls(tmp_path)[len(done) :]
+    assert not set(new) & set(done)
+    assert new == {"with": ["no"], "loop limit": ["no@3"]}.get(way, [])
+    assert [e["type"] for e in engine.events("it")].count("upgraded") == 1
+
+
+def test_a_mended_flow_is_checked_as_for_an_upgrade(engine: Engine, tmp_path: Path) -> None:
+    engine.run(world.make(tmp_path, failing("fail")), id="it")
+    with pytest.raises(Conflict, match="cannot go on under this form") as refused:
+        engine.retry("it", flow=world.make(tmp_path, failing("fail").replace("id: no", "id: yes1")
+                                           .replace("next: no", "next: yes1")))  # fmt: skip
+    assert "flowengine fork it --at" in str(refused.value)
+    other = world.make(tmp_path, TWICE.replace("END", ""))
+    other.write_text(other.read_text().replace("id: flow", "id: other"))
+    with pytest.raises(Conflict, match="is of the flow 'flow', not 'other'"):
+        engine.retry("it", flow=other)
+    assert engine.result("it").status == "failed"
+    assert engine.retry("it").status == "failed"
+
+
+ITEMS = """
+steps:
+  - id: m
+    map: {over: 5, concurrency: CONCURRENCY, on_item_error: HOW}
+    group:
+      - {id: pay, python: "effects:act", effect: once, with: {value: "${{ item }}"}}
+      - {id: check, python: "effects:fail_until_file", with: {item: "${{ item }}"}}
+      - {id: book, python: "effects:act", effect: once, with: {value: "${{ item }}"}}
+    output: "${{ steps.book.output }}"
+outputs: {m: "${{ steps.m.output }}"}
+"""
+
+
+def refuse(folder: Path, *items: int) -> None:
+    """Have `check` refuse these items from now on, and no others."""
+    (folder / "refused").write_text(" ".join(map(str, items)))
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
+@pytest.mark.parametrize("how", ["wait", "stop"])
+def test_the_failed_items_of_a_map_are_retried_and_no_others(
+    engine: Engine, tmp_path: Path, how: str, concurrency: int
+) -> None:
+    file = world.make(tmp_path, ITEMS.replace("HOW", how).replace("CONCURRENCY", str(concurrency)))
+    refuse(tmp_path, 2)
+    result = engine.run(file, id="it")
+    assert result.error is not None
+    assert result.error["type"] == "MapFailed"
+    again = engine.retry("it")
+    while again.waits:
+        world.answer(engine, again.waits[0], tmp_path)
+        again = engine.resume("it")
+    assert again.error is not None
+    assert [one["key"] for one in again.error["data"]["failed"]] == ["2"]
+    refuse(tmp_path)
+    again = settled(engine, tmp_path, engine.retry("it"))
+    assert (again.status, again.outputs) == ("succeeded", {"m": [1, 2, 3, 4, 5]})
+    assert sorted(calls(tmp_path)) == sorted(
+        f"m[{n}]/{step}" for n in range(5) for step in ("pay", "book")
+    )
+
+
+def settled(engine: Engine, folder: Path, result: Any) -> Any:
+    """Answer what is asked about attempts that were stopped: they acted if the world says so."""
+    while result.waits:
+        wait = result.waits[0]
+        assert wait["kind"] == "question"
+        world.answer(engine, wait, folder)
+        result = engine.resume("it")
+    return result
+
+
+def test_one_item_is_retried_alone_and_the_map_goes_on(engine: Engine, tmp_path: Path) -> None:
+    file = world.make(tmp_path, ITEMS.replace("HOW", "wait").replace("CONCURRENCY", "2"))
+    refuse(tmp_path, 1, 3)
+    engine.run(file, id="it")
+    refuse(tmp_path)
+    one = engine.retry("it", step="m[3]")
+    assert one.error is not None
+    assert [item["key"] for item in one.error["data"]["failed"]] == ["1"]
+    assert "m[1]/book" not in calls(tmp_path)
+    assert engine.retry("it", step="m[1]").outputs == {"m": [1, 2, 3, 4, 5]}
+    assert len(calls(tmp_path)) == len(set(calls(tmp_path))) == 10
+
+
+def test_a_step_that_succeeded_begins_anew_by_its_name(engine: Engine, tmp_path: Path) -> None:
+    engine.run(world.make(tmp_path, failing("fail")), id="it")
+    engine.retry("it", step="one")
+    assert calls(tmp_path) == ["one", "two", "one", "two"]
+    engine.retry("it", step="two")
+    assert calls(tmp_path) == ["one", "two", "one", "two", "two"]
+    with pytest.raises(NotFound, match="nothing at 'three' has ended"):
+        engine.retry("it", step="three")
+
+
+def test_outputs_that_fail_are_mended_without_doing_anything_again(
+    engine: Engine, tmp_path: Path
+) -> None:
+    text = TWICE.replace("END", "") + 'outputs: {x: "${{ [1][steps.two.output] }}"}\n'
+    assert engine.run(world.make(tmp_path, text), id="it").status == "failed"
+    assert engine.retry("it").status == "failed"
+    mended = world.make(tmp_path, text.replace("[1][steps.two.output]", "steps.two.output"))
+    assert engine.retry("it", flow=mended).outputs == {"x": 3}
+    assert calls(tmp_path) == ["one", "two"]
+
+
+BESIDE = """
+steps:
+  - id: both
+    parallel:
+      - {id: flaky, python: "effects:fail_until", with: {attempt: 2}}
+      - id: other
+        group:
+          - {id: pay, python: "effects:act", effect: once}
+          - {id: sign, approval: Sure?}
+outputs: {both: "${{ steps.both.output }}"}
+"""
+
+
+def test_handled_errors_are_no_cause(engine: Engine, tmp_path: Path) -> None:
+    text = """
+steps:
+  - {id: a, python: "effects:break_at_once", on_error: [{next: b}], next: end}
+  - {id: b, python: "effects:act", effect: once, next: c}
+  - {id: c, python: "effects:fail_until", with: {attempt: 2}}
+"""
+    engine.run(world.make(tmp_path, text), id="it")
+    assert engine.retry("it").status == "succeeded"
+    assert calls(tmp_path) == ["b", "c"]
+    told = [entry["type"] for entry in engine.events("it")]
+    assert told == ["started", "failed", "succeeded", "failed", "retry", "succeeded"]
+
+
+def test_an_error_that_a_handler_raises_anew_lets_its_step_begin_anew(
+    engine: Engine, tmp_path: Path
+) -> None:
+    text = """
+steps:
+  - {id: pay, python: "effects:act", effect: once}
+  - id: a
+    python: "effects:fail_until"
+    with: {attempt: 2}
+    on_error: [{fail: {type: Told, message: "${{ error.message }}"}}]
+outputs: {a: "${{ steps.a.output }}"}
+"""
+    result = engine.run(world.make(tmp_path, text), id="it")
+    assert result.error is not None
+    assert result.error["type"] == "Told"
+    assert engine.retry("it").outputs == {"a": 2}
+    assert calls(tmp_path) == ["pay", "a"]
+
+
+def test_what_ended_beside_the_failure_is_kept(engine: Engine, tmp_path: Path) -> None:
+    engine.run(world.make(tmp_path, BESIDE), id="it")
+    assert "both/other/pay" in calls(tmp_path)
+    result = engine.retry("it")
+    assert (result.status, [wait["address"] for wait in result.waits]) == (
+        "waiting",
+        ["both/other/sign"],
+    )
+    decision = engine.approve(result.waits[0]["id"]).result
+    assert decision is not None
+    assert decision.status == "succeeded"
+    assert calls(tmp_path).count("both/other/pay") == 1
+
+
+CLEANED = """
+steps:
+  - {id: first, python: "effects:act", effect: once}
+  - id: g
+    group:
+      - {id: pay, python: "effects:act", effect: once}
+      - {id: flaky, python: "effects:fail_until", with: {attempt: 2}}
+    finally:
+      - {id: tidy, python: "effects:act"}
+    output: "${{ steps.pay.output }}"
+outputs: {g: "${{ steps.g.output }}"}
+"""
+
+
+def test_what_failed_in_a_group_begins_anew_and_is_cleaned_up_after_again(
+    engine: Engine, tmp_path: Path
+) -> None:
+    engine.run(world.make(tmp_path, CLEANED), id="it")
+    assert engine.retry("it").outputs == {"g": 1}
+    assert calls(tmp_path) == ["first", "g/pay", "g/finally/tidy", "g/flaky", "g/finally/tidy"]
+
+
+def test_a_finally_that_failed_is_what_begins_anew(engine: Engine, tmp_path: Path) -> None:
+    text = """
+steps: [{id: pay, python: "effects:act", effect: once}]
+finally:
+  - {id: note, python: "effects:act", effect: once}
+  - {id: tidy, python: "effects:fail_until", with: {attempt: 2}}
+outputs: {pay: "${{ steps.pay.output }}"}
+"""
+    assert engine.run(world.make(tmp_path, text), id="it").status == "failed"
+    assert engine.retry("it").outputs == {"pay": 1}
+    assert calls(tmp_path) == ["pay", "finally/note", "finally/tidy"]
+
+
+NESTED = """
+flows:
+  part:
+    inputs: {n: {type: integer}}
+    steps:
+      - {id: pay, python: "effects:act", effect: once, with: {value: "${{ inputs.n }}"}}
+      - {id: check, python: "effects:fail_until_file", with: {item: "${{ inputs.n }}"}}
+    outputs: {paid: "${{ steps.pay.output }}"}
+steps:
+  - id: rounds
+    loop: {until: "${{ round.number == 2 }}", max: 3}
+    group:
+      - id: m
+        map: {over: 2, on_item_error: wait}
+        flow: part
+        with: {n: "${{ item }}"}
+    output: "${{ steps.m.output }}"
+outputs: {all: "${{ steps.rounds.output }}"}
+"""
+
+
+def test_what_failed_is_found_in_loops_maps_and_subflows(engine: Engine, tmp_path: Path) -> None:
+    file = world.make(tmp_path, NESTED)
+    refuse(tmp_path, 0, 1)
+    assert engine.run(file, id="it").status == "failed"
+    refuse(tmp_path, 1)
+    assert engine.retry("it").status == "failed"
+    refuse(tmp_path)
+    assert engine.retry("it").outputs == {"all": [{"paid": 1}, {"paid": 2}]}
+    assert sorted(calls(tmp_path)) == [f"rounds@{r}/m[{n}]/pay" for r in (1, 2) for n in (0, 1)]
+
+
+def test_what_was_undone_is_refused_with_a_command_that_works(
+    engine: Engine, tmp_path: Path
+) -> None:
+    text = """
+tools: {undo: {python: "effects:act"}}
+on_error: compensate
+steps:
+  - {id: pay, python: "effects:act", effect: once, compensate: {call: undo}}
+  - {id: no, fail: {type: Nope, message: no}}
+"""
+    engine.run(world.make(tmp_path, text), id="it")
+    with pytest.raises(Conflict, match="has undone what it did") as refused:
+        engine.retry("it")
+    assert refused.value.hint is not None
+    assert refused.value.hint.endswith("flowengine fork it --at no")
+    forked = engine.fork("it", at="no")
+    assert forked.error is not None
+    assert forked.error["type"] == "Nope"
+    assert calls(tmp_path) == ["pay", "pay/compensate", "pay/compensate"]
+
+
+ENDED = """
+steps:
+  - id: g
+    group:
+      - {id: s, next: {all: [a, b]}}
+      - {id: a, python: "effects:act", next: end_all}
+      - {id: b, approval: Sure?}
+  - {id: no, fail: {type: Nope, message: no}}
+"""
+
+
+def test_what_end_all_ended_is_refused_with_a_command_that_works(
+    engine: Engine, tmp_path: Path
+) -> None:
+    engine.run(world.make(tmp_path, ENDED), id="it")
+    with pytest.raises(Conflict, match="'g/b' did not fail: something else ended it") as refused:
+        engine.retry("it", step="g/b")
+    assert refused.value.hint is not None
+    assert refused.value.hint.endswith("flowengine fork it --at g/b")
+    assert engine.fork("it", at="g/b").status in ("waiting", "failed")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fork_begins_at_what_failed_beside_its_attempt(
+    engine: Engine, tmp_path: Path, way: str
+) -> None:
+    first = engine.run(world.make(tmp_path, failing(way)), id="it")
+    assert first.error is not None
+    at = first.error["step"].partition("@")[0]
+    forked = engine.fork("it", at=at)
+    assert forked.error is not None
+    assert (forked.error["type"], forked.error["step"]) == (
+        first.error["type"],
+        first.error["step"],
+    )
+    assert calls(tmp_path).count("one") == 1
+    assert engine.retry(forked.execution).error == forked.error
+
+
+def test_a_fork_at_the_first_step_that_failed_at_once(engine: Engine, tmp_path: Path) -> None:
+    text = """
+state: {n: {type: integer, default: 5}}
+steps:
+  - {id: no, python: "effects:act", with: {value: "${{ [1][state.n] }}"}}
+"""
+    assert engine.run(world.make(tmp_path, text), id="it").status == "failed"
+    assert engine.retry("it").status == "failed"
+    assert engine.fork("it", at="no", set={"n": 0}).status == "succeeded"
