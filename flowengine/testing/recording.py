@@ -425,9 +425,11 @@ def _history(programs: Programs, hash: str, events: Sequence[Event]) -> list[dic
 
 
 def _timeless(value: Any) -> Any:
-    """Return a value without the times in it, and without through what a decision came."""
+    """Return a value without the times in it, and without how a decision came in."""
     if isinstance(value, dict):
-        return {key: _timeless(one) for key, one in value.items() if key != "via"}
+        return {
+            key: _timeless(one) for key, one in value.items() if key not in {"via", "entered_by"}
+        }
     if isinstance(value, list):
         return [_timeless(one) for one in value]
     return TIME.sub("TIME", value) if isinstance(value, str) else value
