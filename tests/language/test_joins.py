@@ -342,6 +342,17 @@ def test_handler_of_too_few_sees_who_came(stage: Stage, came: str) -> None:
     assert stage.play(text, script, seeds=20).outputs == {"j": [came]}
 
 
+def test_handler_of_too_few_sees_the_first_step_of_the_flow(stage: Stage) -> None:
+    text = """
+steps:
+  - {id: a, next: {all: [j, b]}}
+  - {id: b, python: "tools:act", on_error: [{next: end}], next: j}
+  - {id: j, join: 2, on_error: [{type: TooFew, output: "${{ error.data.from }}"}]}
+outputs: {j: "${{ steps.j.output }}"}
+"""
+    assert stage.play(text, {"b": Fails("Broken", retryable=False)}).outputs == {"j": ["a"]}
+
+
 def test_nobody_who_comes_is_no_round_at_all(stage: Stage) -> None:
     text = TWO_OF_THREE.format(arm="[{next: end}]")
     script = {name: Fails("Broken", retryable=False) for name in "abc"}
