@@ -79,6 +79,13 @@ def _ended(state: State, id: str) -> Reason:
     if error is not None:
         reason["address"] = error.get("step", "")
         reason["what"] += f" with {error['type']}: {message}"
+    failures = ((error or {}).get("data") or {}).get("failures")
+    if error is not None and error["type"] == "CompensationFailed" and failures:
+        from shlex import quote
+
+        reason["wakes"] = "an operator who tries again to undo it, in a new execution"
+        reason["command"] = f"flowengine fork {id} --at {quote(failures[0]['step'])}"
+        return reason
     reason["wakes"] = "an operator who tries it again"
     reason["command"] = f"flowengine retry {id}"
     return reason

@@ -401,3 +401,23 @@ steps:
     assert engine.run(world.make(tmp_path, text), id="it").status == "failed"
     assert engine.retry("it").status == "failed"
     assert engine.fork("it", at="no", set={"n": 0}).status == "succeeded"
+
+
+def test_what_could_not_be_undone_is_tried_again_by_the_command_that_is_named(
+    engine: Engine, tmp_path: Path
+) -> None:
+    text = """
+tools: {undo: {python: "effects:fail_until"}}
+on_error: compensate
+steps:
+  - {id: pay, python: "effects:act", effect: once, compensate: {call: undo}}
+  - {id: no, fail: {type: Nope, message: no}}
+"""
+    result = engine.run(world.make(tmp_path, text), id="it")
+    assert result.error is not None
+    assert result.error["type"] == "CompensationFailed"
+    [why] = engine.why("it")
+    assert why["command"] == "flowengine fork it --at pay/compensate"
+    forked = engine.fork("it", at="pay/compensate")
+    assert forked.error is not None
+    assert forked.error["type"] == "Nope"
