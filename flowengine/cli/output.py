@@ -34,6 +34,7 @@ STATUS_COLOURS = {
     "retrying": "yellow",
     "waiting": "yellow",
     "stalled": "red",
+    "interrupted": "red",
     "uncertain": "red",
 }
 _PEN = f"<{os.urandom(8).hex()}>"

@@ -38,6 +38,7 @@ EXIT_CODES = {
     "stalled": 5,
     "cancelled": 6,
     "running": 4,
+    "interrupted": 4,
 }
 
 
@@ -91,6 +92,10 @@ class Session:
 
         store = ["--store", self.arguments.store] if self.arguments.store else []
         return shlex.join(["flowengine", *store, *words])
+
+    def pasted(self, command: str) -> str:
+        """Return a command line of the engine's own so that it works when it is pasted here."""
+        return command.replace("flowengine", self.command(), 1)
 
     def short(self, execution: str) -> str:
         """Return the beginning of an execution's id that is only its own."""

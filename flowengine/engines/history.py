@@ -10,11 +10,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.budgets import budget_views
+from flowengine.engines.interrupted import standing_view
 from flowengine.engines.journals import Moment, read, walk
 from flowengine.engines.lists import decision_view, stored_wait_view
 from flowengine.engines.outgoing import view as undelivered
 from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
-from flowengine.engines.views import entry_view, execution_view, wholes
+from flowengine.engines.views import entry_view, wholes
 from flowengine.errors import NotFound
 from flowengine.journal.format import unpack
 from flowengine.journal.records import WaitFilter
@@ -64,7 +65,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
             found.pop(key, None)  # type: ignore[misc]
     first: Any = journal[0] if journal else {"inputs": {}}
     return {
-        **execution_view(record),
+        **standing_view(host, record),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
         "inputs": first["inputs"] if last is None else last.state["inputs"],

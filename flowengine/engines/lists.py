@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.handing import is_assignee, standing
 from flowengine.engines.results import ExecutionPage, WaitInfo, WaitPage
-from flowengine.engines.views import execution_view, timers_of, wait_view
+from flowengine.engines.views import timers_of, wait_view
 from flowengine.journal.format import unpack
 from flowengine.journal.records import ExecutionFilter, WaitFilter
 from flowengine.kernel.times import format_time
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 def executions(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> ExecutionPage:
     """Return a page of executions, newest first."""
-    page = host.store.executions(wanted, after, limit)
-    return ExecutionPage([execution_view(record) for record in page.items], page.next)
+    from flowengine.engines.interrupted import page
+
+    return page(host, wanted, after, limit)
 
 
 def waits(

@@ -346,7 +346,8 @@ class Local(Driver):
 def drive_alone(host: Host, execution: Execution, left: Sequence[Run | Consult]) -> None:
     """Drive an execution on an event loop of its own until it ends or only waits.
 
-    SIGINT and SIGTERM stop it gracefully: what runs is ended, the execution is saved.
+    SIGINT, SIGTERM and SIGHUP stop it gracefully: what runs is ended, the execution is saved. What
+    the process was told to ignore (`nohup`) it ignores.
 
     Args:
         host: The engine's.
@@ -361,7 +362,9 @@ def drive_alone(host: Host, execution: Execution, left: Sequence[Run | Consult])
         task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread() and task is not None:
-            loop.add_signal_handler(signal.SIGTERM, task.cancel)
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    loop.add_signal_handler(number, task.cancel)
         local = Local(host)
         try:
             await local.drive(execution, left)

@@ -54,7 +54,12 @@ class Reader:
         Returns:
             As `run` returns it.
         """
-        return result_of(self._read(execution))
+        from flowengine.engines.interrupted import is_interrupted
+
+        found = result_of(self._read(execution))
+        if found.ended or not is_interrupted(self._host, self.store.execution(found.execution)):
+            return found
+        return found._replace(status="interrupted")
 
     def show(self, execution: str, *, step: str | None = None) -> ExecutionInfo:
         """Return all about an execution, read from its journal.

@@ -43,8 +43,11 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
         return [_ended(state, id)]
     holder = host.keeper.holder(execution.id)
     found = []
+    inbox = host.store.inbox(execution.id)
     if holder is None:
-        found += [_recorded(message, id) for message in host.store.inbox(execution.id)]
+        found += [_recorded(message, id) for message in inbox]
+    events = [unpack(message.event) for message in inbox]
+    decided = {event["wait"] for event in events if event["type"] == "decided"}
     machine = Machine(execution.program.graph, state, None)
     for unit in state["units"].values():
         if unit["phase"] == "run":
@@ -63,9 +66,10 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     if 0 in state.get("claims", {}):
         found.append({"address": "", **_shared(host, execution.id, 0, state["bound"][0])})
     for record in execution.waits.values() if waits else ():
-        found.append(_wait(host, execution, record, id))
+        if record["id"] not in decided:
+            found.append(_wait(host, execution, record, id))
     found += _held(machine, id)
-    return found or _idle(machine, id)
+    return found or _idle(machine, id) or _left(state, holder, id)
 
 
 def _ended(state: State, id: str) -> Reason:
@@ -325,6 +329,20 @@ def _idle(machine: Machine, id: str) -> list[Reason]:
         "command": f"flowengine resume {id}",
     }
     return [*found, ending]
+
+
+def _left(state: State, holder: Owner | None, id: str) -> list[Reason]:
+    """Say that a process has left an execution between two of its steps."""
+    if holder is not None or state["status"] != "running":
+        return []
+    return [
+        {
+            "address": "",
+            "what": "its process ended, and nobody has resumed it",
+            "wakes": "a process that resumes it",
+            "command": f"flowengine resume {id}",
+        }
+    ]
 
 
 def _message(machine: Machine, node: Node, id: str) -> Reason:

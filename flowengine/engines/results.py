@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import ErrorData, Evidence
 
-Status = Literal["running", "waiting", "stalled", "succeeded", "failed", "cancelled"]
-"""Status of an execution; `succeeded`, `failed` and `cancelled` are ends."""
+Status = Literal["running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"]
+"""Status of an execution; `succeeded`, `failed` and `cancelled` are ends. `interrupted`: it has
+work to do and nobody is at it, as after its process died; `resume` continues it."""
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -137,6 +138,8 @@ class ExecutionInfo(TypedDict, total=False):
     forked_from: str | None
     due: str
     """When the next timer is due, while it waits and nobody drives it."""
+    command: str
+    """The command line that resumes it, if it was interrupted."""
 
     durability: str
     budgets: list[BudgetInfo]

@@ -143,7 +143,7 @@ def test_recording_only_leaves_going_on_to_resume(flowengine: CommandLine, wait:
     recorded = flowengine("approvals", "decide", wait, "--choice", "later", "--no-resume")
 
     assert "decided as 'later' by user:ana" in recorded.err
-    assert flowengine("--json", "list").json()[0]["status"] == "waiting"
+    assert flowengine("--json", "list").json()[0]["status"] == "interrupted"
     assert flowengine("resume", flowengine.newest()).out == "paid: 0\n"
 
 

@@ -437,3 +437,26 @@ def test_the_vote_that_closes_an_approval_is_counted(flowengine: CommandLine) ->
     flowengine("approve", wait, "--as", "user:zoe")
 
     assert re.search(r"votes +2 of 2", flowengine("approvals", "show", wait).out)
+
+
+def test_what_was_interrupted_is_listed_with_the_command_that_resumes_it(
+    flowengine: CommandLine,
+) -> None:
+    flow = flowengine.write(
+        "long.yaml",
+        "flowengine: 1\nid: long\nsteps: [{id: a, run: 'sleep 60', effect: idempotent}]\n",
+    )
+    process = flowengine.spawn("run", str(flow), "--id", "it")
+    flowengine.wait_until_running(process)
+    process.kill()
+    process.communicate()
+
+    listed = flowengine("list", "--status", "interrupted")
+    shown = flowengine("show", "it")
+
+    assert "it  long  interrupted" in listed.out
+    assert "interrupted; to resume it: flowengine resume it\n" in listed.err
+    assert "status      interrupted\nresume      flowengine resume it\n" in shown.out
+    assert "flowengine resume it" in flowengine("why", "it").out
+    assert flowengine("list", "--status", "running").out == ""
+    flowengine("cancel", "it", "--now")

@@ -299,7 +299,7 @@ def test_cancelling_the_awaiting_task_saves_the_execution(tmp_path: Path) -> Non
         assert engine.cancel("it", reason="enough").status == "cancelled"
 
 
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signal_stops_the_process_not_the_execution(tmp_path: Path, number: str) -> None:
     text = f"steps:\n  - {{id: stop, python: effects:interrupt, with: {{name: {number}}}}}\n"
     file = world.make(tmp_path, text)
@@ -316,7 +316,7 @@ with flowengine.Engine({str(tmp_path / "store")!r}) as engine:
     )
     assert done.stdout == "stopped\n"
     with Engine(tmp_path / "store") as engine:
-        assert engine.result("it").status == "running"
+        assert engine.result("it").status == "interrupted"
         assert "flowengine resume" in engine.why("it")[0]["command"]
 
 

@@ -10,6 +10,9 @@ from flowengine.cli.results import results
 from flowengine.cli.session import NoStore, Session
 
 HELP = "list executions, newest first"
+STATUSES = ["running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"]
+MOST = 5
+"""Commands that are proposed below the list."""
 EXAMPLE = """\
 flowengine list --status waiting
 flowengine list --flow expense --label team=sales --since 1d"""
@@ -20,9 +23,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--flow", metavar="F", help="only of the flow with this id")
     parser.add_argument(
         "--status",
-        choices=["running", "waiting", "stalled", "succeeded", "failed", "cancelled"],
+        choices=STATUSES,
         metavar="S",
-        help="only running, waiting, stalled, succeeded, failed or cancelled ones",
+        help=f"only with this status: {', '.join(STATUSES)}",
     )
     read.add_assignments(parser, "--label", "only with this label; may be repeated")
     parser.add_argument(
@@ -76,6 +79,12 @@ def run(arguments: Namespace) -> int:
         out(head)
         for line, row in zip(lines, rows, strict=True):
             out(line.replace(row[2], _painted(row[2]), 1))
+        commands = [one["command"] for one in page.items if "command" in one]
+        for command in commands[:MOST]:
+            err(f"interrupted; to resume it: {session.pasted(command)}")
+        if len(commands) > MOST:
+            more = session.command("list", "--status", "interrupted")
+            err(f"and {len(commands) - MOST} more: {more}")
         if page.next is not None:
             err(f"there are more: -n {2 * arguments.limit}")
     return 0

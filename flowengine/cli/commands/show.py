@@ -95,6 +95,8 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     yield f"execution   {found['execution']}"
     yield f"flow        {clean(found['flow'])}{clean(version)}"
     yield f"status      {status}"
+    if "command" in found:
+        yield f"resume      {session.pasted(found['command'])}"
     yield f"started     {when(found['started_at'])} by {clean(found['started_by'])}"
     if "ended_at" in found:
         took = duration(_time(found["ended_at"]) - _time(found["started_at"]))

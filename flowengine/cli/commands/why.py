@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
                 if reason.get(name):
                     text = when(str(reason[name]))
                     if name == "command":
-                        text = text.replace("flowengine", session.command(), 1)
+                        text = session.pasted(text)
                     late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
                     out(f"  {name:11} {clean(text)}{late}")
     return 0

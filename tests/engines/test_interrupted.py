@@ -1,0 +1,115 @@
+"""Executions that nobody is at: their process died, or a decision was recorded and not taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from tests.engines import child, world
+from tests.engines.test_leases import SLOW, until_at_work
+
+ONCE = """
+steps:
+  - {id: once_pay, python: "effects:stay"}
+  - {id: after, python: "effects:act", effect: idempotent}
+"""
+ASKING = "steps: [{id: ask, approval: {title: Go?}}, {id: b, output: 1}]\n"
+
+
+def statuses(engine: Engine, status: str | None = None) -> dict[str, str]:
+    return {one["execution"]: one["status"] for one in engine.executions(status=status).items}
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Callable[[str], Path]:
+    """Kill the process of an execution `it` while a step runs; returns the flow."""
+
+    def run(text: str) -> Path:
+        file = world.make(tmp_path, text)
+        process = child.start(child.begin, str(tmp_path / "store"), file, "it")
+        until_at_work(file, "it")
+        with Engine(tmp_path / "store") as engine:
+            assert engine.result("it").status == "running"
+            assert statuses(engine, "running") == {"it": "running"}
+            assert statuses(engine, "interrupted") == {}
+        assert child.kill(process)
+        return file
+
+    return run
+
+
+def test_an_execution_whose_process_died_is_interrupted_wherever_it_is_shown(
+    killed: Callable[[str], Path], tmp_path: Path
+) -> None:
+    killed(SLOW)
+    with Engine(tmp_path / "store") as engine:
+        assert statuses(engine) == {"it": "interrupted"}
+        assert statuses(engine, "interrupted") == {"it": "interrupted"}
+        assert statuses(engine, "running") == {}
+        assert engine.result("it").status == "interrupted"
+        shown = engine.show("it")
+        assert (shown["status"], shown["command"]) == ("interrupted", "flowengine resume it")
+        [why] = engine.why("it")
+        assert why["command"] == "flowengine resume it"
+
+        (tmp_path / "go").touch()
+        assert engine.resume("it").status == "succeeded"
+        assert statuses(engine, "interrupted") == {}
+        assert "command" not in engine.show("it")
+
+
+def test_a_decision_that_nobody_has_taken_is_told_and_not_offered_again(
+    killed: Callable[[str], Path], tmp_path: Path
+) -> None:
+    killed(ONCE)
+    with Engine(tmp_path / "store") as engine:
+        [question] = engine.resume("it").waits
+        assert engine.show("it")["status"] == "stalled"
+        engine.decide(question["id"], "retry", resume=False)
+
+    with Engine(tmp_path / "store") as engine:
+        shown = engine.show("it")
+        assert (shown["status"], shown["waits"]) == ("interrupted", [])
+        assert shown["command"] == "flowengine resume it"
+        assert statuses(engine, "stalled") == {}
+        assert statuses(engine, "interrupted") == {"it": "interrupted"}
+        [why] = engine.why("it")
+        assert "a decision by" in why["what"]
+        assert why["command"] == "flowengine resume it"
+        (tmp_path / "go").touch()
+        assert engine.resume("it").status == "succeeded"
+
+
+def test_what_waits_for_somebody_is_not_interrupted(tmp_path: Path) -> None:
+    with Engine(tmp_path / "store") as engine:
+        file = world.make(tmp_path, ASKING)
+        [wait] = engine.run(file, id="it").waits
+        engine.start(file, id="recorded")
+        assert statuses(engine) == {"it": "waiting", "recorded": "running"}
+        assert statuses(engine, "interrupted") == {}
+        engine.approve(wait["id"])
+        assert statuses(engine) == {"it": "succeeded", "recorded": "running"}
+
+
+def test_pages_have_their_size_whatever_is_left_out(tmp_path: Path) -> None:
+    with Engine(tmp_path / "store") as engine:
+        file = world.make(tmp_path, ASKING)
+        for number in range(6):
+            [wait] = engine.run(file, id=f"e{number}").waits
+            if number % 2:
+                engine.approve(wait["id"], resume=False)
+
+        def pages(status: str) -> list[list[str]]:
+            found, after = [], None
+            while True:
+                page = engine.executions(status=status, limit=2, after=after)
+                found.append([one["execution"] for one in page.items])
+                if page.next is None:
+                    return found
+                after = page.next
+
+        assert pages("waiting")[:2] == [["e4", "e2"], ["e0"]]
+        assert pages("interrupted") == [["e5", "e3"], ["e1"]]
