@@ -176,7 +176,7 @@ def read_answer(given: Any, who: str, policy: Mapping[str, Any]) -> Answer:
         The answer; one that is not understood is a no, with the cause.
     """
     if not isinstance(given, Mapping):
-        return _misread(who, f"answered with a {type(given).__name__}, which is no mapping")
+        return _misread(who, f"answered with a {type(given).__name__}, which is not a mapping")
     if given.get("pending") is True:
         return Answer(False, "the answer is pending", pending=True, lasts=False)
     approved = given.get("approved")
@@ -202,7 +202,7 @@ def _misread(who: str, what: str) -> Answer:
 def _widens(narrower: Any, policy: Mapping[str, Any]) -> str | None:
     """Return what an answer would allow beyond the spec, if anything."""
     if not isinstance(narrower, Mapping):
-        return "its policy is no mapping"
+        return "its policy is not a mapping"
     for key, value in narrower.items():
         allowed = policy.get(key)
         if key not in policy:

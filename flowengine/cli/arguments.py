@@ -44,7 +44,7 @@ def add_workdir(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
         metavar="DIR",
-        help="folder that its file tools see, whoever goes on with it; default: the current one",
+        help="working folder of its file tools, whoever resumes it; default: the current one",
     )
 
 
@@ -54,7 +54,7 @@ def add_stay(parser: ArgumentParser) -> None:
         "--stay",
         metavar="DURATION",
         type=duration,
-        help="stay for waits for time that are due within this; default: 1m",
+        help="keep running for timers due within this time; default: 1m",
     )
 
 
@@ -110,7 +110,7 @@ def duration(text: str) -> float:
     if text == "0":
         return 0.0  # nothing is nothing, whatever its unit
     if text.isascii() and text.isdigit():
-        raise ArgumentTypeError(f"{text!r} is no duration: say the unit, for example {text}s")
+        raise ArgumentTypeError(f"{text!r} is not a duration: give the unit, for example {text}s")
     try:
         return parse_duration(text) / 1000
     except ValueError as error:
@@ -139,7 +139,7 @@ def moment(text: str) -> int:
         return parse_time(text)
     except ValueError:
         example = "write how long ago, such as 1d or 2h30m, or a time such as 2026-11-20T09:00:00Z"
-        raise ArgumentTypeError(f"{text!r} is no time; {example}") from None
+        raise ArgumentTypeError(f"{text!r} is not a valid time; {example}") from None
 
 
 def user(text: str) -> str:
@@ -160,7 +160,7 @@ def count(text: str) -> int:
         ArgumentTypeError: It is none.
     """
     if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
+        raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
@@ -313,13 +313,13 @@ def _bounded(file: TextIO, name: str) -> str:
     if len(text) > LARGEST:
         raise InputError(
             f"{name} has more than {LARGEST // 2**20} Mi characters",
-            hint="hand over large data as a file: give its path as an input",
+            hint="pass large data as a file: give its path as an input",
         )
     return text
 
 
 def read_json(text: str, what: str, field: str) -> Any:
-    """Read JSON; numbers that are none (`NaN`) are refused.
+    """Read JSON; `NaN` and infinities are refused.
 
     Args:
         text: JSON.
@@ -335,7 +335,7 @@ def read_json(text: str, what: str, field: str) -> Any:
     import json
 
     def refuse(word: str) -> None:
-        raise ValueError(f"{word} is no number")
+        raise ValueError(f"{word} is not a number")
 
     try:
         return json.loads(text, parse_constant=refuse)

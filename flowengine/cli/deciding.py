@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 def add_filters(parser: ArgumentParser) -> None:
     """Add what selects approvals."""
     parser.add_argument("--mine", action="store_true", help="only those that I may decide")
-    parser.add_argument("--flow", metavar="F", help="only of the flow with this id")
-    parser.add_argument("--execution", metavar="ID", help="only of this execution")
-    parser.add_argument("--batch", metavar="B", help="only of this batch; default: the step's id")
+    parser.add_argument("--flow", metavar="F", help="only those of the flow with this id")
+    parser.add_argument("--execution", metavar="ID", help="only those of this execution")
+    parser.add_argument(
+        "--batch", metavar="B", help="only those of this batch; default: the step's id"
+    )
 
 
 def configure(parser: ArgumentParser, *, fills: bool) -> None:
@@ -52,9 +54,9 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
             action="append",
             type=read.assignment,
             default=[],
-            help="change a field of the subject, first; may be repeated",
+            help="change a field of the subject first; may be repeated",
         )
-    parser.add_argument("--comment", metavar="TEXT", help="why; kept with the decision")
+    parser.add_argument("--comment", metavar="TEXT", help="the reason; kept with the decision")
     parser.add_argument(
         "--attach",
         metavar="FILE",
@@ -63,14 +65,14 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
         help="keep a file with the decision; may be repeated",
     )
     parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="decide for somebody else"
+        "--as", dest="by", metavar="USER", type=read.user, help="decide on behalf of somebody else"
     )
     parser.add_argument(
-        "--no-resume", action="store_true", help="record only, and do not go on with it now"
+        "--no-resume", action="store_true", help="record only; do not resume the execution now"
     )
     read.add_stay(parser)
-    many = parser.add_argument_group("in place of ids")
-    many.add_argument("--all", action="store_true", help="decide all that these filters leave")
+    many = parser.add_argument_group("instead of ids")
+    many.add_argument("--all", action="store_true", help="decide all that match these filters")
     add_filters(many)  # type: ignore[arg-type]
     many.add_argument("--dry-run", action="store_true", help="show them, and decide nothing")
 
@@ -144,7 +146,7 @@ def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[
     if bool(arguments.waits) == arguments.all:
         raise UsageError(
             "give the ids of approvals, or --all with filters",
-            hint=f"what waits: {session.command('approvals', 'list')}",
+            hint=f"see what is waiting: {session.command('approvals', 'list')}",
         )
     if arguments.waits:
         return [engine.wait(wait) for wait in dict.fromkeys(arguments.waits)]
@@ -154,14 +156,14 @@ def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[
     if not found:
         others = list(_fitting(session, arguments, None, kinds)) if mine is not None else []
         raise NotFound(
-            "no open approval or question fits these filters; nothing was decided",
+            "no open approval or question matches these filters; nothing was decided",
             hint=for_others(session, others) if others else None,
         )
     fitting = [wait for wait in found if choice is None or choice in _ids(wait)]
     if not fitting:
         offered = ", ".join(dict.fromkeys(id for wait in found for id in _ids(wait)))
         raise NotFound(
-            f"nothing that fits these filters offers the choice '{choice}'; nothing was decided",
+            f"nothing that matches these filters offers the choice '{choice}'; nothing was decided",
             hint=f"choices are: {offered}",
         )
     return fitting
@@ -189,7 +191,7 @@ def _fitting(
 
 def for_others(session: Session, waits: Sequence[WaitInfo]) -> str:
     """Say that others are asked where nothing waits for the user."""
-    count = f"{len(waits)} wait" if len(waits) != 1 else "1 waits"
+    count = f"{len(waits)} are waiting" if len(waits) != 1 else "1 is waiting"
     return f"{count} for others: {session.command('approvals', 'list')}"
 
 

@@ -104,13 +104,13 @@ def details(one: Mapping[str, Any]) -> Iterator[str]:
         Lines.
     """
     yield f"{clean(one['resource_key'])}  {clean(one['id'])}"
-    lives = "lives" if one["alive"] else "is dead"
+    lives = "alive" if one["alive"] else "dead"
     facts = {
         "kind": f"{one['kind']} by {one['provider']}",
         "scope": f"{one['scope']} {one['owner_id']}".rstrip(),
         "state": f"{state(one)} since {when(one['since'])}",
         "generation": one["generation"],
-        "process": f"{one['process']} on {one['host']}, which {lives}",
+        "process": f"{one['process']} on {one['host']}, which is {lives}",
         "workspace": one["workspace"],
         **{name: _plain(value) for name, value in one["traces"].items()},
     }
@@ -157,7 +157,7 @@ def _held(found: list[dict[str, Any]]) -> Iterator[str]:
         groups.setdefault(held, []).append(f"{one['kind']} by {one['provider']}")
     for held, what in groups.items():
         yield ""
-        yield f"held for {clean(', '.join(what))}:"
+        yield f"enforced for {clean(', '.join(what))}:"
         yield from (f"  {clean(axis):12} {clean(how)}" for axis, how in held)
         if not held:
             yield "  nothing"

@@ -19,7 +19,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the arguments that all three take."""
     parser.add_argument("wait", metavar="ID", help="an approval, by any unambiguous beginning")
     parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="act for somebody else"
+        "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of somebody else"
     )
 
 
@@ -53,7 +53,7 @@ def link_text(link: Mapping[str, Any]) -> str:
         return clean(text)
     what = {
         "claimed": f"claimed by {link['by']}",
-        "released": f"given back by {link['by']}",
-        "delegated": f"handed on to {link.get('to')} by {link['by']}",
+        "released": f"released by {link['by']}",
+        "delegated": f"delegated to {link.get('to')} by {link['by']}",
     }[link["do"]]
     return clean(f"{what} at {when(link['at'])}")

@@ -170,7 +170,7 @@ def _choices(wait: WaitInfo) -> Iterator[str]:
         label = choice.get("label")
         text = str(choice["id"])
         text += f": {label}" if label and label != text else ""
-        text += "  (with a comment)" if choice.get("comment") == "required" else ""
+        text += "  (needs a comment)" if choice.get("comment") == "required" else ""
         yield _fact("choice", text)
 
 

@@ -51,7 +51,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "approve": "approve",
         "reject": "reject",
     },
-    "Look": {
+    "Inspect": {
         "list": "list",
         "show": "show",
         "why": "why",
@@ -67,8 +67,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "envs reap": "envs_reap",
         "envs doctor": "envs_doctor",
     },
-    "Write flows": {"init": "init", "check": "check", "test": "test", "schema": "schema"},
-    "Care": {"prune": "prune", "completion": "completion"},
+    "Authoring": {"init": "init", "check": "check", "test": "test", "schema": "schema"},
+    "Maintenance": {"prune": "prune", "completion": "completion"},
 }
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
 """The words of each command → its module."""
@@ -273,7 +273,10 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         help="folder of the store; default: $FLOWENGINE_STORE, else .flowengine",
     )
     group.add_argument(
-        "--engine", choices=["local"], default=default or "local", help="what drives executions"
+        "--engine",
+        choices=["local"],
+        default=default or "local",
+        help="the engine that drives executions",
     )
     group.add_argument(
         "--durability",
@@ -282,7 +285,7 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         help="what a finished step survives: a power cut (default), a killed process, nothing",
     )
     group.add_argument(
-        "--json", action="store_true", default=no, help="print JSON on standard output, and no more"
+        "--json", action="store_true", default=no, help="print only JSON on standard output"
     )
     group.add_argument("--no-color", action="store_true", default=no, help="use no colours")
     loud = group.add_mutually_exclusive_group()
@@ -311,7 +314,7 @@ def help_of_program() -> str:
     lines = [
         "usage: flowengine [OPTIONS] COMMAND ...",
         "",
-        "Durable flows: run a flow file, wait for people, crash, go on.",
+        "Durable flows: run a flow file, wait for people, crash, resume.",
     ]
     for group, commands in GROUPS.items():
         lines += ["", f"{group}:"]

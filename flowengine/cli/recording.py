@@ -72,7 +72,7 @@ def _check_flow(path: str, flow: str, execution: str) -> None:
 def _tell(recorded: Recorded) -> int:
     if not recorded.differences:
         return 0
-    err("played again it does not give the recorded history:")
+    err("played again, the case does not give the recorded history:")
     for line in "\n".join(recorded.differences).split("\n"):
         err(f"  {line}")
     return FAILED
@@ -89,7 +89,7 @@ def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
     cases = source.data.get("cases") if isinstance(source.data, dict) else None
     if not isinstance(cases, list) or not cases or source.problems:
         raise UsageError(
-            f"{path} is no file of test cases", hint=f"see what is wrong: flowengine test {path}"
+            f"{path} is not a file of test cases", hint=f"see what is wrong: flowengine test {path}"
         )
     names = {one.get("name") for one in cases if isinstance(one, dict)}
     name, number = case["name"], 1

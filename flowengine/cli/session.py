@@ -64,7 +64,7 @@ class Session:
             if make is None:
                 raise NoStore(
                     f"there is no store at {store}",
-                    hint="it is made by the first run; --store PATH names another one",
+                    hint="the first run creates it; --store PATH names another one",
                 )
             from flowengine.engines.flows import load
 
@@ -169,7 +169,7 @@ class Session:
     def interrupted(self, execution: str) -> Interrupted:
         """Return the error that says that an execution is stopped, and where it is saved."""
         short = self.short(execution)
-        return Interrupted(f"saved as {short}; to go on: {self.command('resume', short)}")
+        return Interrupted(f"saved as {short}; to resume: {self.command('resume', short)}")
 
     def _progress(self) -> Progress:
         if not self.arguments.quiet and is_terminal(sys.stderr):

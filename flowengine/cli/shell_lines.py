@@ -16,10 +16,10 @@ _PATIENCE = 0.5
 _MUCH = 4_000_000
 """Characters that are brought to this process in a second: output comes as a whole each time."""
 _MESSAGES = {
-    "timeout": "the command was ended: its time is over",
-    "cancelled": "the command was ended",
-    "disk": "the command was ended: the disk of the sandbox is full",
-    "lost": "the shell is gone",
+    "timeout": "the command was stopped: it timed out",
+    "cancelled": "the command was stopped",
+    "disk": "the command was stopped: the disk of the sandbox is full",
+    "lost": "the shell has ended",
 }
 
 

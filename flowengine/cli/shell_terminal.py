@@ -41,7 +41,7 @@ def talk(shell: Any, name: str) -> int:
     with suppress(ImportError):
         import readline  # noqa: F401 - lines are edited, earlier ones come back
 
-    err(paint(f"a shell in '{name}'; it ends, and all in it, with Ctrl-D", "dim"))
+    err(paint(f"a shell in '{name}'; Ctrl-D ends it and everything in it", "dim"))
     code, text, cwd = 0, "", ""
     while True:
         try:

@@ -21,7 +21,7 @@ NOUNS = {
     "timer": "time",
     "state": "condition",
 }
-DOES = {"signal": "send", "why": "look", "resume": "go on"}
+DOES = {"signal": "send", "why": "look", "resume": "resume"}
 """What a command is for."""
 MOST = 20
 """Waits that are written out; the others are counted."""
@@ -121,7 +121,7 @@ def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, l
             to = [execution] if one.get("key") is None else ["--key", str(one["key"])]
             yield "send", ["signal", *to, str(one["signal"]), "--data", "JSON"]
     if kind == "timer":
-        yield "go on", ["resume", execution]
+        yield "resume", ["resume", execution]
 
 
 def undelivered(sent: dict[str, Any]) -> str:
@@ -225,7 +225,7 @@ def _what_next(session: Session, result: Result, short: str, due: list[str]) -> 
         if wait["kind"] in ("timer", "signal") and "due" in wait
     ]
     if timed:
-        return f"to go on after {when(min(timed))}: {session.command('resume', short)}"
+        return f"to resume after {when(min(timed))}: {session.command('resume', short)}"
     if result.waits and not any(wait.get("ran") == "no" for wait in result.waits):
         return "nothing runs until then"
-    return f"to go on: {session.command('resume', short)}"
+    return f"to resume: {session.command('resume', short)}"

@@ -42,4 +42,4 @@ def test_told_to_end_it_leaves_nothing_at_all_and_can_be_resumed(tmp_path: Path,
         assert each["left without reaping"] == {}, each
         assert each["code"] in {0, 130}, each
         if each["code"]:
-            assert "to go on: flowengine resume" in each["told"]
+            assert "to resume: flowengine resume" in each["told"]

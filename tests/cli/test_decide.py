@@ -197,11 +197,11 @@ def test_mine_are_those_of_whom_is_acted_for_and_that_none_are_is_told(
     )
     flowengine("run", "one.yaml", code=4)
 
-    none = "error: no open approval or question fits these filters; nothing was decided\n"
-    others = "1 waits for others: flowengine approvals list\n"
+    none = "error: no open approval or question matches these filters; nothing was decided\n"
+    others = "1 is waiting for others: flowengine approvals list\n"
     assert flowengine("approve", "--all", "--mine", code=9).err == f"{none}  {others}"
     assert flowengine("approve", "--all", "--batch", "b", "--as", "ben", code=9).err == none
-    assert flowengine("approvals", "list", "--mine").err == f"nothing waits for you; {others}"
+    assert flowengine("approvals", "list", "--mine").err == f"nothing is waiting for you; {others}"
     assert "approved by user:ben" in flowengine("approve", "--all", "--mine", "--as", "ben").err
 
 
@@ -229,7 +229,7 @@ def test_ids_or_all_have_to_be_given(flowengine: CommandLine, wait: str, words: 
 
     assert done.err == (
         "error: give the ids of approvals, or --all with filters\n"
-        "  what waits: flowengine approvals list\n"
+        "  see what is waiting: flowengine approvals list\n"
     )
 
 
@@ -245,7 +245,7 @@ def test_lists_show_what_is_pending_and_what_was_decided(
     ]  # fmt: skip
     assert pending.out.splitlines()[1].endswith("Refund 80 EUR?")
     assert "rejected by user:ana" in closed.out
-    assert flowengine("approvals", "list").err == "nothing waits for anybody\n"
+    assert flowengine("approvals", "list").err == "no approvals or questions are waiting\n"
 
 
 def test_all_about_an_approval_is_shown_with_ways_to_answer(
@@ -261,7 +261,7 @@ def test_all_about_an_approval_is_shown_with_ways_to_answer(
         "  account     travel\n"
         "  form        cost_center: string, required, Cost centre\n"
         "  choice      approve: Approve\n"
-        "  choice      reject: Reject  (with a comment)\n"
+        "  choice      reject: Reject  (needs a comment)\n"
         "  choice      later: Not now\n"
         "  approve     flowengine approve WAIT --form cost_center=VALUE\n"
         "  reject      flowengine reject WAIT --comment TEXT\n"
@@ -338,15 +338,15 @@ steps:
     handed = flowengine(
         "approvals", "delegate", wait, "--to", "cleo", "--comment", "yours", "--as", "ben"
     )
-    assert steady(handed.out) == f"{wait} handed on to user:cleo by user:ben at TIME\n"
+    assert steady(handed.out) == f"{wait} delegated to user:cleo by user:ben at TIME\n"
     shown = flowengine("approvals", "show", wait).out
     assert "claimed by  user:cleo" in shown
-    assert re.search(r"handed on to user:cleo by user:ben at \S+ via cli.*: yours", shown)
+    assert re.search(r"delegated to user:cleo by user:ben at \S+ via cli.*: yours", shown)
     assert "handed it on" in flowengine("approve", wait, "--as", "ben", code=8).err
     assert "no approval" in flowengine("approvals", "claim", "ffff", code=9).err
 
     back = flowengine("approvals", "release", wait, "--as", "cleo")
-    assert steady(back.out) == f"{wait} given back by user:cleo at TIME\n"
+    assert steady(back.out) == f"{wait} released by user:cleo at TIME\n"
     told = json.loads(flowengine("approvals", "claim", wait, "--as", "cleo", "--json").out)
     assert (told["claimed_by"], len(told["handed"])) == ("user:cleo", 4)
     flowengine("approve", wait, "--as", "cleo")

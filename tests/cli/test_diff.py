@@ -46,7 +46,7 @@ def test_the_parting_is_shown_in_eighty_columns(flowengine: CommandLine, story: 
     assert max(map(len, done.out.splitlines())) <= 80
     assert done.err == ""
     text = steady(done.out)
-    assert "they part   at the end of ask" in text
+    assert "diverge     at the end of ask" in text
     for row in ("outcome approve reject", "status succeeded succeeded", "output.choice"):
         assert row in " ".join(text.split())
     assert "\n  print  succeeded   -" in text
@@ -68,7 +68,7 @@ def test_large_values_are_cut_where_they_differ(flowengine: CommandLine, story: 
     done = flowengine("diff", left, right, code=1)
 
     assert max(map(len, done.out.splitlines())) <= 80
-    assert "they part   at the inputs" in done.out
+    assert "diverge     at the inputs" in done.out
     assert "xLEFTx" in done.out
     assert "xRIGHTx" in done.out
     told = flowengine("--json", "diff", left, right, code=1).json()
@@ -91,8 +91,8 @@ def test_a_fork_says_so(flowengine: CommandLine, story: Path) -> None:
     flowengine("reject", wait)
     done = flowengine("diff", left, flowengine.newest(), code=1)
     assert "fork        right was forked from left at ask" in done.out
-    assert "it took along are the same in both" in done.out
-    assert "they part   at the end of ask" in done.out
+    assert "copied from it are the same in both" in done.out
+    assert "diverge     at the end of ask" in done.out
 
 
 def test_what_is_not_there_ends_with_nine(flowengine: CommandLine, story: Path) -> None:

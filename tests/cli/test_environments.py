@@ -238,7 +238,7 @@ def test_the_doctor_says_what_is_here_and_what_mends_the_rest(
         assert missing in text
     assert re.search(r"^sqlite +sqlite +yes +none$", text, re.MULTILINE)
     assert "apt-get install bubblewrap" in text
-    held = text.partition("held for sqlite by sqlite:\n")[2]
+    held = text.partition("enforced for sqlite by sqlite:\n")[2]
     assert held.splitlines()[0] == "  disk         largest number of pages"
     assert not (tmp_path / ".flowengine").exists()
 

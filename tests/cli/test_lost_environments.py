@@ -95,7 +95,7 @@ def stall(flowengine: CommandLine, wait: str) -> str:
     assert "stalled, it needs 1 environment" in stalled.err
     assert "then cannot go on: " in stalled.err
     assert "try again  flowengine resume" in stalled.err
-    assert "to go on: flowengine resume" in stalled.err
+    assert "to resume: flowengine resume" in stalled.err
     execution = flowengine.newest()
     [reason] = flowengine("--json", "why", execution).json()
     assert reason["what"].startswith("then cannot go on: ")

@@ -72,7 +72,7 @@ def test_executions_are_listed_newest_first_and_filtered(
     assert listed[2].endswith("team=it")
     assert [one["execution"] for one in labelled] == [failed]
     assert flowengine("list", "-n", "1").err == "there are more: -n 2\n"
-    assert flowengine("list", "--status", "stalled").err == "there are none\n"
+    assert flowengine("list", "--status", "stalled").err == "no matching executions\n"
 
 
 def test_nothing_is_made_in_a_folder_where_nothing_was_run(
@@ -84,7 +84,7 @@ def test_nothing_is_made_in_a_folder_where_nothing_was_run(
     assert (listed.out, listed.err) == ("", "there is no store at .flowengine\n")
     assert shown.err == (
         "error: there is no store at .flowengine\n"
-        "  it is made by the first run; --store PATH names another one\n"
+        "  the first run creates it; --store PATH names another one\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -345,7 +345,7 @@ def test_interrupting_saves_and_says_how_to_go_on(flowengine: CommandLine) -> No
 
     assert process.returncode == 130
     assert steady(err).endswith(
-        "interrupted; saved as EXECUTION; to go on: flowengine resume EXECUTION\n"
+        "interrupted; saved as EXECUTION; to resume: flowengine resume EXECUTION\n"
     )
     assert "was running when its process ended" in flowengine("why", flowengine.newest()).out
 

@@ -74,8 +74,8 @@ def test_the_page_of_the_docs_is_what_help_says(monkeypatch: pytest.MonkeyPatch)
         (["run"], "error: the following arguments are required: FILE\n  see: flowengine run --hel"),
         (["--colour"], "error: unknown argument --colour\n"),
         (["run", "a", "--engine", "temporal"], "invalid choice: 'temporal'"),
-        (["list", "--since", "soon"], "'soon' is no time; write how long ago, such as 1d"),
-        (["list", "-n", "0"], "'0' is no whole number of 1 or more"),
+        (["list", "--since", "soon"], "'soon' is not a valid time; write how long ago, such as 1d"),
+        (["list", "-n", "0"], "'0' is not a whole number of 1 or more"),
     ],
 )
 def test_wrong_words_are_named_with_what_was_probably_meant(

@@ -350,7 +350,7 @@ def test_the_same_id_after_the_file_was_changed_continues_as_it_began_and_says_s
     again = flowengine(*run)
 
     assert again.out == first.out
-    assert "warning: greeting-1 began before this file was changed" in again.err
+    assert "warning: greeting-1 was started before this file changed" in again.err
 
 
 def test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on(
@@ -367,7 +367,7 @@ def test_it_stays_for_a_wait_that_is_due_soon_and_else_says_when_to_go_on(
     assert stayed.out == "done: true\n"
     assert "  nap            waiting     until TIME\nwaiting for time\n" in steady(left.err)
     assert steady(left.err).endswith(
-        "saved as EXECUTION; to go on after TIME: flowengine resume EXECUTION\n"
+        "saved as EXECUTION; to resume after TIME: flowengine resume EXECUTION\n"
     )
     assert flowengine("resume", flowengine.newest()).out == "done: true\n"
 
@@ -413,7 +413,7 @@ def test_a_bare_nothing_is_a_time_to_stay_and_another_bare_number_is_none(
 
     assert "saved as" in flowengine("run", flow, "--stay", "0", code=4).err
     refused = flowengine("run", flow, "--stay", "5", code=2).err
-    assert "'5' is no duration: say the unit, for example 5s" in refused
+    assert "'5' is not a duration: give the unit, for example 5s" in refused
 
 
 def test_who_waits_for_a_lock_of_another_execution_is_named_beside_what_else_waits(

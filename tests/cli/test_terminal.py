@@ -162,7 +162,7 @@ def test_interrupting_a_question_leaves_it_open(refund_at_terminal: Terminal) ->
 
     shown = steady(refund_at_terminal.end(130))
 
-    assert "interrupted; saved as EXECUTION; to go on: flowengine resume EXECUTION\n" in shown
+    assert "interrupted; saved as EXECUTION; to resume: flowengine resume EXECUTION\n" in shown
 
 
 @pytest.mark.parametrize("words", [["--no-interactive"], ["-i", 'assignees=["user:ben"]']])

@@ -48,7 +48,7 @@ def test_what_can_go_on_is_moved_after_a_check(flowengine: CommandLine, order: s
     short, *words = checked.out.split()
     assert order.startswith(short)
     assert words == ["waiting", "continues"]
-    assert checked.err == "1 of 1 can be moved; nothing was\n"
+    assert checked.err == "1 of 1 can be moved; none was\n"
     assert flowengine("--json", "list").json()[0]["version"] == "1"
 
     moved = flowengine("upgrade", file)
@@ -58,9 +58,9 @@ def test_what_can_go_on_is_moved_after_a_check(flowengine: CommandLine, order: s
     again = flowengine("upgrade", file)
     assert (again.out, again.err) == (
         "",
-        "no open execution of this flow runs another form of it\n",
+        "no open execution of this flow runs another version of it\n",
     )
-    assert "runs this form already" in flowengine("upgrade", file, order).out
+    assert "already runs this version" in flowengine("upgrade", file, order).out
 
 
 def test_what_to_write_into_the_mapping_is_said_and_works(
@@ -121,7 +121,7 @@ def test_a_mapping_is_a_file(flowengine: CommandLine, order: str) -> None:
     done = flowengine("upgrade", change(flowengine), "--map", "sign=check", code=9)
     assert done.err == (
         "error: cannot read sign=check: No such file or directory\n"
-        "  --map takes a file; in it, for example: steps: {old_name: new_name}\n"
+        "  --map takes a file that holds, for example: steps: {old_name: new_name}\n"
     )
 
 

@@ -93,7 +93,7 @@ def test_all_flow_files_of_a_folder_are_checked(flowengine: CommandLine, tmp_pat
 
     assert done.out == "flows/inner/good.yml: ok\n"
     assert done.err.startswith(
-        "no flow files, they do not say 'flowengine: 1': flows/services.yaml\n"
+        "not flow files, since they do not say 'flowengine: 1': flows/services.yaml\n"
     )
     assert done.err.count("1 error in flows/bad.yaml") == 1
     assert "there is no flow file in none" in flowengine("check", "none", code=9).err

@@ -158,7 +158,7 @@ def test_handlers_have_names_and_a_spec_can_choose(
         ({"approved": True, "policy": {"allow": ["ls", "rm"]}}, "more than the spec: 'allow'"),
         ({"approved": True, "policy": {"network": "any"}}, "more than the spec: 'network'"),
         ({"approved": True, "policy": {"secret_doors": True}}, "'secret_doors' is no rule"),
-        ({"approved": True, "policy": "all"}, "its policy is no mapping"),
+        ({"approved": True, "policy": "all"}, "its policy is not a mapping"),
     ],
 )
 def test_a_bad_answer_is_a_no_with_its_cause(

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from flowengine.cli import handing
 from flowengine.cli.session import Session
 
-HELP = "claim an approval, so that nobody else decides on it"
+HELP = "claim an approval so that nobody else decides it"
 EXAMPLE = "flowengine approvals claim a7f3"
 
 

@@ -8,7 +8,7 @@ from flowengine.cli import arguments as read
 from flowengine.cli import handing
 from flowengine.cli.session import Session
 
-HELP = "hand an approval on to another user, who decides in your place"
+HELP = "delegate an approval to another user, who decides in your place"
 EXAMPLE = """\
 flowengine approvals delegate a7f3 --to user:ana
 flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben"""
@@ -18,9 +18,9 @@ def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     handing.configure(parser)
     parser.add_argument(
-        "--to", metavar="USER", required=True, type=read.user, help="who decides then: user:NAME"
+        "--to", metavar="USER", required=True, type=read.user, help="who decides instead: user:NAME"
     )
-    parser.add_argument("--comment", metavar="TEXT", help="why; kept with it")
+    parser.add_argument("--comment", metavar="TEXT", help="the reason; kept with the delegation")
 
 
 def run(arguments: Namespace) -> int:

@@ -11,7 +11,7 @@ from flowengine.cli.inbox import KINDS, rows
 from flowengine.cli.output import err, out, out_json
 from flowengine.cli.session import NoStore, Session
 
-HELP = "list what waits for people: approvals and questions"
+HELP = "list what is waiting for people: approvals and questions"
 EXAMPLE = """\
 flowengine approvals list --mine
 flowengine approvals list --flow expense --status closed -n 10"""
@@ -40,7 +40,7 @@ def run(arguments: Namespace) -> int:
     try:
         session = Session(arguments)
     except NoStore:
-        out_json([]) if arguments.json else err("nothing waits for anybody")
+        out_json([]) if arguments.json else err("no approvals or questions are waiting")
         return 0
     with session:
         engine = session.engine
@@ -57,10 +57,14 @@ def run(arguments: Namespace) -> int:
             out_json(page.items)
             return 0
         if not page.items and arguments.mine and (others := engine.waits(**wanted).items):
-            err(f"nothing waits for you; {for_others(session, others)}")
+            err(f"nothing is waiting for you; {for_others(session, others)}")
             return 0
         if not page.items:
-            err("nothing waits for anybody" if arguments.status == "pending" else "there are none")
+            err(
+                "no approvals or questions are waiting"
+                if arguments.status == "pending"
+                else "no matching approvals or questions"
+            )
             return 0
         for line in rows(session, page.items):
             out(line)

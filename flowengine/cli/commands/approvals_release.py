@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from flowengine.cli import handing
 from flowengine.cli.session import Session
 
-HELP = "give back an approval that you have claimed"
+HELP = "release an approval that you have claimed"
 EXAMPLE = "flowengine approvals release a7f3"
 
 

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli import deciding
 
-HELP = "approve, and go on with what waited"
+HELP = "approve, and resume the execution"
 EXAMPLE = """\
 flowengine approve a7f3
 flowengine approve a7f3 --form cost_center=4711 --edit amount=1200 --comment "as agreed"

@@ -12,7 +12,7 @@ from flowengine.cli.program import show_error
 from flowengine.cli.session import Session, as_object
 from flowengine.errors import Conflict, FlowEngineError
 
-HELP = "cancel executions: what runs is stopped, then finally runs"
+HELP = "cancel executions: running steps are stopped, then 'finally' runs"
 if TYPE_CHECKING:
     from flowengine.engines.results import Result
 
@@ -28,11 +28,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "executions", metavar="ID", nargs="+", help="an id, or any unambiguous beginning of one"
     )
-    parser.add_argument("--reason", metavar="TEXT", default="", help="why; kept in the history")
+    parser.add_argument(
+        "--reason", metavar="TEXT", default="", help="the reason; kept in the history"
+    )
     parser.add_argument(
         "--now",
         action="store_true",
-        help="skip finally, and what the flow's on_error compensates when it is Cancelled",
+        help="skip 'finally', and what the flow's on_error compensates on Cancelled",
     )
 
 
@@ -48,7 +50,7 @@ def _settled(session: Session, result: Result) -> Result:
 def _told(result: Result) -> str:
     """Return in words what became of the request."""
     if not result.ended:
-        return "asked to be cancelled; the process that holds it is at it"
+        return "cancellation requested; the process that holds it will cancel it"
     if result.status != "cancelled":
         return f"{result.status} before it could be cancelled"
     return result.status

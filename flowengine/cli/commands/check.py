@@ -21,7 +21,7 @@ flowengine check --print expense.yaml"""
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("files", metavar="FILE", nargs="+", help="flow files, or folders of them")
-    parser.add_argument("--strict", action="store_true", help="take warnings for errors")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     parser.add_argument(
         "--print", action="store_true", help="print the files with all short forms written out"
     )
@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
     found: list[Diagnostic] = []
     files, others = flow_files(arguments.files)
     if others and not arguments.quiet:
-        err(f"no flow files, they do not say 'flowengine: 1': {', '.join(others)}")
+        err(f"not flow files, since they do not say 'flowengine: 1': {', '.join(others)}")
     for path in files:
         code, diagnostics = _check(path, arguments)
         codes.append(code)

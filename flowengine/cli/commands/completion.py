@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.output import out_text
 
-HELP = "print what makes a shell complete commands, options and ids"
+HELP = "print the script that makes a shell complete commands, options and ids"
 EXAMPLE = """\
 eval "$(flowengine completion bash)"
 flowengine completion zsh > ~/.zfunc/_flowengine

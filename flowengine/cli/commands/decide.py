@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli import deciding
 
-HELP = "decide with any choice, also on questions about uncertain steps"
+HELP = "decide with any choice, including questions about uncertain steps"
 EXAMPLE = """\
 flowengine approvals decide a7f3 --choice later
 flowengine approvals decide 09be --choice result --value '{"id": 7}'"""
@@ -19,7 +19,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--value",
         metavar="JSON|@FILE",
-        help="with the choice 'result' of a question: the output the step is taken to have",
+        help="with the choice 'result' of a question: the output to record for the step",
     )
 
 

@@ -1,4 +1,4 @@
-"""`flowengine diff`: where the histories of two executions part."""
+"""`flowengine diff`: where the histories of two executions diverge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flowengine.cli.yaml_text import inline
 if TYPE_CHECKING:
     from flowengine.engines.results import Difference, Parting, Side, StepPair
 
-HELP = "compare two executions: where their histories part, then inputs and outputs side by side"
+HELP = "compare two executions: where their histories diverge, then inputs and outputs side by side"
 EXAMPLE = """\
 flowengine diff 01k8xq7m 01k8xq9z
 flowengine diff 01k8xq7m 01k8xq9z --json"""
@@ -61,7 +61,7 @@ def _lines(session: Session, found: Difference) -> Iterator[str]:
         yield _fact("flow", f"they run different definitions ({hashes})")
     yield from _origin(found)
     counts = f"of {found['left']['facts']} and {found['right']['facts']}"
-    yield _fact("in common", f"the first {found['shared']} {counts} things that happened")
+    yield _fact("in common", f"the first {found['shared']} {counts} history entries")
     point = found["parting"]
     if point is not None:
         yield from _parting(found, point)
@@ -89,7 +89,7 @@ def _origin(found: Difference) -> Iterator[str]:
         other = "right" if fork["side"] == "left" else "left"
         alike = "the same in both" if fork["same"] else "NOT the same in both"
         yield _fact("fork", f"{fork['side']} was forked from {other} at {fork['at']}")
-        yield _fact("", f"the {fork['past']} things it took along are {alike}")
+        yield _fact("", f"the {fork['past']} history entries copied from it are {alike}")
         return
     for side in ("left", "right"):
         origin = found[side]["forked_from"]
@@ -99,13 +99,13 @@ def _origin(found: Difference) -> Iterator[str]:
 
 def _parting(found: Difference, point: Parting) -> Iterator[str]:
     """Yield the point where the histories part, and what the step there got and gave."""
-    yield _fact("they part", f"at {_what(point)}")
+    yield _fact("diverge", f"at {_what(point)}")
     for side, one in (("left", point["left"]), ("right", point["right"])):
         if one is None:
             stands = (found["left"] if side == "left" else found["right"])["status"]
-            yield _fact("", f"on the {side} it did not happen; that one is {stands}")
+            yield _fact("", f"on the {side} it did not happen; that execution is {stands}")
         elif one["address"] != point["address"]:
-            yield _fact("", f"on the {side} {one['address']} came there")
+            yield _fact("", f"on the {side} {one['address']} came instead")
     pair = next((one for one in found["steps"] if one["address"] == point["address"]), None)
     if pair is None:
         yield from _values(point["left"], point["right"])

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from flowengine.cli.environments import examined
 from flowengine.cli.output import out, out_json
 
-HELP = "say what this machine can give, what is missing, and what is held how"
+HELP = "show what this machine supports, what is missing, and how limits are enforced"
 EXAMPLE = """\
 flowengine envs doctor
 flowengine envs doctor --json"""

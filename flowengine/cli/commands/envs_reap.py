@@ -1,4 +1,4 @@
-"""`flowengine envs reap`: end all that dead processes left open."""
+"""`flowengine envs reap`: end everything that dead processes left open."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flowengine.cli.environments import failures
 from flowengine.cli.output import clean, err, out, out_json
 from flowengine.cli.session import Session
 
-HELP = "end all that dead processes left open"
+HELP = "end everything that dead processes left open"
 EXAMPLE = "flowengine envs reap"
 
 

@@ -18,7 +18,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("environment", metavar="NAME", help=NAME)
     parser.add_argument(
-        "--force", action="store_true", help="take it also from a process that lives"
+        "--force", action="store_true", help="end it even if the process that opened it is alive"
     )
 
 

@@ -117,7 +117,7 @@ def _check_terminal(name: str) -> None:
     """Refuse at once what has to be asked about where nobody can be."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(
-            f"somebody has to be asked before '{name}' is opened, and there is no terminal here",
+            f"opening '{name}' needs somebody's approval, and there is no terminal here",
             hint="run it at a terminal without a pipe, and answer the question there",
         )
 

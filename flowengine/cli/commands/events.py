@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("execution", metavar="ID", help="its id, or any unambiguous beginning")
     parser.add_argument(
-        "--follow", action="store_true", help="go on with what is written meanwhile, to the end"
+        "--follow", action="store_true", help="keep printing new events until the execution ends"
     )
     parser.add_argument(
         "--since", metavar="SEQ", type=int, default=0, help="number of the first event; default: 0"

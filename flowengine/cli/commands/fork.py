@@ -8,7 +8,7 @@ from flowengine.cli import arguments as read
 from flowengine.cli.commands.run import add_driving, load
 from flowengine.cli.session import Session
 
-HELP = "start a new execution from the point where a step of an old one began"
+HELP = "start a new execution from the point where a step of an old one started"
 EXAMPLE = """\
 flowengine fork 01k8xq7m --at review
 flowengine fork 01k8xq7m --at review --set level=2 --file changed.yaml"""
@@ -18,8 +18,8 @@ def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("execution", metavar="ID", help="the old one; it is not changed")
     parser.add_argument("--at", metavar="STEP", required=True, help="address of the step")
-    read.add_assignments(parser, "--set", "write state before the step begins; may be repeated")
-    parser.add_argument("--file", metavar="FILE", help="go on with a changed flow file")
+    read.add_assignments(parser, "--set", "write state before the step starts; may be repeated")
+    parser.add_argument("--file", metavar="FILE", help="continue with a changed flow file")
     parser.add_argument("--id", metavar="ID", help="id of the new execution")
     read.add_assignments(parser, "--label", "a label for lists; may be repeated")
     read.add_workdir(parser)

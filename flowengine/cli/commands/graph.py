@@ -33,7 +33,7 @@ def configure(parser: ArgumentParser) -> None:
         default="mermaid",
         help="mermaid (default), dot or svg",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 
 
 def run(arguments: Namespace) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from flowengine.cli.output import err, out, out_json
 from flowengine.errors import UsageError
 
-HELP = "make a first flow, the schema for editors and their settings"
+HELP = "create a first flow, and the schema and settings for editors"
 EXAMPLE = """\
 flowengine init
 flowengine init refunds --example approval"""
@@ -27,7 +27,11 @@ IGNORED = "# What belongs to this machine.\nflowengine.db*\nartifacts/\n"
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "folder", metavar="DIR", nargs="?", default=".", help="where to; default: here"
+        "folder",
+        metavar="DIR",
+        nargs="?",
+        default=".",
+        help="the folder to create them in; default: the current one",
     )
     told = "; ".join(f"{name}: {what}" for name, what in EXAMPLES.items())
     parser.add_argument(

@@ -20,16 +20,16 @@ flowengine list --flow expense --label team=sales --since 1d"""
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("--flow", metavar="F", help="only of the flow with this id")
+    parser.add_argument("--flow", metavar="F", help="only those of the flow with this id")
     parser.add_argument(
         "--status",
         choices=STATUSES,
         metavar="S",
         help=f"only with this status: {', '.join(STATUSES)}",
     )
-    read.add_assignments(parser, "--label", "only with this label; may be repeated")
+    read.add_assignments(parser, "--label", "only those with this label; may be repeated")
     parser.add_argument(
-        "--since", metavar="TIME", type=read.moment, help="only started since: 1d, or a time"
+        "--since", metavar="TIME", type=read.moment, help="only those started since: 1d, or a time"
     )
     parser.add_argument(
         "-n", dest="limit", metavar="N", type=read.count, default=50, help="at most N; default: 50"
@@ -62,7 +62,7 @@ def run(arguments: Namespace) -> int:
             out_json(page.items)
             return 0
         if not page.items:
-            err("there are none")
+            err("no matching executions")
             return 0
         rows = [
             [

@@ -21,7 +21,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="DURATION",
         type=read.duration,
         default=30 * 86_400.0,
-        help="only those that ended so long ago; default: 30d",
+        help="only those that ended at least this long ago; default: 30d",
     )
     parser.add_argument(
         "--status",

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flowengine.cli import deciding
 
-HELP = "reject, and go on with what waited"
+HELP = "reject, and resume the execution"
 EXAMPLE = """\
 flowengine reject a7f3 --comment "not this year"
 flowengine reject a7f3 --attach scan.pdf --as ben"""

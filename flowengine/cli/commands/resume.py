@@ -27,7 +27,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--due",
         action="store_true",
-        help="in place of an id: every execution with a timer that is due, an answer or a message "
+        help="instead of an id: every execution with a timer that is due, an answer or a message "
         "not taken yet, or a process that died; for cron and systemd timers",
     )
     parser.add_argument(
@@ -52,9 +52,7 @@ def run(arguments: Namespace) -> int:
         UsageError: Neither an execution nor `--due` is given, or both.
     """
     if (arguments.execution is None) != arguments.due:
-        raise UsageError(
-            "give the id of an execution, or --due", hint="what there is: flowengine list"
-        )
+        raise UsageError("give the id of an execution, or --due", hint="see: flowengine list")
     with Session(arguments) as session:
         if arguments.due:
             return _resume_due(session)

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from flowengine.cli.commands.run import add_driving, load
 from flowengine.cli.session import Session
 
-HELP = "start a failed execution again from what failed; what succeeded is kept"
+HELP = "retry a failed execution from what failed; what succeeded is kept"
 EXAMPLE = """\
 flowengine retry 01k8xq7m
 flowengine retry 01k8xq7m --step 'each[invoice.pdf]'
@@ -22,7 +22,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="ADDRESS",
         help="only what failed in this step; if nothing did, the step itself runs again",
     )
-    parser.add_argument("--file", metavar="FILE", help="continue with a mended flow file")
+    parser.add_argument("--file", metavar="FILE", help="continue with a fixed flow file")
     add_driving(parser)
 
 

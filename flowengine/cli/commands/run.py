@@ -15,7 +15,7 @@ from flowengine.journal.records import ENDED
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
 
-HELP = "run a flow file until it ends or only waits"
+HELP = "run a flow file until it finishes or has to wait"
 EXAMPLE = """\
 flowengine run hello.yaml -i name=Ada
 flowengine run expense.yaml -i @expense.json --label team=sales
@@ -47,14 +47,16 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_driving(parser)
     parser.add_argument(
-        "--events", action="store_true", help="print every event as a line of JSON, and no outputs"
+        "--events",
+        action="store_true",
+        help="print every event as a line of JSON instead of the outputs",
     )
 
 
 def add_driving(parser: ArgumentParser) -> None:
     """Add what all commands take that drive an execution and may ask."""
     parser.add_argument(
-        "--no-interactive", action="store_true", help="ask nothing, also on a terminal"
+        "--no-interactive", action="store_true", help="never ask, even on a terminal"
     )
     read.add_stay(parser)
 
@@ -122,7 +124,7 @@ def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
         return
     if record.flow != flow.id or record.hash == flow.hash or session.arguments.quiet:
         return
-    text = f"{execution} began before this file was changed, and continues as it began"
+    text = f"{execution} was started before this file changed, and continues with the version it started with"
     if record.status not in ENDED:
         move = session.command("upgrade", session.arguments.file, execution)
         text += f"; to move it to the changed flow: {move}"

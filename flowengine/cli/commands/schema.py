@@ -20,14 +20,14 @@ flowengine schema --for expense.yaml -o .flowengine/expense.schema.json"""
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--tests", action="store_true", help="that of files of test cases")
+    which.add_argument("--tests", action="store_true", help="the schema of test case files")
     which.add_argument(
         "--for",
         dest="file",
         metavar="FILE",
-        help="with the file's own steps, tools and signals as words to choose from",
+        help="include the file's own steps, tools and signals as completions",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it there")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 
 
 def run(arguments: Namespace) -> int:
@@ -70,6 +70,6 @@ def _schema_for(path: str) -> dict[str, Any]:
     folder = os.path.dirname(os.path.abspath(path))
     file = Files(Diagnostics()).first(read(path), folder, path)
     if file is None:
-        raise UsageError(f"{path} is no flow file", hint=f"flowengine check {path}")
+        raise UsageError(f"{path} is not a flow file", hint=f"flowengine check {path}")
     others = {alias: one.model for alias, one in file.imports.items() if one is not None}
     return schema_for(file.model, others)

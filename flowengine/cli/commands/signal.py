@@ -1,4 +1,4 @@
-"""`flowengine signal`: send a message to an execution, or begin one with it."""
+"""`flowengine signal`: send a message to an execution, or start one with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flowengine.cli.output import clean, err, out_json
 from flowengine.cli.session import Session, as_object
 from flowengine.errors import Conflict, UsageError
 
-HELP = "send a signal to an execution, or to the open one that has a key, or begin one"
+HELP = "send a signal to an execution, to the open one with a key, or start one"
 EXAMPLE = """\
 flowengine signal 01k8xq7m payment --data '{"amount": 50}'
 flowengine signal --key B7 payment --data @payment.json --id msg-1
@@ -30,15 +30,17 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--flow",
         metavar="FILE",
-        help="register this flow: its 'start' begins an execution where none has the key",
+        help="register this flow: its 'start' starts an execution if none has the key",
     )
-    parser.add_argument("--data", metavar="JSON|@FILE", help="what goes with it")
-    parser.add_argument("--id", metavar="ID", help="id of the message; it is stored once for an id")
+    parser.add_argument("--data", metavar="JSON|@FILE", help="data of the signal")
     parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="send it for somebody else"
+        "--id", metavar="ID", help="id of the message; a message is stored once for each id"
     )
     parser.add_argument(
-        "--no-resume", action="store_true", help="record only, and do not go on with it now"
+        "--as", dest="by", metavar="USER", type=read.user, help="send it on behalf of somebody else"
+    )
+    parser.add_argument(
+        "--no-resume", action="store_true", help="record only; do not resume the execution now"
     )
     read.add_stay(parser)
 
@@ -62,7 +64,7 @@ def run(arguments: Namespace) -> int:
         )
     if arguments.flow is not None and arguments.key is None:
         raise UsageError(
-            "a flow begins by a key: give --key with --flow",
+            "a flow is started by a key: give --key with --flow",
             hint="flowengine signal --key B7 placed --flow order.yaml",
         )
     data: Any = None
@@ -81,7 +83,7 @@ def run(arguments: Namespace) -> int:
             resume=False,
         )
         if not arguments.quiet:
-            did = "began" if sent.began else "sent to"
+            did = "started" if sent.began else "sent to"
             err(f"{clean(arguments.name)} {did} {session.short(sent.execution)}")
         if arguments.no_resume:
             if arguments.json:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flowengine.testing.expectations import Problem
     from flowengine.testing.suite import Outcome, Report
 
-HELP = "play the test cases of flows: scripted answers, virtual time, nothing outside is called"
+HELP = "run the test cases of flows: scripted answers, virtual time, no outside calls"
 EXAMPLE = """\
 flowengine test
 flowengine test expense.yaml
@@ -28,18 +28,17 @@ def configure(parser: ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        help="flows (NAME.test.yaml beside NAME.yaml is meant), test files or folders; "
+        help="flows (NAME.test.yaml beside NAME.yaml is run), test files or folders; "
         "default: all test files below the current folder",
     )
     parser.add_argument(
         "--from",
         dest="execution",
         metavar="ID",
-        help="write a case of what an execution did into the test file of FILE; "
-        "without FILE onto standard output",
+        help="record an execution as a case in the test file of FILE; without FILE, print the case",
     )
     parser.add_argument("--name", metavar="NAME", help="name of the case that --from writes")
-    parser.add_argument("--case", metavar="NAME", help="only cases whose name has this text in it")
+    parser.add_argument("--case", metavar="NAME", help="only cases whose name contains this text")
 
 
 def run(arguments: Namespace) -> int:

@@ -27,8 +27,8 @@ WORDS = {
     "continues": "continues",
     "mapping": "needs a mapping",
     "cannot": "cannot",
-    "held": "is held by a process that is at it",
-    "current": "runs this form already",
+    "held": "is held by a running process",
+    "current": "already runs this version",
     "ended": "has ended",
 }
 COLOURS = {"continues": "green", "mapping": "yellow", "held": "yellow", "cannot": "red"}
@@ -43,16 +43,16 @@ def configure(parser: ArgumentParser) -> None:
         "executions",
         metavar="ID",
         nargs="*",
-        help="only these; default: all open ones of the flow that run another form of it",
+        help="only these; default: all open ones of the flow that run another version of it",
     )
-    parser.add_argument("--check", action="store_true", help="only say what would become of each")
+    parser.add_argument("--check", action="store_true", help="only show what would happen to each")
     parser.add_argument(
         "--map",
         metavar="FILE",
-        help="what is called otherwise now, as YAML: steps, state, signals, inputs, values",
+        help="what was renamed, as YAML: steps, state, signals, inputs, values",
     )
     parser.add_argument(
-        "--as", dest="by", metavar="USER", type=read.user, help="act for somebody else"
+        "--as", dest="by", metavar="USER", type=read.user, help="act on behalf of somebody else"
     )
     parser.set_defaults(stay=0.0)
 
@@ -93,7 +93,7 @@ def _mapping(path: str) -> dict[str, Any]:
         What it holds; what that may be is for the engine to say.
 
     Raises:
-        InputError: The file is no mapping.
+        InputError: The file is not a mapping.
         NotFound: There is no such file.
     """
     import yaml
@@ -101,7 +101,7 @@ def _mapping(path: str) -> dict[str, Any]:
     try:
         text = read.read_file(path)
     except NotFound as error:
-        hint = f"--map takes a file; in it, for example: {_MAPPING}"
+        hint = f"--map takes a file that holds, for example: {_MAPPING}"
         raise NotFound(error.message, hint=hint) from None
     try:
         mapping = yaml.safe_load(text)
@@ -112,7 +112,7 @@ def _mapping(path: str) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{path} is not YAML: {error}", hint=_MAPPING) from None
     if mapping is not None and not isinstance(mapping, dict):
-        raise InputError(f"{path} is no mapping", hint=_MAPPING)
+        raise InputError(f"{path} is not a mapping", hint=_MAPPING)
     return mapping or {}
 
 
@@ -127,7 +127,7 @@ def _lines(session: Session, info: UpgradeInfo, *, check: bool) -> Iterator[str]
         name = f"{one['what']} {one['name']}" if one["name"] else one["what"]
         yield f"  {clean(name)}: {one_line(one['why'])}"
     if info["write"]:
-        yield "  write into a mapping for --map:"
+        yield "  write this into a mapping for --map:"
         yield from (f"    {line}" for line in _yaml(info["write"], _fits(info)))
 
 
@@ -150,9 +150,9 @@ def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
 def _say(found: list[UpgradeInfo], *, check: bool) -> None:
     """Say how many there are of each."""
     if not found:
-        err("no open execution of this flow runs another form of it")
+        err("no open execution of this flow runs another version of it")
         return
     moved = sum(info["moved"] for info in found)
     can = sum(info["verdict"] == "continues" for info in found)
-    err(f"{can} of {len(found)} can be moved; nothing was" if check
+    err(f"{can} of {len(found)} can be moved; none was" if check
         else f"{moved} of {len(found)} moved")  # fmt: skip

@@ -8,7 +8,7 @@ from flowengine.cli.output import clean, out, out_json, when
 from flowengine.cli.session import Session
 from flowengine.cli.waiting import is_overdue
 
-HELP = "say for each live branch what it waits for, since when, and what wakes it"
+HELP = "show what each live branch is waiting for, since when, and what wakes it"
 EXAMPLE = "flowengine why 01k8xq7m"
 
 

@@ -151,7 +151,7 @@ class Notes:
         at_once = f", {self._value(spec['concurrency'])} at once" if "concurrency" in spec else ""
         yield f"map {name} in {self._value(spec['over'])}{at_once}"
         if spec.get("each"):
-            yield "each item goes on alone"
+            yield "each item continues on its own"
         if "need" in spec:
             late = f", late {spec['late']}" if "late" in spec else ""
             yield f"join {self._value(spec['need'])}{late}"
