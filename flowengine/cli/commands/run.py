@@ -124,7 +124,7 @@ def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
         return
     if record.flow != flow.id or record.hash == flow.hash or session.arguments.quiet:
         return
-    text = f"{execution} was started before this file changed, and continues with the version it started with"
+    text = f"{execution} was started before this file changed, and continues with its old version"
     if record.status not in ENDED:
         move = session.command("upgrade", session.arguments.file, execution)
         text += f"; to move it to the changed flow: {move}"
