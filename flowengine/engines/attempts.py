@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from flowengine import registry
 from flowengine.engines.evidence import evidence_of
 from flowengine.engines.failures import failure_of
+from flowengine.engines.given import missing
 from flowengine.engines.left_running import Left, LeftRunning, Started, judge, tell_left
 from flowengine.engines.plain import Kept, copy, keep, place_of_fault
 from flowengine.engines.runner import AttemptFailed, QuickCall, Ran
@@ -111,6 +112,8 @@ class Task:
         context = _Attempt(self, execution, run, printed)
         try:
             kind = None if self._kind_name == OPENING else self._ready()
+            if kind is not None and execution.missing and await self._takes_all(kind, context):
+                raise self._failed(missing(execution), "no")
             if kind is not None and await self._takes_given(kind, context):
                 declared = run.environments if self._environments else {}
                 context.run = run._replace(environments={**declared, **execution.environments})
@@ -131,8 +134,10 @@ class Task:
 
     async def _takes_given(self, kind: StepKind, context: _Attempt) -> bool:
         """Return whether the step has environments that its execution was given."""
-        if not context.execution.environments:
-            return False
+        return bool(context.execution.environments) and await self._takes_all(kind, context)
+
+    async def _takes_all(self, kind: StepKind, context: _Attempt) -> bool:
+        """Return whether the step uses all resources that there are."""
         if type(kind).takes_resources is StepKind.takes_resources:
             return False
         return await context.on_thread(lambda: kind.takes_resources(self._constants))

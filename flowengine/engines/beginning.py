@@ -46,6 +46,8 @@ class Starting(NamedTuple):
     """Who starts it."""
     environments: Sequence[Mapping[str, Any]] = ()
     """Specs of environments for this execution."""
+    resources: Mapping[str, Any] = {}
+    """Objects of the caller for this execution, by name."""
 
 
 def begin(host: Host, starting: Starting) -> Execution:
@@ -59,11 +61,11 @@ def begin(host: Host, starting: Starting) -> Execution:
         The execution, with `started` in its queue.
     """
     flow = as_loaded(host.store, starting.flow)
-    check_names(flow.compiled, host.resources)
     host.keeper.renew()
     program = host.programs.of(flow.compiled, flow.hash)
     started = _started(host, program, starting)
     data = started["execution"]
+    host.bring(data["id"], starting.resources)
     execution = host.execution(data["id"], program, 1)
     execution.begin(new_record(program, data, started["at"], host.keeper.owner.id))
     execution.queue.append(started)
@@ -94,6 +96,7 @@ def record(host: Host, starting: Starting) -> str:
     id = create(host, program, started)
     if starting.id is not None:
         check_same_start(host, id, starting)  # somebody else may have been first
+    host.bring(id, starting.resources)
     return id
 
 
@@ -258,12 +261,14 @@ def new_record(
 
 def _started(host: Host, program: Program, starting: Starting) -> Any:
     """Return the first event."""
-    _, inputs, id, labels, user, environments = starting
+    _, inputs, id, labels, user, environments, resources = starting
     now = host.clock.now()
+    every = {**host.resources, **resources}
+    check_names(program.compiled, every)
     execution = execution_data(host, program.compiled, now, id, labels, user)
     if environments:
-        execution["environments"] = check_environments(
-            program.compiled, host.resources, environments
-        )
+        execution["environments"] = check_environments(program.compiled, every, environments)
+    if resources:
+        execution["resources"] = sorted(resources)
     checked = check_inputs(program.graph, inputs, execution, now, host.workdir)
     return {"type": "started", "at": now, "inputs": checked, "execution": execution}

@@ -277,6 +277,8 @@ class Driver:
                 self.look(execution)
                 return
         del self.executions[execution.id]
+        if execution.ended:
+            self.host.forget(execution.id)
         if self.host.subscribers:
             self.host.tell(Update(execution.id, "end", result_of(execution)))
         self.rested(execution)
@@ -296,7 +298,7 @@ class Driver:
                     self.post(execution, self._begin(execution, command))
                     continue
                 call = None
-                if not execution.context.environments:
+                if not (execution.context.environments or execution.context.missing):
                     call = execution.program.runner.quick(command.step)
                 if call is None:
                     self.start(execution, command)

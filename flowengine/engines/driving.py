@@ -8,15 +8,16 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.driver import Driver
+from flowengine.engines.given import check_names
 from flowengine.engines.recovery import recover, take_hands
 from flowengine.engines.views import result_of
 from flowengine.errors import Conflict, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flowengine.engines.beginning import Starting
     from flowengine.engines.execution import Execution
@@ -60,18 +61,26 @@ class Driving:
             from flowengine.engines.same_start import check_same_start
 
             check_same_start(self._host, starting.id, starting)
-            return self.loaded(starting.id)
+            return self.loaded(starting.id, starting.resources)
         return begin(self._host, starting)
 
-    def loaded(self, execution: str) -> Execution:
-        """Return an execution with its lease, and what happened meanwhile in its queue."""
+    def loaded(self, execution: str, resources: Mapping[str, Any] | None = None) -> Execution:
+        """Return an execution with its lease, and what happened meanwhile in its queue.
+
+        Args:
+            execution: Its id, or any unambiguous beginning of it.
+            resources: Objects of the caller for it, by name.
+        """
         _refuse_while_imported()
         host, id = self._host, self._host.store.find_execution(execution)
         if self._local is not None and id in self._local.executions:
-            return self._local.executions[id]
+            found = self._local.executions[id]
+            self._bring(found, resources)
+            return found
         epoch = host.keeper.acquire(id)
         try:
             found = host.stored(id, epoch)
+            self._bring(found, resources)
             recover(found, host.store.inbox(id), host.clock.now())
         except BaseException:
             host.store.release([(id, epoch)])
@@ -146,6 +155,14 @@ class Driving:
             host.store.release([(execution, epoch)])
 
     # Inside
+
+    def _bring(self, execution: Execution, resources: Mapping[str, Any] | None) -> None:
+        """Give an execution objects of the caller."""
+        if resources:
+            compiled = execution.program.compiled
+            check_names(compiled, resources, execution.context.environments)
+            self._host.bring(execution.id, resources)
+            execution.take_resources(self._host.resources_of(execution.id))
 
     def _taken_here(self, execution: str) -> bool:
         """Let an execution take what it was sent, if it is driven here; return whether it is."""

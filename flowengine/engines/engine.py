@@ -72,9 +72,10 @@ class Engine(Reader):
         stay: Seconds ahead that `run` and its kin stay for waits for time. Pauses of `retry` and
             `loop.every` are always stayed for.
         ttl: Seconds after which an execution whose owner does not move may be taken over.
-        runtime_resources: Objects for steps, by name, beside the environments that a flow declares.
-            They are the caller's: nobody checks or closes them. One that has the name of an
-            environment is a `UsageError` before anything starts.
+        runtime_resources: Objects for the steps of all executions, by name, beside the environments
+            that a flow declares; `run` takes those of one execution. They are the caller's: nobody
+            checks or closes them. One that has the name of an environment is a `UsageError` before
+            anything starts.
         clock: Tells the time.
         ids: Makes ids.
     """
@@ -167,6 +168,7 @@ class Engine(Reader):
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         execution_environments: Sequence[Mapping[str, Any]] = (),
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
         """Start an execution and drive it until it ends or only waits.
 
@@ -179,11 +181,16 @@ class Engine(Reader):
             execution_environments: Specs of environments that this execution gets beside what its
                 flow declares: `{"kind": "python", "resource_key": "sandbox"}`. Functions find them
                 in `runtime_resources`. They are kept with the execution, whoever goes on with it.
+            runtime_resources: Objects for its steps, by name, beside those of the engine. They are
+                the caller's: nobody checks, saves or closes them. This engine has them until the
+                execution has ended; another one needs them at `resume`.
 
         Returns:
             How it stands.
         """
-        starting = self._starting(flow, inputs, id, labels, execution_environments)
+        starting = self._starting(
+            flow, inputs, id, labels, execution_environments, runtime_resources
+        )
         return self._driving.drive(self._driving.new(starting))
 
     async def run_async(
@@ -194,9 +201,12 @@ class Engine(Reader):
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         execution_environments: Sequence[Mapping[str, Any]] = (),
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
         """Do as `run`, on the running event loop; many at once share commits."""
-        starting = self._starting(flow, inputs, id, labels, execution_environments)
+        starting = self._starting(
+            flow, inputs, id, labels, execution_environments, runtime_resources
+        )
         return await self._driving.drive_async(self._driving.new(starting))
 
     def start(
@@ -207,6 +217,7 @@ class Engine(Reader):
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
         execution_environments: Sequence[Mapping[str, Any]] = (),
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> str:
         """Record a new execution without driving it; `resume` begins it, in any process.
 
@@ -217,33 +228,50 @@ class Engine(Reader):
                 `Conflict`.
             labels: For lists.
             execution_environments: As for `run`.
+            runtime_resources: As for `run`.
 
         Returns:
             Its id.
         """
         from flowengine.engines.beginning import record
 
-        starting = self._starting(flow, inputs, id, labels, execution_environments)
+        starting = self._starting(
+            flow, inputs, id, labels, execution_environments, runtime_resources
+        )
         return record(self._host, starting)
 
-    def resume(self, execution: str, *, on_crash: str | None = None) -> Result:
+    def resume(
+        self,
+        execution: str,
+        *,
+        on_crash: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> Result:
         """Go on with an execution until it ends or only waits.
 
         Args:
             execution: Its id, or any unambiguous beginning of it.
             on_crash: `retry` or `fail` answers all questions about uncertain steps at once.
+            runtime_resources: As for `run`; needed where another process gave them.
 
         Returns:
             How it stands. `Conflict` if another process holds it.
         """
-        result = self._driving.drive(self._driving.loaded(execution))
+        result = self._driving.drive(self._driving.loaded(execution, runtime_resources))
         while answer_questions(self._host, result, on_crash, self._who(None)):
             result = self._driving.drive(self._driving.loaded(result.execution))
         return result
 
-    async def resume_async(self, execution: str, *, on_crash: str | None = None) -> Result:
+    async def resume_async(
+        self,
+        execution: str,
+        *,
+        on_crash: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
+    ) -> Result:
         """Do as `resume`, on the running event loop; one that is driven here is awaited."""
-        result = await self._driving.drive_async(self._driving.loaded(execution))
+        loaded = self._driving.loaded(execution, runtime_resources)
+        result = await self._driving.drive_async(loaded)
         while answer_questions(self._host, result, on_crash, self._who(None)):
             result = await self._driving.drive_async(self._driving.loaded(result.execution))
         return result
@@ -450,6 +478,7 @@ class Engine(Reader):
         step: str | None = None,
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         by: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
         """Start a failed execution again from what failed; what succeeded is kept.
 
@@ -459,11 +488,13 @@ class Engine(Reader):
                 all that failed.
             flow: A mended flow to continue with; its state must fit, as for `upgrade`.
             by: Who asks. Default: the engine's user.
+            runtime_resources: As for `run`: what has ended has none any more.
 
         Returns:
             How it stands then.
         """
-        return self._driving.drive(self._retried(execution, step, flow, by))
+        retried = self._retried(execution, step, flow, by, runtime_resources)
+        return self._driving.drive(retried)
 
     async def retry_async(
         self,
@@ -472,9 +503,11 @@ class Engine(Reader):
         step: str | None = None,
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         by: str | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
         """Do as `retry`, on the running event loop."""
-        return await self._driving.drive_async(self._retried(execution, step, flow, by))
+        retried = self._retried(execution, step, flow, by, runtime_resources)
+        return await self._driving.drive_async(retried)
 
     def fork(
         self,
@@ -485,6 +518,7 @@ class Engine(Reader):
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
         """Start a new execution from the point where a step of an old one began.
 
@@ -495,13 +529,16 @@ class Engine(Reader):
             flow: A changed flow; all that comes before the point must be as it was.
             id: Id of the new execution.
             labels: For lists.
+            runtime_resources: As for `run`.
 
         Returns:
             How the new execution stands, after driving it.
         """
         from flowengine.engines.fork import fork
 
-        forked = fork(self._host, execution, at, set, flow, id, labels, self.user)
+        forked = fork(
+            self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
+        )
         return self._driving.drive(forked)
 
     async def fork_async(
@@ -513,11 +550,14 @@ class Engine(Reader):
         flow: Flow | LoadedFlow | str | PathLike[str] | None = None,
         id: str | None = None,
         labels: Mapping[str, str] | None = None,
+        runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
         """Do as `fork`, on the running event loop."""
         from flowengine.engines.fork import fork
 
-        forked = fork(self._host, execution, at, set, flow, id, labels, self.user)
+        forked = fork(
+            self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
+        )
         return await self._driving.drive_async(forked)
 
     def upgrade(
@@ -609,10 +649,14 @@ class Engine(Reader):
         id: str | None,
         labels: Mapping[str, str] | None,
         environments: Sequence[Mapping[str, Any]],
+        resources: Mapping[str, Any] | None,
     ) -> Starting:
         from flowengine.engines.beginning import Starting
 
-        return Starting(flow, inputs or {}, id, labels or {}, self.user, environments)
+        user = self.user
+        return Starting(
+            flow, inputs or {}, id, labels or {}, user, environments, dict(resources or {})
+        )
 
     def _retried(
         self,
@@ -620,7 +664,9 @@ class Engine(Reader):
         step: str | None,
         flow: Flow | LoadedFlow | str | PathLike[str] | None,
         by: str | None,
+        resources: Mapping[str, Any] | None,
     ) -> Execution:
         from flowengine.engines.retrying import retried
 
-        return retried(self._host, self._driving, execution, step, flow, self._who(by))
+        who = self._who(by)
+        return retried(self._host, self._driving, execution, step, flow, who, resources)

@@ -33,7 +33,7 @@ from flowengine.kernel.commands import (
 from flowengine.kernel.events import Event, Upgraded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from flowengine.engines.plain import Kept
     from flowengine.engines.printed import Printed
@@ -231,6 +231,18 @@ class Execution:
             self.context = self.context._replace(workdir=data["workdir"])
         if "environments" in data:
             self.context = self.context._replace(environments=data["environments"])
+        if "resources" in data:
+            self.take_resources(self.context.resources)
+
+    def take_resources(self, resources: Mapping[str, Any]) -> None:
+        """Give its steps the caller's objects, and note which of its first ones are not here.
+
+        Args:
+            resources: By name.
+        """
+        names = self.state["execution"].get("resources", ())
+        missing = tuple(name for name in names if name not in resources)
+        self.context = self.context._replace(resources=resources, missing=missing)
 
     def put_back(self, state: State) -> None:
         """Go on from another state of this execution than the last one.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.beginning import execution_data, new_record
 from flowengine.engines.flows import as_loaded
+from flowengine.engines.given import check_names
 from flowengine.engines.journals import first_form, forms, line, read, state_at, unit_at, walk
 from flowengine.errors import Conflict, InputError, NotFound
 from flowengine.kernel.machine import Machine
@@ -33,6 +34,7 @@ def fork(
     id: str | None,
     labels: Mapping[str, str] | None,
     user: str,
+    resources: Mapping[str, Any] | None = None,
 ) -> Execution:
     """Create an execution that has the past of another one up to where a step began.
 
@@ -48,6 +50,7 @@ def fork(
         id: Of the new execution; None makes one.
         labels: For lists; None: those of the old one.
         user: Who forks.
+        resources: Objects of the caller for it, by name.
 
     Returns:
         The new execution, with its lease, in the store.
@@ -70,6 +73,11 @@ def fork(
     data = execution_data(host, program.compiled, now, id, labels or record.labels, user)
     if "environments" in past[0]["execution"]:
         data["environments"] = past[0]["execution"]["environments"]
+    check_names(program.compiled, resources or {}, data.get("environments", {}))
+    brought = {*past[0]["execution"].get("resources", ()), *(resources or ())}
+    if brought:
+        data["resources"] = sorted(brought)
+    host.bring(data["id"], resources or {})
     past[0] = {**past[0], "execution": data}
     execution = host.execution(data["id"], program, 1)
     _, state = state_at(host.programs, program.hash, past, len(past))

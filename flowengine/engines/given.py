@@ -5,26 +5,67 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
+from flowengine.sdk import Execution, StepError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from flowengine.kernel.graph import CompiledFlow
 
+_OBJECT = {
+    "spec_id": "",
+    "kind": "runtime_resources",
+    "provider": "",
+    "scope": "execution",
+    "generation": 1,
+}
+"""An object of the caller, where lists show it among environments."""
+
 SCOPES = ("execution", "session")
 """Scopes that an environment can have which no step declares."""
 
 
-def check_names(flow: CompiledFlow, resources: Mapping[str, Any]) -> None:
+class ResourceMissing(StepError):
+    """An execution began with an object of the program that started it, which is not here."""
+
+    type = "ResourceMissing"
+
+
+def missing(execution: Execution) -> ResourceMissing:
+    """Return the error of a step whose execution lacks objects of the caller in this process."""
+    names = ", ".join(f"'{name}'" for name in execution.missing)
+    example = ", ".join(f"{name!r}: …" for name in execution.missing)
+    return ResourceMissing(
+        f"the program that started this execution gave it {names} (runtime_resources), which is "
+        "not in this process. Resume it in a program that has it: "
+        f"engine.resume({execution.id!r}, runtime_resources={{{example}}})",
+        data={"environment": {**_OBJECT, "owner_id": execution.id, "resource_key": names}},
+        retryable=False,
+    )
+
+
+def check_names(
+    flow: CompiledFlow, resources: Mapping[str, Any], given: Mapping[str, Any] = {}
+) -> None:
     """Refuse objects of the caller that have the name of an environment.
 
     Args:
         flow: What is to be run.
         resources: The caller's objects by name.
+        given: Environments that the execution was given, by name.
 
     Raises:
         UsageError: One has; nothing was started.
     """
+    for name in resources:
+        if not isinstance(name, str):
+            raise UsageError(f"runtime_resources has {name!r} as a name, which is not text")
+        if name in given:
+            raise UsageError(
+                f"runtime_resources has '{name}', and the execution was given an environment of "
+                "this name",
+                hint="give the object another name",
+            )
     if not resources or "environments" not in flow:
         return
     for step, name in _declared(flow):

@@ -37,7 +37,7 @@ class Host:
         workdir: Folder that the file tools work below; absolute.
         stay: Milliseconds ahead that waits for time are stayed for.
         ttl: Milliseconds after which the leases of a silent owner are free.
-        resources: Objects for steps that are not managed.
+        resources: Objects for the steps of all executions; the caller's, not managed.
     """
 
     def __init__(
@@ -58,6 +58,8 @@ class Host:
         self.settings = settings
         self.workdir = workdir
         self.resources = dict(resources or {})
+        self._brought: dict[str, dict[str, Any]] = {}
+        """Execution → the objects that the caller brought for it, until it has ended."""
         self.stay = stay
         self.keeper = Keeper(store, ttl)
         self.programs = Programs(store)
@@ -97,6 +99,20 @@ class Host:
         except StoreError:
             return True
 
+    def bring(self, execution: str, resources: Mapping[str, Any]) -> None:
+        """Keep the caller's objects for an execution, beside those that it has already."""
+        if resources:
+            self._brought.setdefault(execution, {}).update(resources)
+
+    def forget(self, execution: str) -> None:
+        """Forget the caller's objects for an execution that has ended."""
+        self._brought.pop(execution, None)
+
+    def resources_of(self, execution: str) -> Mapping[str, Any]:
+        """Return the caller's objects that the steps of an execution find, by name."""
+        brought = self._brought.get(execution)
+        return self.resources if brought is None else {**self.resources, **brought}
+
     def execution(self, id: str, program: Program, epoch: int) -> Execution:
         """Return a new object for an execution, with what its steps may know."""
         compiled = program.compiled
@@ -109,7 +125,7 @@ class Host:
             self.workdir,
             artifacts,
             lambda address, text: self.say(id, address, text),
-            self.resources,
+            self.resources_of(id),
             lambda text, parts: self.tell(Update(id, "warning", {"text": text, **parts})),
             self.settings.strict,
         )

@@ -9,6 +9,7 @@ from flowengine.engines.retracing import Held, event_of, retrace
 from flowengine.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from os import PathLike
 
     from flowengine.engines.actors import Actor
@@ -27,10 +28,11 @@ def retried(
     step: str | None,
     flow: Flow | LoadedFlow | str | PathLike[str] | None,
     who: Actor,
+    resources: Mapping[str, Any] | None = None,
 ) -> Execution:
     """Return a failed execution that is about to start again, with its lease; as `retry`."""
     program = None if flow is None else _form(host, execution, flow)
-    found = driving.loaded(execution)
+    found = driving.loaded(execution, resources)
     try:
         retry(host, found, step, program, who)
     except BaseException:

@@ -264,6 +264,8 @@ class Execution(NamedTuple):
     """Whether a step fails that leaves something running."""
     environments: Mapping[str, Plain] = {}
     """What it was given beside what its flow declares: name → spec; for the engine."""
+    missing: tuple[str, ...] = ()
+    """Names of `resources` that it began with and that are not in this process; for the engine."""
 
 
 class StepContext(Protocol):
