@@ -356,6 +356,8 @@ class Driver:
             tell(Update(execution.id, "step", None, step))
         flow = execution.context.flow
         for record, how in told.waits:
+            if how is None and record["id"] not in execution.waits:
+                continue  # it was over before anybody could answer it
             tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
 
 

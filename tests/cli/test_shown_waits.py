@@ -1,0 +1,70 @@
+"""What is shown as waiting waits: not what was answered, or begun anew, in the same moment."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from tests.cli.conftest import CommandLine
+
+OUTRUN = """\
+flowengine: 1
+id: outrun
+signals: {go: {}, on: {}}
+steps:
+  - {id: a, wait: {signal: go}}
+  - {id: b, wait: {signal: on}}
+  - {id: ask, approval: {title: Sure?, choices: [{id: approve}, {id: reject}]}}
+"""
+KILLED = """\
+flowengine: 1
+id: killed
+steps:
+  - id: both
+    parallel:
+      - {id: paid, python: "dying:pay"}
+      - {id: told, wait: {for: 1h}}
+"""
+DYING = """\
+import os
+from pathlib import Path
+
+
+def pay() -> None:
+    if not Path("died").exists():
+        Path("died").touch()
+        os.kill(os.getpid(), 9)
+"""
+
+
+def shown(text: str) -> list[tuple[str, str]]:
+    """Return the steps of which it is shown that they wait, ask or have succeeded."""
+    return re.findall(r"^  (\S+) +(waiting|uncertain|succeeded)", text, re.MULTILINE)
+
+
+def test_resume_shows_what_still_waits_and_not_what_was_answered_before(
+    flowengine: CommandLine,
+) -> None:
+    flowengine("run", flowengine.write("outrun.yaml", OUTRUN), "--id", "early", code=4)
+    for name in ("go", "on"):
+        flowengine("signal", "early", name, "--no-resume")
+
+    done = flowengine("resume", "early", code=4)
+
+    assert shown(done.err) == [("a", "succeeded"), ("b", "succeeded"), ("ask", "waiting")]
+
+
+def test_a_fork_asks_nothing_about_what_it_begins_anew(flowengine: CommandLine) -> None:
+    flowengine.write("dying.py", DYING)
+    flowengine.write("killed.yaml", KILLED)
+    died = flowengine.spawn("run", "killed.yaml", "--id", "dead")
+    died.communicate(timeout=60)
+    assert died.returncode == -signal.SIGKILL
+
+    done = flowengine("fork", "dead", "--at", "both", "--id", "anew", code=4)
+
+    assert "question" not in done.err
+    assert shown(done.err)[-1] == ("both/paid", "succeeded")
+    assert [w["title"] for w in flowengine("--json", "approvals", "list").json()] == []
+    flowengine("resume", "dead", code=4)
+    assert "question" in flowengine("fork", "dead", "--at", "both/told", code=4).err
