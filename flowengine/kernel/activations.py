@@ -9,7 +9,7 @@ wait holds no place. Items not begun are a number, ended ones a short row.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flowengine.kernel import holding, pasts, tokens
 from flowengine.kernel.causality import learn
@@ -42,7 +42,7 @@ def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:
         step: The step.
         arrivals: The tokens taken; they become one.
     """
-    node = m.graph.node(step)
+    node = m.graph.nodes[step]
     act = new_activation(m, node, arrivals)
     try:
         count(m, m.state["scopes"][arrivals[0]["scope"]], act)
@@ -59,14 +59,16 @@ def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:
 def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activation:
     """Return a new activation, put into the state."""
     first = arrivals[0]
-    scope = m.state["scopes"][first["scope"]]
-    number = m.new_id()
+    state = m.state
+    scope = state["scopes"][first["scope"]]
+    state["last"] += 1
+    number = state["last"]
     act: Activation = {
         "id": number,
         "scope": scope["id"],
         "step": node.index,
         "number": 1,
-        "arrivals": [[a["source"], a["output"]] for a in arrivals],
+        "arrivals": [[first["source"], first["output"]]],
         "past": first["past"],
         "line": first["line"],
         "marks": first["marks"],
@@ -76,13 +78,14 @@ def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activatio
     }
     if "message" in first:
         act["message"] = first["message"]
-    for arrival in arrivals:
-        learn(act, arrival.get("knows"))
+    if first.get("knows"):
+        act["knows"] = first["knows"]
     if len(arrivals) > 1:
         _merge(m, node, act, arrivals)
-    m.state["acts"][number] = act
+    state["acts"][number] = act
     scope["live"][number] = node.index
-    tokens.place(m, scope, node.index, 1)
+    if m.graph.bodies[scope["body"]].watched:
+        tokens.place(m, scope, node.index, 1)
     return act
 
 
@@ -94,6 +97,8 @@ def settle_in_frame(m: Machine, act: Activation, frame: int) -> None:
 
 def _merge(m: Machine, node: Node, act: Activation, arrivals: list[Arrival]) -> None:
     """Merge the tokens of several arrivals into that of the activation."""
+    for arrival in arrivals[1:]:
+        learn(act, arrival.get("knows"))
     ordered = sorted(arrivals, key=lambda a: (a["line"], node.sources.index(a["source"])))
     past = ordered[0]["past"]
     marks = dict(ordered[0]["marks"])
@@ -108,6 +113,7 @@ def _merge(m: Machine, node: Node, act: Activation, arrivals: list[Arrival]) -> 
             act["message"] = arrival["message"]
     assert node.join is not None
     if node.join["kind"] == "count":
+        act["arrivals"] = [[a["source"], a["output"]] for a in arrivals]
         act["line"] = ordered[-1]["line"]
     else:
         act["arrivals"] = [[a["source"], a["output"]] for a in ordered]
@@ -133,11 +139,11 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
         StepFailure: `LimitExceeded`.
     """
     step = act["step"]
-    body = m.graph.body(scope["body"])
-    limits = m.graph.flows[body.flow].limits
+    body = m.graph.bodies[scope["body"]]
     if body.repeats or scope["counts"]:  # of another form of the flow, perhaps
         act["number"] = scope["counts"][step] = scope["counts"].get(step, 0) + 1
         hits = scope["hits"][step] = scope["hits"].get(step, 0) + 1
+        limits = m.graph.flows[body.flow].limits
         if hits > limits["activations"]:
             raise StepFailure(
                 "LimitExceeded",
@@ -147,7 +153,8 @@ def count(m: Machine, scope: Scope, act: Activation) -> None:
             )
     if not scope["mapped"]:
         m.state["steps"] += 1
-        _bound_steps(m.state["steps"], m.graph.limits["steps"])
+        if m.state["steps"] > m.graph.limits["steps"]:
+            _refuse_more(m.graph.limits["steps"])
         if "frame" in scope:
             _count_in_subflows(m, scope["frame"])
 
@@ -158,14 +165,15 @@ def _count_in_subflows(m: Machine, frame: int) -> None:
         inside = m.state["frames"][frame]
         if "steps" in inside:
             inside["steps"] += 1
-            _bound_steps(inside["steps"], m.graph.flows[inside["flow"]].limits["steps"])
+            limit = m.graph.flows[inside["flow"]].limits["steps"]
+            if inside["steps"] > limit:
+                _refuse_more(limit)
         frame = inside["up"]
 
 
-def _bound_steps(count: int, limit: int) -> None:
-    if count > limit:
-        message = f"more than {limit} activations (limits.steps)"
-        raise StepFailure("LimitExceeded", message, {"limit": "steps"})
+def _refuse_more(limit: int) -> NoReturn:
+    message = f"more than {limit} activations (limits.steps)"
+    raise StepFailure("LimitExceeded", message, {"limit": "steps"})
 
 
 def begin_act(m: Machine, act: Activation) -> None:
@@ -184,8 +192,8 @@ def begin_act(m: Machine, act: Activation) -> None:
     for field in OF_MAP:
         fields.pop(field, None)
     try:
-        if not scope["mapped"]:
-            _bound_steps(m.state["steps"], m.graph.limits["steps"])
+        if not scope["mapped"] and m.state["steps"] > m.graph.limits["steps"]:
+            _refuse_more(m.graph.limits["steps"])
         _begin(m, m.node(act), act)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(("act_broken", act["id"], failure))
@@ -394,8 +402,11 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
         act: The activation.
         item: Index of the item; -1 without a map.
     """
+    state = m.state
+    state["last"] += 1
+    number = state["last"]
     unit: Unit = {
-        "id": m.new_id(),
+        "id": number,
         "act": act["id"],
         "item": item,
         "phase": "ready",
@@ -403,15 +414,15 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
         "attempt": 0,
         "tries": 0,
     }
-    m.state["units"][unit["id"]] = unit
-    act["units"][unit["id"]] = True
+    state["units"][number] = unit
+    act["units"][number] = True
     act["busy"] += 1
-    if item >= 0:
-        learn(unit, act.get("knows"))
-    owner = m.scope_of(act)["unit"]
+    if item >= 0 and "knows" in act:
+        learn(unit, act["knows"])
+    owner = state["scopes"][act["scope"]]["unit"]
     if owner:
-        unpark(m, m.state["units"][owner])
-    then = ("attempt" if m.graph.node(act["step"]).loop is None else "round", unit["id"])
+        unpark(m, state["units"][owner])
+    then = ("attempt" if m.graph.nodes[act["step"]].loop is None else "round", number)
     if item >= 0 and "hold" in m.state and holding.begins_held(m, act, unit):
         unit["phase"], unit["then"] = "held", list(then)
     else:

@@ -116,9 +116,10 @@ def settle(m: Machine, event: Any) -> list[Command]:
     _work(m)
     if m.reduced:
         event["reduced"] = m.reduced
-    raising.withdraw_idle(m)
+    if m.asked:
+        raising.withdraw_idle(m)
     if m.state["status"] not in ENDED:
-        m.state["status"] = _status(m)
+        m.state["status"] = "running" if m.state["running"] else _status(m)
     return m.commands
 
 
@@ -148,7 +149,7 @@ def running(state: State) -> list[tuple[int, int]]:
 def _succeeded(m: Machine, event: Succeeded) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
-        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
+        budgets.settle_unit(m, unit)
         outcomes.attempt_ended(m, unit, event["value"], "ok")
     elif _settles(m, event["unit"], event["attempt"]):
         undoing.result_of_cut(m, event["unit"], "succeeded", event["value"])
@@ -157,7 +158,7 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
 def _failed(m: Machine, event: Failed) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
-        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
+        budgets.settle_unit(m, unit)
         unit["phase"] = "ready"
         outcomes.attempt_failed(m, unit, event["error"])
     elif _settles(m, event["unit"], event["attempt"]):
@@ -168,7 +169,7 @@ def _lost(m: Machine, event: Lost) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     ran = event["ran"] != "no"
     if unit is not None:
-        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)), ran=ran)
+        budgets.settle_unit(m, unit, ran=ran)
         interrupted.lose(m, unit, event["ran"], event["error"])
     elif (cut := _settling(m, event["unit"], event["attempt"])) is not None:
         del cut["running"]
@@ -284,7 +285,8 @@ def _quiet(m: Machine) -> bool:
         watching.wake(m)
         if fired:
             return True
-    while number := watching.next_watcher(m):
+    while m.watchers:
+        number = watching.next_watcher(m)
         if _look(m, number):
             return True
     while m.moved:
@@ -292,17 +294,29 @@ def _quiet(m: Machine) -> bool:
         m.marked.discard(number)
         scope = m.state["scopes"].get(number)
         if scope is not None:
-            if (scope["joins"] and joins.settle(m, scope)) or scopes.end_if_over(m, scope):
+            if (scope["joins"] and joins.settle(m, scope)) or (
+                not scope["live"] and scopes.end_if_over(m, scope)
+            ):
                 return True
             if scope["joins"]:
                 m.calm[number] = True
-            rest(m, scope)
+            if scope["mapped"]:
+                rest(m, scope)
+    if m.calm and _settle_stuck(m):
+        return True
+    if m.places:
+        _fill_places(m)
+    return bool(m.agenda)
+
+
+def _settle_stuck(m: Machine) -> bool:
+    """Let a stuck join act in one of the scopes that were looked at; whether one did."""
     for number in sorted(m.calm, reverse=True):
         del m.calm[number]
         scope = m.state["scopes"].get(number)
         if scope is not None and joins.settle_stuck(m, scope):
             return True
-    return _fill_places(m)
+    return False
 
 
 def _look(m: Machine, number: int) -> bool:
@@ -316,23 +330,20 @@ def _look(m: Machine, number: int) -> bool:
     return bool(m.agenda)
 
 
-def _fill_places(m: Machine) -> bool:
+def _fill_places(m: Machine) -> None:
     """Begin items in the places that waiting items have given back."""
     for number in list(m.places):
         del m.places[number]
         if number in m.state["acts"]:
             m.agenda.append(("fill", number))
-    return bool(m.agenda)
 
 
 # --- 4 End of the event ------------------------------------------------------------------------
 
 
 def _status(m: Machine) -> str:
-    """Return the status that follows from what is open."""
+    """Return the status that follows from what is open, while no attempt runs."""
     state = m.state
-    if state["running"]:
-        return "running"
     if (
         "claims" in state
         or state["timers"]

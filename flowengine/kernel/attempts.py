@@ -115,8 +115,8 @@ def attempt(m: Machine, unit: Unit) -> None:
         m: The advance at work.
         unit: The unit, in phase `ready` or `pause`.
     """
-    act = m.act_of(unit)
-    node = m.node(act)
+    act = m.state["acts"][unit["act"]]
+    node = m.graph.nodes[act["step"]]
     if m.blame is not None:
         m.blame.forget(("unit", unit["id"]))
     if (node.asks or "asks" in unit) and not may_begin(m, unit):
@@ -135,7 +135,8 @@ def attempt(m: Machine, unit: Unit) -> None:
     try:
         if refused is not None:
             raise refused
-        limit(m, node, unit)
+        if node.timeout is not None:
+            limit(m, node, unit)
         _act(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
         m.agenda.append(("attempt_failed", unit["id"], failure))
@@ -186,6 +187,10 @@ def _act(m: Machine, node: Node, unit: Unit) -> None:
 
 def _prepare(m: Machine, node: Node, unit: Unit) -> None:
     """Evaluate what a task is given; texts that name secrets are kept as references."""
+    if node.fixed and not node.asks:
+        if node.input is not None:
+            unit["input"] = node.input[1]
+        return
     names = Names(m, m.act_of(unit), unit)
     if node.args is not None:
         unit["args"] = evaluate(names, node.args)
@@ -205,8 +210,8 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
 def run(m: Machine, unit: Unit) -> None:
     """Run the prepared attempt of a unit."""
     unit["phase"] = "run"
-    act = m.act_of(unit)
-    budgets.reserve(m, unit["id"], m.frame_of(act), act)
+    act = m.state["acts"][unit["act"]]
+    budgets.reserve(m, unit["id"], act)
     if m.observe is not None:
         m.note(act, "running", unit=unit)
     given = unit.get("input")
@@ -214,7 +219,7 @@ def run(m: Machine, unit: Unit) -> None:
         given = join_secrets(given, unit["secrets"])
     around: tuple[int, ...] = ()
     environments: Plain = None
-    if m.node(act).environments:
+    if m.graph.nodes[act["step"]].environments:
         assert given is not None
         around, environments, given = regions(m, unit), given["environments"], given["input"]
     m.commands.append(
@@ -283,7 +288,7 @@ def begin_anew(m: Machine, unit: Unit) -> None:
         unit: The unit, whatever it does; if its attempt ran, that is over.
     """
     if unit["phase"] == "run":
-        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
+        budgets.settle_unit(m, unit)
         unit["phase"] = "ready"
     elif unit["phase"] == "scope":
         close_scope(m, m.state["scopes"][unit["scope"]])

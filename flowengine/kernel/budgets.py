@@ -101,22 +101,30 @@ def unbound(m: Machine, act: Activation) -> set[int]:
     return {number for number in inside if free.get(number, True)}
 
 
-def reserve(m: Machine, number: int, frame: int, act: Activation | None) -> None:
+def reserve(m: Machine, number: int, act: Activation | None, frame: int = 0) -> None:
     """Count a call that begins, in every budget around it.
 
     Args:
         m: The advance at work.
         number: The unit whose call it is.
-        frame: The flow at work that it belongs to.
         act: Its activation; None of an attempt that was cut off and is settled: nothing bounds it.
+        frame: Without an activation: the flow at work that it belongs to.
     """
     m.state["running"] += 1
     m.begun.add(number)
-    count_in(m, number, frame, act)
+    if "budget" in m.state or "frames" in m.state:
+        count_in(m, number, frame if act is None else m.frame_of(act), act)
 
 
 def count_in(m: Machine, number: int, frame: int, act: Activation | None) -> None:
-    """Count a call that runs in those budgets around it that do not count it yet; see `reserve`."""
+    """Count a call that runs in those budgets around it that do not count it yet.
+
+    Args:
+        m: The advance at work.
+        number: The unit whose call it is.
+        frame: The flow at work that it belongs to.
+        act: As for `reserve`.
+    """
     if not bounding(m.state, frame) or (act is not None and "opens" in act):
         return  # to open environments is no call
     free = None if act is None else unbound(m, act)
@@ -126,6 +134,12 @@ def count_in(m: Machine, number: int, frame: int, act: Activation | None) -> Non
             _start_clock(m, budget)
             if budget["calls"][number]:
                 watch_time(m, owner, budget)
+
+
+def settle_unit(m: Machine, unit: Unit, *, ran: bool = True) -> None:
+    """Count the call of a unit that is still there; see `settle`."""
+    bounded = "budget" in m.state or "frames" in m.state
+    settle(m, unit["id"], m.frame_of(m.act_of(unit)) if bounded else 0, ran=ran)
 
 
 def settle(m: Machine, number: int, frame: int, *, ran: bool = True) -> None:
@@ -138,6 +152,8 @@ def settle(m: Machine, number: int, frame: int, *, ran: bool = True) -> None:
         ran: Whether it began outside.
     """
     m.state["running"] -= 1
+    if "budget" not in m.state and "frames" not in m.state:
+        return
     for owner, budget in around(m, frame):
         if number in budget["calls"]:
             del budget["calls"][number]

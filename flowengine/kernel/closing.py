@@ -109,7 +109,7 @@ def stop_attempt(m: Machine, unit: Unit) -> None:
     """Withdraw the attempt of a unit, wherever it is."""
     if unit["phase"] == "run":
         m.commands.append(Stop(unit["id"], unit["attempt"]))
-        budgets.settle(m, unit["id"], m.frame_of(m.act_of(unit)))
+        budgets.settle_unit(m, unit)
         cut_off(m, unit)
     elif unit["phase"] == "budget":
         budgets.leave(m, unit)

@@ -42,7 +42,7 @@ def arrive(m: Machine, arrival: Arrival) -> None:
         m: The advance at work.
         arrival: The token.
     """
-    node = m.graph.node(arrival["step"])
+    node = m.graph.nodes[arrival["step"]]
     join = node.join
     if join is None or join["kind"] == "each":
         m.agenda.append(("activate", node.index, [arrival]))

@@ -8,9 +8,10 @@ still reach - is computed once per body when it starts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from flowengine.kernel.graph import (
+    END,
     TRIGGER,
     BodySpec,
     BudgetSpec,
@@ -33,6 +34,8 @@ from flowengine.kernel.graph import (
     WaitSpec,
 )
 from flowengine.kernel.reaching import reach
+
+_Part = TypeVar("_Part")
 
 NONE = -1
 """No such step or body."""
@@ -92,6 +95,20 @@ class Node:
         if self.map is not None:
             self.each = self.map.get("each", False)
         self.plain = not (self.when is not None or self.map or self.loop or self.deadline)
+        self.fixed = (
+            self.args is None
+            and self.key is None
+            and (self.input is None or self.input[0] == "const")
+        )
+        """What an attempt is given asks no expression."""
+        self.targets = _targets(self.split)
+        """Where its token goes, however it ends; None: that depends."""
+
+
+def _targets(split: SplitSpec | None) -> list[int] | None:
+    if split is None:
+        return [END]
+    return [split["to"]] if split["kind"] == "one" else None
 
 
 def holds_secret(value: list[Any]) -> bool:
@@ -200,6 +217,23 @@ def joins_ahead(bits: dict[int, int], body: list[int], steps: list[StepSpec]) ->
     return dict(zip(body, reach(following, [bits.get(step, 0) for step in body]), strict=True))
 
 
+class _Linked(dict[int, _Part]):
+    """Parts of a flow by number, each linked when it is first asked for.
+
+    Args:
+        link: Links one.
+    """
+
+    __slots__ = ("_link",)
+
+    def __init__(self, link: Callable[[int], _Part]) -> None:
+        self._link = link
+
+    def __missing__(self, index: int) -> _Part:
+        self[index] = part = self._link(index)
+        return part
+
+
 def takes_nothing(_schema: Plain, _value: Plain) -> None:
     """Find no fault with any value."""
 
@@ -242,9 +276,9 @@ class Graph:
         self.limits = self.flows[0].limits
         self.timed = any("wall_time" in (one.budget or ()) for one in self.flows)
         """Whether the budget of some flow bounds how long it is at work."""
-        self.nodes: list[Node | None] = [None] * len(self._specs)
-        """Those that are linked; see `node`."""
-        self._bodies: list[Body | None] = [None] * len(flow["bodies"])
+        self.nodes = _Linked(lambda index: Node(index, self._specs[index]))
+        """The steps; who goes through many asks here, without a call."""
+        self.bodies = _Linked(lambda index: Body(index, flow["bodies"][index], self._specs))
         self._stored: set[str] | None = None
         self._after_triggers: set[int] | None = None
         for index in flow.get("triggered", ()):
@@ -258,18 +292,11 @@ class Graph:
 
     def node(self, index: int) -> Node:
         """Return a step, linked on first use."""
-        node = self.nodes[index]
-        if node is None:
-            node = self.nodes[index] = Node(index, self._specs[index])
-        return node
+        return self.nodes[index]
 
     def body(self, index: int) -> Body:
         """Return a body, linked on first use."""
-        body = self._bodies[index]
-        if body is None:
-            body = Body(index, self.flow["bodies"][index], self._specs)
-            self._bodies[index] = body
-        return body
+        return self.bodies[index]
 
     def step_index(self, name: str, flow: int = 0) -> int:
         """Return the number of the step of a flow that is called `name`, or -1."""

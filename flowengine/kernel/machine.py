@@ -118,8 +118,7 @@ class Machine:
 
     def node(self, act: Activation) -> Node:
         """Return the step of an activation."""
-        step = act["step"]
-        return self.graph.nodes[step] or self.graph.node(step)
+        return self.graph.nodes[act["step"]]
 
     def act_of(self, unit: Unit) -> Activation:
         """Return the activation of a unit."""
@@ -160,12 +159,13 @@ class Machine:
         """Return the address of an activation: the path of its scope, the step, `#` if again."""
         if "address" in act:
             return act["address"]
-        address = self.scope_of(act)["path"] + self.node(act).id
+        path = self.state["scopes"][act["scope"]]["path"]
+        address = path + self.graph.nodes[act["step"]].id
         return f"{address}#{act['number']}" if act["number"] > 1 else address
 
     def address(self, unit: Unit) -> str:
         """Return the address of a unit: its activation's, the item's key, the round."""
-        act = self.act_of(unit)
+        act = self.state["acts"][unit["act"]]
         address = self.step_address(act)
         if unit["item"] >= 0:
             address = f"{address}[{act['keys'][unit['item']]}]"

@@ -54,8 +54,13 @@ class Names:
     ) -> None:
         self.machine = machine
         self.act = act
-        self.frame = machine.frame_of(act) if act is not None else frame
         self.unit = unit
+        if act is None:
+            self.frame = frame
+        elif "frame" in act:
+            self.frame = act["frame"]
+        else:
+            self.frame = machine.state["scopes"][act["scope"]].get("frame", 0)
         self.past = past if past is not None else (act["past"] if act is not None else 0)
         self.extra = extra
 

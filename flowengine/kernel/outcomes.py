@@ -64,8 +64,8 @@ def attempt_ended(
         outcome: How it ended.
         past: What the step's own expressions see of the steps inside a group.
     """
-    act = m.act_of(unit)
-    node = m.node(act)
+    act = m.state["acts"][unit["act"]]
+    node = m.graph.nodes[act["step"]]
     if "timer" in unit:
         m.clear_timer(unit.pop("timer"))
     if not act["units"][unit["id"]]:
@@ -93,8 +93,10 @@ def attempt_ended(
             error = as_error(failure, m.address(unit), unit["tries"])
             unit_failed(m, unit, error, _ended_again(unit, raw, outcome, past))
             return
-    undoing.remember(m, act, unit, output, past)
-    locks.leave(m, unit)
+    if node.compensate >= 0:
+        undoing.remember(m, act, unit, output, past)
+    if "lock" in unit:
+        locks.leave(m, unit)
     if node.loop is not None:
         _round_ended(m, node, unit, output, outcome, past)
     else:
@@ -174,7 +176,7 @@ def round_over(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | 
 
 def unit_ended(m: Machine, unit: Unit, output: Plain, outcome: str = "ok") -> None:
     """End a unit that has succeeded: its step goes on, or its map counts an item."""
-    act = m.act_of(unit)
+    act = m.state["acts"][unit["act"]]
     if unit["item"] >= 0 and m.node(act).each:
         _item_leaves(m, act, unit, output, outcome)
         return
@@ -182,7 +184,8 @@ def unit_ended(m: Machine, unit: Unit, output: Plain, outcome: str = "ok") -> No
     if unit["item"] < 0:
         activation_ended(m, act, "succeeded", outcome, output)
         return
-    m.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
+    if m.observe is not None:
+        m.note(act, "succeeded", unit=unit, outcome=outcome, output=output)
     act["results"][unit["item"]] = ["succeeded", output, None]
     act["succeeded"] += 1
     counted(m, act)
@@ -224,12 +227,17 @@ def _remove_unit(m: Machine, act: Activation, unit: Unit) -> None:
         act["busy"] -= 1
         if act["units"] and not act["busy"]:
             m.touch(act["scope"])  # the items that are left wait: the scope may rest
-    release_region(m, unit)
+    if m.graph.regions or "answers" in m.state:
+        release_region(m, unit)
     del m.state["units"][unit["id"]]
-    learn(act, unit.get("knows"))
-    pass_finals(unit, act)
-    locks.leave(m, unit)
-    pasts.drop(m.state, unit.get("seen", 0))
+    if "knows" in unit:
+        learn(act, unit["knows"])
+    if "finals" in unit:
+        pass_finals(unit, act)
+    if "lock" in unit:
+        locks.leave(m, unit)
+    if "seen" in unit:
+        pasts.drop(m.state, unit["seen"])
     act["rounds"] = unit["round"]
     act["attempts"] = unit["attempt"]
 
@@ -470,24 +478,27 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
         activation_failed(m, act, error, ("act_ended", act["id"], status, outcome, output))
         return
     _remember(m, act, status, outcome, output)
-    m.note(act, status, outcome=outcome, output=output, to=targets)
-    hand_over(m, act)
+    if m.observe is not None:
+        m.note(act, status, outcome=outcome, output=output, to=targets)
+    if "done" in act or "cut" in act or "finals" in act:
+        hand_over(m, act)
     tokens.leave(m, act, targets, output)
 
 
 def _choose(m: Machine, act: Activation, outcome: str, output: Plain) -> list[int]:
     """Return where the token goes; the step is over, and so is what bounds it."""
-    end_bounds(m, act)
-    node = m.node(act)
-    if node.split is not None and node.split["kind"] == "one":
-        return [node.split["to"]]  # most steps: no expression is asked
+    if "deadline" in act or "over" in act:
+        end_bounds(m, act)
+    node = m.graph.nodes[act["step"]]
+    if node.targets is not None:  # most steps: no expression is asked
+        return node.targets
     names = Names(m, act, extra={"output": output, "outcome": outcome})
     return tokens.choose(node, names, outcome)
 
 
 def _remember(m: Machine, act: Activation, status: str, outcome: str, output: Plain) -> None:
     """Put the step into the past of its token, if some expression names it."""
-    node = m.node(act)
+    node = m.graph.nodes[act["step"]]
     if node.named:
         record(m, act, node, status, outcome, output, None)
 

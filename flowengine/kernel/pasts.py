@@ -75,10 +75,11 @@ def remember(state: State, layer: int, step: int, record: Record) -> int:
     """
     before = find(state, layer, step)
     record["n"] = 1 if before is None else before["n"] + 1
-    layers = state["layers"]
-    if layer and layers[layer][REFERENCES] == 1:
-        layers[layer][RECORDS][step] = record
-        fold(state, layer)
+    entry = state["layers"].get(layer)
+    if entry is not None and entry[REFERENCES] == 1:
+        entry[RECORDS][step] = record
+        if entry[UP]:
+            fold(state, layer)
         return layer
     return put(state, layer, {step: record})
 

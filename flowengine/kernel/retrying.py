@@ -122,7 +122,7 @@ def _go_on_beside(m: Machine, event: RetryAsked, named: int | None) -> None:
         if unit["phase"] != "run" or number == named or number in late:
             continue  # the result that came late is the next event
         if number in fresh:  # it has not begun yet
-            budgets.settle(m, number, m.frame_of(m.act_of(unit)), ran=False)
+            budgets.settle_unit(m, unit, ran=False)
             attempts.run(m, unit)
         else:
             interrupted.resume_cut(m, unit)
@@ -141,7 +141,7 @@ def _begin_unit(m: Machine, unit: Unit, *, late: bool) -> None:
     if late:
         unit["phase"] = "run"
         act = m.act_of(unit)
-        budgets.reserve(m, unit["id"], m.frame_of(act), act)
+        budgets.reserve(m, unit["id"], act)
         return
     if then[0] == "attempt":
         attempts.begin_anew(m, unit)

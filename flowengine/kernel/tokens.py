@@ -122,10 +122,12 @@ def send(
         output: What the step gave.
         knows: Which writes happened before them.
     """
-    several = len(targets) > 1
+    if len(targets) == 1:
+        _send(m, act, targets[0], line, past, output, knows)
+        return
     for entry, target in enumerate(targets):
         pasts.share(m.state, past)
-        _send(m, act, target, [*line, entry] if several else line, past, output, knows)
+        _send(m, act, target, [*line, entry], past, output, knows)
     pasts.drop(m.state, past)
 
 
@@ -138,24 +140,24 @@ def _send(
     output: Plain,
     knows: dict[str, int] | None,
 ) -> None:
-    scope = m.scope_of(act)
     if target == END:
-        end_token(m, scope, line, past)
+        end_token(m, m.scope_of(act), line, past)
     elif target == END_ALL:
-        m.agenda.append(("end_all", scope["id"], line, past))
+        m.agenda.append(("end_all", act["scope"], line, past))
     else:
         arrival: Arrival = {
-            "scope": scope["id"],
+            "scope": act["scope"],
             "step": target,
             "source": act["step"],
-            "output": output if m.node(act).carries else None,
+            "output": output if m.graph.nodes[act["step"]].carries else None,
             "past": past,
             "line": line,
             "marks": act["marks"],
         }
         if "message" in act:
             arrival["message"] = act["message"]
-        learn(arrival, knows)
+        if knows:
+            learn(arrival, knows)
         m.agenda.append(("arrive", arrival))
 
 
@@ -194,9 +196,9 @@ def end_token(m: Machine, scope: Scope, line: list[int], past: int) -> None:
 def forget(m: Machine, act: Activation) -> None:
     """Take an activation out of the state; its reference to its past stays with the caller."""
     del m.state["acts"][act["id"]]
-    scope = m.scope_of(act)
+    scope = m.state["scopes"][act["scope"]]
     del scope["live"][act["id"]]
-    if not act.get("gone"):
+    if m.graph.bodies[scope["body"]].watched and not act.get("gone"):
         place(m, scope, act["step"], -1)
     m.touch(scope["id"])
 
@@ -211,7 +213,7 @@ def place(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) ->
         change: 1 or -1.
         holder: The join that holds the token, which is not asked about its own.
     """
-    body = m.graph.body(scope["body"])
+    body = m.graph.bodies[scope["body"]]
     if not body.watched:
         return
     at = scope["at"]

@@ -131,7 +131,7 @@ def run_cut(m: Machine, number: int, cut: Cut) -> None:
     """Run an attempt that was cut off once more, with the same input and key."""
     cut["attempt"] += 1
     cut["running"] = True
-    budgets.reserve(m, number, cut.get("frame", 0), None)
+    budgets.reserve(m, number, None, cut.get("frame", 0))
     given = join_secrets(cut["input"], cut["secrets"])
     environments = None
     if m.graph.node(cut["step"]).environments:

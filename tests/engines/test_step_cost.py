@@ -1,0 +1,85 @@
+"""What one step costs in calls of Python functions: a number that no busy machine moves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import flowengine
+
+MODULE = """\
+from flowengine import quick
+
+@quick
+def nothing() -> int:
+    return 1
+
+@quick
+def change(value: dict) -> dict:
+    return {**value, "number": 1}
+"""
+HEAD = """\
+flowengine: 1
+id: cost
+tools:
+  nothing: {python: "cost_tools:nothing", args: {type: object}, effect: pure}
+  change: {python: "cost_tools:change", args: {type: object}, effect: pure}
+limits: {steps: 100000}
+inputs: {count: {type: integer}}
+"""
+CHAIN = "steps:\n" + "".join(f"  - {{id: s{n}, call: nothing}}\n" for n in range(200))
+CHANGING = "steps:\n  - {id: s0, call: change, with: {value: {number: 0}}}\n" + "".join(
+    f"  - {{id: s{n}, call: change, with: {{value: '${{{{ steps.s{n - 1}.output }}}}'}}}}\n"
+    for n in range(1, 200)
+)
+LOOP = """\
+state: {last: {type: object, default: {number: 0}}}
+steps:
+  - id: again
+    call: change
+    with: {value: "${{ state.last }}"}
+    set: {last: "${{ output }}"}
+    loop: {until: "${{ round.number >= inputs.count }}", max: 1000}
+"""
+ITEMS = "steps:\n  - {id: each, call: nothing, map: '${{ inputs.count }}'}\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [
+        pytest.param(CHAIN, 90, id="chain of trivial steps"),
+        pytest.param(CHANGING, 115, id="chain of steps that use the one before"),
+        pytest.param(LOOP, 155, id="round of a loop"),
+        pytest.param(ITEMS, 80, id="item of a map"),
+    ],
+)
+def test_a_step_makes_few_calls(tmp_path: Path, body: str, most: int) -> None:
+    (tmp_path / "cost_tools.py").write_text(MODULE)
+    path = tmp_path / "cost.yaml"
+    path.write_text(HEAD + body)
+    flow = flowengine.load(path)
+    with flowengine.Engine(None) as engine:
+        engine.run(flow, {"count": 200})  # links the flow
+        calls = calls_of(lambda: engine.run(flow, {"count": 200}))
+    assert calls / 200 <= most
+
+
+def calls_of(work: Callable[[], flowengine.Result]) -> int:
+    """Return how many Python functions are called while something runs to its end."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        result = work()
+    finally:
+        sys.setprofile(before)
+    assert result.status == "succeeded"
+    return calls
