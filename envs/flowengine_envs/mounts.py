@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from flowengine.sdk import Refused
@@ -24,12 +25,13 @@ _SHARED = ("home", "root", "run", "var")
 _DOCKER = Path("/var/lib/docker")
 
 
-def check(folder: Path, state: Path | None = None) -> Path:
+def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ()) -> Path:
     """Return where a folder really is, if a sandbox may see it.
 
     Args:
         folder: On this machine.
         state: A folder of the engine's state: nothing above it is handed out.
+        guarded: Folders of the engine's own: nothing above or in them is handed out.
 
     Returns:
         Its path without links.
@@ -40,6 +42,10 @@ def check(folder: Path, state: Path | None = None) -> Path:
     real = Path(os.path.realpath(folder))
     told = str(real) if real == folder else f"{folder} (which is {real})"
     reason = _danger(real, state)
+    for each in guarded:
+        own = Path(os.path.realpath(each))
+        if own.is_relative_to(real) or real.is_relative_to(own):
+            reason = reason or f"it holds the state of the engine ({own})"
     if reason is not None:
         raise Refused(f"{told} is not mounted into a sandbox: {reason}")
     return real
@@ -53,7 +59,7 @@ def check_all(request: Request) -> None:
     """
     for folder in (request.workspace, *request.mounts.values()):
         try:
-            check(folder, request.workspace.parent)
+            check(folder, request.workspace.parent, request.guarded)
         except Refused as refused:
             raise Refused(f"{request.spec}: {refused.message}") from None
 

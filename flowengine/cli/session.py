@@ -25,6 +25,7 @@ from flowengine.cli.progress import Progress
 from flowengine.engines.engine import Engine
 from flowengine.engines.printed import heard
 from flowengine.errors import NotFound
+from flowengine.store_folder import named
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
@@ -59,7 +60,7 @@ class Session:
     def __init__(self, arguments: Namespace, *, make: str | None = None) -> None:
         self.arguments = arguments
         self.named: set[str] = set()
-        store = arguments.store or os.environ.get("FLOWENGINE_STORE") or ".flowengine"
+        store, by_name = named(arguments.store or "")
         if not os.path.exists(store):
             if make is None:
                 raise NoStore(
@@ -70,7 +71,7 @@ class Session:
 
             load(make)  # what cannot run leaves nothing behind
         self.engine = Engine(
-            store,
+            store if by_name else "",
             durability=arguments.durability,
             workdir=getattr(arguments, "workdir", None),
             via="cli",

@@ -131,12 +131,17 @@ class Environments:
     """The environments of all executions of an engine.
 
     Args:
-        folder: Where the manager writes down what is open; None: nothing survives the process.
+        folder: Returns where the manager writes down what is open, when it is first needed; None:
+            nothing survives the process.
         wanted: Says whether an execution may still go on.
+        guarded: Folders that no sandbox may see.
     """
 
-    def __init__(self, folder: str | None, wanted: Any) -> None:
+    def __init__(
+        self, folder: Callable[[], str] | None, wanted: Any, guarded: Sequence[str] = ()
+    ) -> None:
         self._folder = folder
+        self._guarded = guarded
         self._wanted = wanted
         self._found: EnvironmentManager | None = None
         self._making = allocate_lock()
@@ -163,12 +168,16 @@ class Environments:
 
             with self._making:
                 if self._found is None:
-                    folder: str | Path | None = self._folder
-                    if folder is None:
+                    folder: str | Path
+                    if self._folder is None:
                         from flowengine.sdk.scratch import make_scratch
 
                         folder = self._temporary = make_scratch()
-                    self._found = EnvironmentManager(folder, wanted=self._is_wanted)
+                    else:
+                        folder = self._folder()
+                    self._found = EnvironmentManager(
+                        folder, wanted=self._is_wanted, guarded=self._guarded
+                    )
         return self._found
 
     async def have(self, context: Context, run: Run, secrets: Mapping[str, Plain]) -> Had:

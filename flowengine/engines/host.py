@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.environments import Environments
@@ -15,6 +16,7 @@ from flowengine.engines.programs import Program, Programs
 from flowengine.engines.results import Update
 from flowengine.errors import NotFound, StoreError
 from flowengine.sdk import Execution as Context
+from flowengine.store_folder import DATABASE, claim, environments_of, named, state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,7 +65,12 @@ class Host:
         self.stay = stay
         self.keeper = Keeper(store, ttl)
         self.programs = Programs(store)
-        self.environments = Environments(_environments_of(store), self._may_go_on)
+        own = _folder_of(store)
+        self.environments = (
+            Environments(None, self._may_go_on)
+            if own is None
+            else Environments(partial(environments_of, own), self._may_go_on, [own])
+        )
         self.subscribers: list[Callable[[Update], None]] = []
         self.followers: list[Callable[[Update], None]] = []
         """Those subscribers that are also told what steps print, as it comes."""
@@ -180,17 +187,37 @@ def open_store(store: str | PathLike[str] | Store | None, durability: Durability
     if isinstance(store, str | os.PathLike):
         from flowengine.journal.sqlite import SqliteStore
 
-        folder = os.fspath(store) or os.environ.get("FLOWENGINE_STORE") or ".flowengine"
-        return SqliteStore(os.path.join(folder, "flowengine.db"), durability)
+        folder = _own_folder(store)
+        return SqliteStore(os.path.join(folder, DATABASE), durability)
     return store
 
 
-def _environments_of(store: Store) -> str | None:
-    """Return the folder of what is open, beside the store's file; None for a store in memory."""
+def _own_folder(given: str | PathLike[str]) -> str:
+    """Return the folder of a store, which is the user's own.
+
+    Raises:
+        StoreError: It is not, or that cannot be written down.
+    """
+    folder, by_name = named(given)
+    try:
+        claim(folder, by_name=by_name)
+    except OSError as error:
+        if not by_name:
+            raise StoreError(
+                f"the store {folder} cannot be written down as yours in {state_folder()}: "
+                f"{error.strerror or error}",
+                hint="set XDG_STATE_HOME to a folder that may be written, or name the store: "
+                f"--store {folder}",
+            ) from None
+    return folder
+
+
+def _folder_of(store: Store) -> str | None:
+    """Return the folder of a store; None for one in memory."""
     location = getattr(store, "location", None)
     if location in {None, "", "memory", ":memory:"}:
         return None
-    return os.path.join(os.path.dirname(os.path.abspath(location)), "environments")
+    return os.path.dirname(os.path.abspath(str(location)))
 
 
 class KeptFiles:

@@ -11,6 +11,7 @@ from flowengine.execution_environment.records import NoEntry
 from flowengine.sdk import process_tree
 from flowengine.sdk.environments import VARIABLE, Resource
 from flowengine.sdk.folders import remove_tree
+from flowengine.sdk.process_identity import boot
 from flowengine.sdk.threads import on_thread
 
 if TYPE_CHECKING:
@@ -60,17 +61,19 @@ async def end_strays(instance: Instance) -> None:
     if entry is None or (isinstance(entry, NoEntry) and not entry.data["facts"]):
         return
     leftover = entry.leftover
-    await on_thread(lambda: end_traced(leftover.mark, leftover.facts))
+    await on_thread(lambda: end_traced(leftover.mark, leftover.facts, leftover.owner.boot))
 
 
-def end_traced(mark: str, facts: Mapping[str, Any]) -> None:
+def end_traced(mark: str, facts: Mapping[str, Any], since: str) -> None:
     """Kill the processes of an environment, and remove the folders that it noted.
 
     Args:
         mark: Of its processes.
         facts: What `trace` was told.
+        since: The boot of the machine in which its processes were started: in another one their
+            numbers are those of others.
     """
-    for pid, began in _pairs(facts.get("pids")):
+    for pid, began in _pairs(facts.get("pids")) if since == boot() else []:
         process_tree.end_session(pid, began)
     process_tree.Family(mark, variable=VARIABLE).kill()
     for folder in facts.get("folders") or ():

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flowengine.errors import Conflict
+from flowengine.errors import Conflict, StoreError
 from flowengine.execution_environment import approving, process_end, reaper
 from flowengine.execution_environment.bookkeeping import Books, Given, check_names
 from flowengine.execution_environment.capacity import Capacity
@@ -31,7 +31,7 @@ from flowengine.execution_environment.handle import Handle
 from flowengine.execution_environment.inspecting import describe, describe_spec
 from flowengine.execution_environment.instances import Instance, Record
 from flowengine.execution_environment.opening import Bounds, Surroundings
-from flowengine.execution_environment.records import SETTING, Records
+from flowengine.execution_environment.records import Records
 from flowengine.execution_environment.scopes import Report, Scopes, report_of
 from flowengine.execution_environment.sharing import Sharing
 from flowengine.execution_environment.telemetry import measure
@@ -44,6 +44,7 @@ from flowengine.sdk.background import background, refuse_in_loop
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.process_identity import is_dead, this_process
+from flowengine.store_folder import claim, named, state_folder
 
 _Result = TypeVar("_Result")
 _FLUSH = 1.0
@@ -54,13 +55,16 @@ class EnvironmentManager:
     """Keeps the environments of a process. Managers know nothing of one another.
 
     Args:
-        folder: Where what is open is written down, and where workspaces are. Default:
-            `environments` in `$FLOWENGINE_STORE`, else in `.flowengine`.
+        folder: Where what is open is written down, and where workspaces are: a folder that only
+            this user may write. Default: that of the store in `$FLOWENGINE_STORE`, else in
+            `.flowengine`, which lies in the user's state folder.
         capacity: How much may be open at once; default: anything.
         bounds: How long providers may take.
         wanted: Says of a scope and owner whether it may still go on, in another process too: its
             workspaces are kept when this process ends. Default: none.
         clock: Tells the time.
+        guarded: Folders that no sandbox may see; the manager's own, and that of its store, are
+            guarded in any case.
     """
 
     def __init__(
@@ -71,8 +75,11 @@ class EnvironmentManager:
         bounds: Bounds = Bounds(),  # noqa: B008
         wanted: Wanted | None = None,
         clock: Clock | None = None,
+        guarded: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
-        place = Path(folder) if folder is not None else default_folder()
+        if folder is None:
+            guarded = [*guarded, named()[0]]
+        place = Path(folder).absolute() if folder is not None else default_folder()
         clock = clock or SystemClock()
         owner = this_process()
         self.id = os.urandom(6).hex()
@@ -84,6 +91,7 @@ class EnvironmentManager:
             bounds,
             Records(place),
             Workspaces(place, owner, self.id),
+            [Path(each).absolute() for each in guarded],
         )
         self._books = Books(self.id, clock, capacity)
         self._endings = Endings(self._books, self._around)
@@ -577,8 +585,19 @@ class EnvironmentManager:
 
 
 def default_folder() -> Path:
-    """Return where environments are written down if nothing else is said."""
-    return Path(os.environ.get(SETTING) or ".flowengine", "environments").absolute()
+    """Return where environments are written down if nothing else is said.
+
+    Raises:
+        StoreError: The store here is not the user's own, or that cannot be written down.
+    """
+    folder, by_name = named()
+    try:
+        return Path(claim(folder, by_name=by_name), "environments")
+    except OSError as error:
+        raise StoreError(
+            f"environments cannot be written down in {state_folder()}: {error.strerror or error}",
+            hint="set XDG_STATE_HOME to a folder that may be written, or give the manager a folder",
+        ) from None
 
 
 _lock = threading.Lock()

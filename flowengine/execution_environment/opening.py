@@ -8,7 +8,7 @@ failure.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,6 +66,7 @@ class Surroundings(NamedTuple):
     bounds: Bounds
     records: Records
     workspaces: Workspaces
+    guarded: Sequence[Path]
 
 
 class Choice(NamedTuple):
@@ -338,6 +339,7 @@ def _request(
         changed,
         frozenset(inside for inside, each in mounts.items() if not each.writable),
         instance.mask,
+        around.guarded,
     )
 
 

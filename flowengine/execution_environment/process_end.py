@@ -42,13 +42,14 @@ def _close_all() -> None:
 
 
 def release_on_termination() -> None:
-    """Let SIGTERM end this process as an exit does, so that everything is given back.
+    """Make SIGTERM and SIGHUP end this process as an exit does, so that everything is given back.
 
     Without it the kernel ends the process at once, and the next one has to reap. Programs with a
-    handler of their own for SIGTERM need it not: they close the manager, or exit.
+    handler of their own for SIGTERM do not need it: they close the manager, or exit. A SIGHUP that
+    is ignored or has a handler stays so.
 
     Raises:
-        UsageError: There is a handler already, or this is not the main thread.
+        UsageError: SIGTERM has a handler already, or this is not the main thread.
     """
     import signal
     import sys
@@ -57,4 +58,6 @@ def release_on_termination() -> None:
         raise UsageError("signal handlers can be set in the main thread only")
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         raise UsageError("SIGTERM has a handler already", hint="call manager().close() in it")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has SIGHUP ignored
+            signal.signal(number, lambda number, _: sys.exit(128 + number))

@@ -19,7 +19,7 @@ from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.closing import end_traced
 from flowengine.execution_environment.events import PREFIX, Event
 from flowengine.execution_environment.opening import owner_of
-from flowengine.execution_environment.records import Entry
+from flowengine.execution_environment.records import Entry, remove_drafts
 from flowengine.sdk import process_tree
 from flowengine.sdk.environments import VARIABLE, Leftover
 from flowengine.sdk.process_identity import is_dead
@@ -56,6 +56,7 @@ async def reap(around: Surroundings, books: Books, wanted: Wanted, *, wait: bool
         found += [await _reap_entry(entry, around, books) for entry in dead]
         found += await _reap_marked(around)
         await _sweep_labels(around)
+        await on_thread(lambda: remove_drafts(around.records.entries))
         removed = await on_thread(lambda: around.workspaces.sweep(wanted))
         found += [{"what": "workspace", "path": str(path)} for path in removed]
     finally:
@@ -94,7 +95,7 @@ async def _reap_entry(entry: Entry, around: Surroundings, books: Books) -> Found
         "resource_key": entry.data.get("resource_key"),
         "state": entry.data.get("state"),
     }
-    await on_thread(lambda: end_traced(leftover.mark, leftover.facts))
+    await on_thread(lambda: end_traced(leftover.mark, leftover.facts, leftover.owner.boot))
     error = await _reap_by_provider(leftover, around)
     if error is None:
         entry.remove()

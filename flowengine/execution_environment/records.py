@@ -7,6 +7,7 @@
 
 An entry is on disk before the first thing of it is started, and goes when the last one is gone. It
 is replaced as a whole, never changed in place: whenever a process dies, what is there is whole.
+It is signed (see `proofs`): one that somebody else has put there is not believed, nor touched.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from flowengine.execution_environment.proofs import is_signed, signed
 from flowengine.sdk.environments import Leftover, Owner
 from flowengine.sdk.errors import EnvironmentUnavailable
 from flowengine.sdk.process_identity import started
+from flowengine.store_folder import fault_of
 
-FORMAT = 1
-SETTING = "FLOWENGINE_STORE"
+FORMAT = 2
+DRAFT = ".new"
+"""End of the names of files that are being written."""
 
 
 class Entry:
@@ -137,7 +141,7 @@ class Records:
         """
         data = {"format": FORMAT, **data, "facts": {}}
         try:
-            self.entries.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_own(self.folder, "entries")
             self.write(data, synced=True)
         except OSError as error:
             raise self.unusable(error) from None
@@ -146,9 +150,10 @@ class Records:
     def unusable(self, error: OSError) -> EnvironmentUnavailable:
         """Return the error for a folder that cannot be used."""
         return EnvironmentUnavailable(
-            f"the registry of environments in {self.folder} cannot be written: {error.strerror}; "
-            "what is opened could not be found after a crash. Say another folder by "
-            f"{SETTING}, or 'registry: none' in the spec to open it all the same"
+            f"the registry of environments in {self.folder} cannot be used: "
+            f"{error.strerror or error}; what is opened could not be found after a crash. Name "
+            "another folder (for the state of all stores: XDG_STATE_HOME), or say 'registry: none' "
+            "in the spec to open it all the same"
         )
 
     def write(self, data: Mapping[str, Any], *, synced: bool = False) -> None:
@@ -162,10 +167,11 @@ class Records:
             OSError: It cannot be written.
         """
         path = self._path(data["id"])
-        new = path.with_suffix(f".{os.getpid()}.new")
+        new = draft_of(path)
         try:
-            with open(new, "wb") as file:
-                file.write(json.dumps(data, separators=(",", ":")).encode())
+            with open(new, "xb") as file:
+                text = json.dumps(signed(path.name, data), separators=(",", ":"))
+                file.write(text.encode())
                 file.flush()
                 if synced:
                     os.fsync(file.fileno())
@@ -185,21 +191,26 @@ class Records:
     def read(self) -> tuple[list[Entry], list[Path]]:
         """Return all entries, and put those that cannot be read aside.
 
-        Those of a newer release are left alone: it knows what they stand for.
+        Those of a newer release are left alone: it knows what they stand for. So are those that
+        this user has not signed: they may name anything.
 
         Returns:
             The entries, oldest first, and where the damaged ones are now.
         """
         try:
-            paths = sorted(self.entries.glob("*.json"))
+            usable = not fault_of(self.folder.resolve()) and not fault_of(self.entries)
+            paths = sorted(self.entries.glob("*.json")) if usable else []
         except OSError:
             return [], []
         entries, damaged = [], []
         for path in paths:
             try:
-                data = json.loads(_content(path))
-                if not _is_newer(data):
-                    entries.append(Entry(self, _checked(data)))
+                data = json.loads(content(path))
+                if _is_newer(data):
+                    continue
+                checked = _checked(data)
+                if is_signed(path.name, checked):
+                    entries.append(Entry(self, checked))
             except FileNotFoundError:
                 continue  # its owner has just closed it
             except (ValueError, TypeError, LookupError, RecursionError, OSError):
@@ -224,7 +235,8 @@ class Records:
             yield False
             return
         try:
-            lock = open(self.folder / "lock", "ab")  # noqa: SIM115 - closed below
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            lock = open(os.open(self.folder / "lock", flags, 0o600), "ab")  # noqa: SIM115 - closed below
         except OSError as error:
             if wait:
                 raise EnvironmentUnavailable(
@@ -245,7 +257,7 @@ class Records:
         aside = self.folder / "damaged"
         target = aside / f"{path.name}.{os.urandom(4).hex()}"
         try:
-            aside.mkdir(exist_ok=True, mode=0o700)
+            make_own(self.folder, "damaged")
             os.replace(path, target)
         except FileNotFoundError:
             return target
@@ -257,8 +269,55 @@ class Records:
         return self.entries / f"{id}.json"
 
 
-def _content(path: Path) -> bytes:
-    """Read an entry; what is no file, such as a pipe, is not waited for."""
+def make_own(folder: Path, *below: str) -> Path:
+    """Make a folder below another, and refuse what only this user should write and does not.
+
+    Args:
+        folder: The upper one, which may be a link that somebody named.
+        below: The names on the way down; none of them may be a link.
+
+    Returns:
+        The lowest.
+
+    Raises:
+        PermissionError: One on the way is a link or can be written by others.
+        OSError: It cannot be made.
+    """
+    for number in range(len(below) + 1):
+        each = folder.joinpath(*below[:number])
+        each.mkdir(parents=not number, exist_ok=True, mode=0o700)
+        if reason := fault_of(each if number else each.resolve()):
+            raise PermissionError(f"{each} {reason}")
+    return folder.joinpath(*below)
+
+
+def draft_of(path: Path) -> Path:
+    """Return where a file is written before it takes its place; no other draft has the name."""
+    return path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}{DRAFT}")
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what processes that are dead had begun to write."""
+    for draft in folder.glob(f"*{DRAFT}"):
+        pid = draft.name.removesuffix(DRAFT).split(".")[-2:-1]
+        if pid and pid[0].isdecimal() and started(int(pid[0])) is None:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+
+
+def content(path: Path) -> bytes:
+    """Return the bytes of a small file; what is no file, such as a pipe or a link, is refused.
+
+    Args:
+        path: Of the file.
+
+    Returns:
+        All that is in it.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no file.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -273,7 +332,7 @@ def _is_newer(data: Any) -> bool:
 
 def _checked(data: Any) -> dict[str, Any]:
     """Return an entry that was read, if it is one."""
-    if data["format"] != FORMAT:
+    if data["format"] not in {1, FORMAT}:
         raise ValueError("another format")
     entry = Entry(None, data)  # type: ignore[arg-type]
     leftover = entry.leftover
@@ -281,7 +340,8 @@ def _checked(data: Any) -> dict[str, Any]:
         leftover.facts, dict
     ):
         raise ValueError("not an entry")
-    data["at"] = float(data["at"])
+    if not isinstance(data["at"], int | float):
+        raise TypeError("at no time")
     return dict(data)
 
 

@@ -4,6 +4,9 @@
     FOLDER/workspaces/SCOPE/OWNER/SPEC.claim      the process that uses it
     FOLDER/workspaces/lock                        held by whoever claims or removes one
 
+Descriptions and claims are signed (see `proofs`), and no folder is used or removed without one of
+its own: what somebody else has put here is passed over.
+
 An environment that is given back for a wait leaves its folder for whoever goes on, in this process
 or another. It goes when its scope ends. While a living process uses it, another one gets a folder
 of its own.
@@ -19,11 +22,15 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from flowengine.execution_environment.proofs import is_signed, signed
+from flowengine.execution_environment.records import content, draft_of, make_own, remove_drafts
 from flowengine.sdk.environments import Owner, Scope
 from flowengine.sdk.folders import remove_tree
 from flowengine.sdk.process_identity import is_dead
 from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine.store_folder import fault_of
 
 Wanted = Callable[[str, str], bool]
 """Says whether an owner may still go on: scope, owner id."""
@@ -68,10 +75,11 @@ class Workspaces:
             OSError: It cannot be made.
         """
         above = self._of(scope, owner_id)
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place = self._folder.parent
+        make_own(place, "workspaces")
         with self._alone():
-            above.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write(above / "owner.json", {"scope": scope, "owner_id": owner_id})
+            make_own(place, *above.relative_to(place).parts)
+            self._write(above / "owner.json", {"scope": scope, "owner_id": owner_id})
             path = above / spec_id
             taken = self._take(path, generation)
             if taken is None:
@@ -85,11 +93,11 @@ class Workspaces:
         if self.has(path):
             claim = _claim_of(path)
             with contextlib.suppress(OSError):
-                _write(claim, {**_read(claim), "was_open": True})
+                self._write(claim, {**self._read(claim), "was_open": True})
 
     def was_open(self, scope: Scope, owner_id: str, spec_id: str) -> bool:
         """Return whether a spec was open before, in whatever process."""
-        return "was_open" in _read(_claim_of(self.path(scope, owner_id, spec_id)))
+        return "was_open" in self._read(_claim_of(self.path(scope, owner_id, spec_id)))
 
     def temporary(self) -> Path:
         """Make a folder in the system's place for temporary ones, which nobody finds again."""
@@ -113,13 +121,19 @@ class Workspaces:
             self._remove(path, lambda claim: not self._is_others(claim))
         else:
             claim = _claim_of(path)
-            left = {"generation": generation, "left_by": self._owner, **_openness(_read(claim))}
+            left = {
+                "generation": generation,
+                "left_by": self._owner,
+                **_openness(self._read(claim)),
+            }
             with contextlib.suppress(OSError):
-                _write(claim, left)
+                self._write(claim, left)
 
     def end_scope(self, scope: Scope, owner_id: str) -> None:
         """Remove all folders of an owner but those that another living manager uses."""
         above = self._of(scope, owner_id)
+        if any(map(_is_foreign, (self._folder, above.parent, above))):
+            return
         for path in _folders(above):
             self._remove(path, lambda claim: not self._is_others(claim))
         self._remove_if_empty(above)
@@ -133,34 +147,44 @@ class Workspaces:
         Returns:
             What was removed.
         """
-        removed = []
+        removed: list[Path] = []
+        if any(map(_is_foreign, (self._folder.parent.resolve(), self._folder))):
+            return removed
         for above in (owner for scope in _folders(self._folder) for owner in _folders(scope)):
-            whose = _read(above / "owner.json")
-            if wanted(str(whose.get("scope")), str(whose.get("owner_id"))):
+            remove_drafts(above)
+            whose = self._read(above / "owner.json")
+            if not whose or wanted(str(whose.get("scope")), str(whose.get("owner_id"))):
                 continue
             removed += [path for path in _folders(above) if self._remove(path, _is_left)]
             self._remove_if_empty(above)
         return removed
 
-    def _remove(self, path: Path, may_go: Callable[[dict[str, object]], bool]) -> bool:
+    def _remove(self, path: Path, may_go: Callable[[dict[str, Any]], bool]) -> bool:
         """Remove a folder, if its claim lets it go; nobody can claim it meanwhile."""
         gone = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
         with self._alone():
-            if not may_go(_read(_claim_of(path))):
+            claim = self._read(_claim_of(path))
+            if not claim or not may_go(claim):
                 return False
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # so that it is known as ours until it is gone
+                self._write(_claim_of(gone), {"left_by": self._owner})
                 os.rename(path, gone)
             with contextlib.suppress(OSError):
                 _claim_of(path).unlink(missing_ok=True)
         remove_tree(gone)
+        with contextlib.suppress(OSError):
+            _claim_of(gone).unlink(missing_ok=True)
         self._remove_if_empty(path.parent)
         return True
 
     def _remove_if_empty(self, above: Path) -> None:
         """Remove the folder of an owner when only its description is left."""
         with self._alone(), contextlib.suppress(OSError):
-            if [each.name for each in above.iterdir()] in ([], ["owner.json"]):
+            found = [each.name for each in above.iterdir()]
+            if found == ["owner.json"] and self._read(above / "owner.json"):
                 (above / "owner.json").unlink(missing_ok=True)
+                above.rmdir()
+            elif not found:
                 above.rmdir()
 
     @contextlib.contextmanager
@@ -169,9 +193,8 @@ class Workspaces:
 
         Nobody holds it for longer than a moment, unless that process was stopped just then.
         """
-        try:
-            lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
+        lock = _open_lock(self._folder)
+        if lock is None:
             yield
             return
         try:
@@ -188,16 +211,35 @@ class Workspaces:
     def _take(self, path: Path, generation: int) -> int | None:
         """Write a claim, unless another living manager has one; return the generation."""
         claim = _claim_of(path)
-        found = _read(claim)
-        if self._is_others(found):
+        found = self._read(claim)
+        if self._is_others(found) or (not found and os.path.lexists(path)) or path.is_symlink():
             return None
         last = found.get("generation")
         generation = max(generation, last + 1 if isinstance(last, int) else 1)
         text = {"owner": self._owner, "manager": self._manager, "generation": generation}
-        _write(claim, text | _openness(found))
+        self._write(claim, text | _openness(found))
         return generation
 
-    def _is_others(self, claim: dict[str, object]) -> bool:
+    def _read(self, path: Path) -> dict[str, Any]:
+        """Return a description or claim that this user has written; nothing: there is none."""
+        try:
+            data = json.loads(content(path))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not isinstance(data, dict) or not is_signed(self._name_of(path), data):
+            return {}
+        return {key: value for key, value in data.items() if key != "proof"}
+
+    def _write(self, path: Path, data: dict[str, Any]) -> None:
+        new = draft_of(path)
+        with open(new, "x", encoding="utf-8") as file:
+            file.write(json.dumps(signed(self._name_of(path), data)))
+        os.replace(new, path)
+
+    def _name_of(self, path: Path) -> str:
+        return str(path.relative_to(self._folder))
+
+    def _is_others(self, claim: dict[str, Any]) -> bool:
         if "owner" not in claim:
             return False
         return claim.get("manager") != self._manager and not is_dead(_owner_of(claim))
@@ -207,10 +249,20 @@ def _claim_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.claim")
 
 
-def _owner_of(claim: dict[str, object]) -> Owner:
+def _owner_of(claim: dict[str, Any]) -> Owner:
     """Return who uses a folder, or left it for whoever goes on."""
     owner = claim.get("owner", claim.get("left_by"))
     return Owner(*owner) if isinstance(owner, list) and len(owner) == 4 else Owner(0, 0, "", "")
+
+
+def _open_lock(folder: Path) -> int | None:
+    if _is_foreign(folder):
+        return None
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(folder / "lock", flags, 0o600)
+    except OSError:
+        return None
 
 
 def _locked(lock: int) -> bool:
@@ -221,12 +273,12 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _is_left(claim: dict[str, object]) -> bool:
+def _is_left(claim: dict[str, Any]) -> bool:
     """Return whether nobody uses a folder, nor will: whoever left it is dead."""
     return not {"owner", "left_by"} & claim.keys() or is_dead(_owner_of(claim))
 
 
-def _openness(claim: dict[str, object]) -> dict[str, object]:
+def _openness(claim: dict[str, Any]) -> dict[str, Any]:
     """Return what a claim says of whether its spec was open before."""
     return {"was_open": True} if "was_open" in claim else {}
 
@@ -238,15 +290,9 @@ def _folders(path: Path) -> list[Path]:
         return []
 
 
-def _read(path: Path) -> dict[str, object]:
+def _is_foreign(folder: Path) -> bool:
+    """Return whether a folder is not there, or not only this user's to write."""
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
-def _write(path: Path, data: object) -> None:
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.write_text(json.dumps(data), encoding="utf-8")
-    os.replace(new, path)
+        return fault_of(folder) is not None
+    except OSError:
+        return True

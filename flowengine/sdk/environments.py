@@ -194,6 +194,8 @@ class Request(NamedTuple):
     """Those of `mounts` whose own environment does not let them be written."""
     mask: Callable[[Any], Any] = lambda value: value
     """Replaces the values of its secrets in plain data, for what is told outside of it."""
+    guarded: Sequence[Path] = ()
+    """Folders of the engine's own on the host, such as its store: no sandbox may see them."""
 
     def may_write(self, inside: str) -> bool:
         """Return whether programs may write a folder of `mounts`, by its path inside."""

@@ -181,8 +181,13 @@ class Secret:
     ) -> CoreSchema:
         return core_schema.with_info_plain_validator_function(
             cls._validated,
-            serialization=core_schema.plain_serializer_function_ser_schema(repr),
+            serialization=core_schema.plain_serializer_function_ser_schema(cls._written),
         )
+
+    @staticmethod
+    def _written(value: Any) -> Any:
+        """Return a secret as it may be shown; what else a field may hold stays as it is."""
+        return repr(value) if isinstance(value, Secret) else value
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -22,6 +22,7 @@ from pathlib import Path
 from flowengine.execution_environment import EnvironmentManager  # noqa: F401 - fails early
 from flowengine_envs.sandboxes import cgroups
 from tests.attacks import everything
+from tests.own_environments import environments_for
 
 LATEST = 10.0
 """Seconds within which nothing may be left (E86)."""
@@ -89,13 +90,17 @@ def _start(place: Path) -> subprocess.Popen[bytes]:
 
 
 def _until_opening(place: Path, engine: subprocess.Popen[bytes]) -> float:
-    while not (place / ".flowengine/environments").exists() and engine.poll() is None:
+    while not _environments(place).exists() and engine.poll() is None:
         time.sleep(0.002)
     return time.monotonic()
 
 
+def _environments(place: Path) -> Path:
+    return environments_for(place, _env(place))
+
+
 def _entries(place: Path) -> list[Path]:
-    return list((place / ".flowengine/environments/entries").glob("*.json"))
+    return list(_environments(place).glob("entries/*.json"))
 
 
 def _after(place: Path, *, resume: bool) -> dict[str, object]:
@@ -213,7 +218,7 @@ def _argv(*words: str) -> list[str]:
 
 
 def _env(place: Path) -> dict[str, str]:
-    return {**os.environ, "TMPDIR": str(place / "tmp")}
+    return {**os.environ, "TMPDIR": str(place / "tmp"), "HOME": str(place), "XDG_STATE_HOME": ""}
 
 
 def _id(place: Path) -> str:

@@ -154,6 +154,7 @@ def found_in(sinks: dict[str, bytes]) -> list[str]:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -226,7 +227,9 @@ def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixtu
         inspected = json.dumps(engine.environments.list())
         # While the database is open, what was written last is in its journal.
         sinks = {
-            f"open store: {name}": data for name, data in files_below(place / ".flowengine").items()
+            f"open {folder}: {name}": data
+            for folder in (".flowengine", "state")
+            for name, data in files_below(place / folder).items()
         }
     captured = capfd.readouterr()
     sinks |= {
@@ -238,6 +241,7 @@ def test_it_is_nowhere(place: Path, log: io.StringIO, capfd: pytest.CaptureFixtu
         "stdout": captured.out.encode(),
         "stderr": captured.err.encode(),
         **{f"store: {name}": data for name, data in files_below(place / ".flowengine").items()},
+        **{f"state: {name}": data for name, data in files_below(place / "state").items()},
         **{f"temporary: {name}": data for name, data in files_below(place / "temporary").items()},
     }
     seen = json.loads(Path("seen.json").read_text())

@@ -28,7 +28,7 @@ def tried(place: Path, within: Sequence[str], *how: str) -> dict[str, Any]:
 def check(told: dict[str, Any], place: Path) -> None:
     assert told["refused"].startswith("EnvironmentUnavailable: ")
     assert str(place) in told["refused"]
-    assert "FLOWENGINE_STORE" in told["refused"]
+    assert "XDG_STATE_HOME" in told["refused"]
     assert told["begun"] == 0
     assert told["in memory"] == told["without registry"] == "ready"
     assert told["entries"] == 0

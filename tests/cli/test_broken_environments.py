@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import CommandLine
+from tests.own_environments import environments_in
 
 FLOW = """\
 flowengine: 1
@@ -41,4 +42,4 @@ def test_every_fault_is_told_with_its_place(
         assert told in done.err
     assert "6 errors in broken.yaml; nothing was run" in done.err
     assert not list(flowengine.folder.rglob("marker"))
-    assert not list(flowengine.folder.rglob("entries/*"))
+    assert not list(environments_in(flowengine.folder / ".flowengine").glob("entries/*"))

@@ -21,6 +21,7 @@ from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
 from flowengine_envs.files import Files, Folder
 from tests.cli.conftest import CommandLine
+from tests.own_environments import environments_in
 
 LIST = """\
 ID     NAME      KIND      BY        SCOPE    OWNER  STATE   PROCESS  SINCE
@@ -61,7 +62,7 @@ class Stubborn(Files):
 @pytest.fixture
 def folder(flowengine: CommandLine, hello: Path) -> Path:
     flowengine("-q", "run", hello)
-    return flowengine.folder / ".flowengine" / "environments"
+    return environments_in(flowengine.folder / ".flowengine")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from flowengine_envs.supervisor.system import descendants
 from tests.cli.conftest import CommandLine
 from tests.envs.containers import skip_without_docker
 from tests.envs.images import image_of
+from tests.own_environments import environments_in
 
 FLOW = """\
 flowengine: 1
@@ -40,7 +41,7 @@ def silent() -> Iterator[str]:
 
 def left(folder: Path) -> list[object]:
     """What is there of environments: entries, workspaces, processes."""
-    kept = folder / ".flowengine" / "environments"
+    kept = environments_in(folder / ".flowengine")
     return [*kept.glob("entries/*"), *kept.glob("workspaces/*/*/*")]
 
 
@@ -85,4 +86,4 @@ def test_interrupted_while_it_starts(flowengine: CommandLine, silent: str) -> No
     assert "Traceback" not in err
     assert "interrupted; saved as" in err
     assert api.containers(all=True, filters={"ancestor": silent}) == []
-    assert list((flowengine.folder / ".flowengine" / "environments").glob("entries/*")) == []
+    assert list(environments_in(flowengine.folder / ".flowengine").glob("entries/*")) == []

@@ -16,6 +16,7 @@ from flowengine.sdk.process_tree import marked
 from tests.cli.conftest import CommandLine
 from tests.cli.test_terminal import Terminal
 from tests.envs.containers import skip_without_docker
+from tests.own_environments import environments_in
 
 BUILD = """\
 flowengine: 1
@@ -52,7 +53,7 @@ def folder(flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("TOKEN", "SEKRET-token")
     flowengine.write("build.yaml", BUILD)
     yield flowengine.folder
-    kept = flowengine.folder / ".flowengine" / "environments"
+    kept = environments_in(flowengine.folder / ".flowengine")
     assert not list(kept.glob("entries/*"))
     assert not list(kept.glob("workspaces/*/*"))
     assert _ours(flowengine.folder) == []
@@ -62,7 +63,7 @@ def _ours(folder: Path) -> list[int]:
     """Return the processes of environments that belong to this folder's store."""
     from flowengine.execution_environment.records import Records
 
-    name = Records(folder / ".flowengine" / "environments").name
+    name = Records(environments_in(folder / ".flowengine")).name
     return [pid for pid, mark in marked(VARIABLE).items() if f".{name}." in mark]
 
 

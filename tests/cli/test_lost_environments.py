@@ -14,6 +14,7 @@ import pytest
 from tests.cli.conftest import CommandLine
 from tests.envs.containers import skip_without_docker
 from tests.envs.mcp.http_server import HttpServer
+from tests.own_environments import environments_in
 
 FLOW = """\
 flowengine: 1
@@ -172,7 +173,7 @@ def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandL
     """E97: what it had is opened again, with its workspace, and says that it is new."""
     flow = flowengine.write("it.yaml", KILLED)
     worker = flowengine.spawn("run", str(flow))
-    while not list(flowengine.folder.rglob("begun")):
+    while not list(environments_in(flowengine.folder / ".flowengine").rglob("begun")):
         assert worker.poll() is None
         time.sleep(0.02)
     worker.kill()
@@ -186,4 +187,4 @@ def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandL
     assert then["output"]["stderr"].startswith("(opened anew: ")
     assert then["output"]["stdout"] == "False kept\n"
     assert not flowengine("--json", "envs", "list").json()
-    assert not list(flowengine.folder.rglob("note"))
+    assert not list(environments_in(flowengine.folder / ".flowengine").rglob("note"))

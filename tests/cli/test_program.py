@@ -116,6 +116,7 @@ def complete(folder: Path, line: str) -> set[str]:
     read, write = os.pipe()
     env = {
         "PATH": os.environ["PATH"],
+        "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
         "_ARGCOMPLETE": "1",
         "_ARGCOMPLETE_IFS": "\n",
         "_ARGCOMPLETE_STDOUT_FILENAME": str(folder / "offered"),
@@ -160,7 +161,9 @@ def modules(folder: Path, *words: str) -> set[str]:
         "import json; json.dump(sorted(set(sys.modules) - before), open('modules.json', 'w'));"
         "sys.exit(code)"
     )
-    env = {name: os.environ[name] for name in ("PATH", "COLUMNS", "XDG_CONFIG_HOME")}
+    env = {
+        name: os.environ[name] for name in ("PATH", "COLUMNS", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
+    }
     subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder,

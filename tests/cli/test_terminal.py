@@ -47,7 +47,8 @@ class Terminal:
 
     def __init__(self, folder: Path, *words: str, **more: str) -> None:
         self.master, slave = pty.openpty()
-        env = {"PATH": os.environ["PATH"], "TERM": "xterm", "HOME": str(folder)}
+        env = {name: os.environ[name] for name in ("PATH", "XDG_STATE_HOME")}
+        env |= {"TERM": "xterm", "HOME": str(folder)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", TAKE, PROGRAM, *words],
             cwd=folder,

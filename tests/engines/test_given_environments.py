@@ -12,6 +12,7 @@ from flowengine import Engine
 from flowengine.errors import UsageError
 from flowengine.execution_environment import SpecInvalid
 from tests.execution_environment.toy import Toy
+from tests.own_environments import environments_in, stored_in
 
 FUNCTIONS = """
 import flowengine
@@ -90,7 +91,7 @@ def test_another_process_goes_on_with_it(toy: Toy) -> None:
     assert ended is not None
     assert ended.outputs == {"a": [1, False, "x"], "b": [2, True, "x"]}, ended.error
     assert (toy.opens, toy.releases) == (2, 2)
-    assert not list(Path("store/environments").rglob("workspaces/*/*"))
+    assert not list(environments_in(Path("store")).rglob("workspaces/*/*"))
 
 
 def test_it_is_given_where_an_execution_is_recorded_and_on_a_loop(toy: Toy) -> None:
@@ -141,7 +142,7 @@ def test_a_secret_is_a_reference(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> N
         assert engine.run(one("echo"), execution_environments=[spec]).outputs == {"a": "hi"}
 
     assert toy.things[0].request.config.token.reveal() == "SEKRET"
-    for path in Path("store").rglob("*"):
+    for path in stored_in(Path("store")):
         assert not path.is_file() or b"SEKRET" not in path.read_bytes()
 
 

@@ -12,6 +12,7 @@ from flowengine import Engine, load
 from flowengine.errors import FlowFileError
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
+from tests.own_environments import stored_in
 
 SERVER = Path(__file__).parents[1] / "envs" / "mcp" / "nasty_server.py"
 COMMAND = f"{[sys.executable, str(SERVER), 'more']}"
@@ -144,7 +145,7 @@ outputs: {{env: "${{{{ steps.env.output }}}}", data: "${{{{ steps.data.output }}
 
     assert '"KEY": "k-***"' in result.outputs["env"]
     assert result.outputs["data"] == {"a": 1, "who": "***", "size": 2}
-    for path in Path("store").rglob("*"):
+    for path in stored_in(Path("store")):
         assert not path.is_file() or b"SEKRET" not in path.read_bytes()
 
 

@@ -20,6 +20,7 @@ from flowengine_envs.sandboxes.processes import has
 from tests.envs.containers import skip_without_docker
 from tests.envs.mcp.http_server import HttpServer
 from tests.execution_environment.toy import until
+from tests.own_environments import environments_in
 
 
 class Kind(NamedTuple):
@@ -185,7 +186,7 @@ def test_what_is_given_back_for_a_wait_is_there_again_with_its_workspace(stage: 
     assert [one[0::2] for one in found["find"]] == [[2, stage.kind.found]] * 2
     assert sorted(one[1] for one in found["find"]) == [False, True]
     assert (stage.opened(), stage.open()) == (1, [])
-    assert not list(Path("store/environments/workspaces").rglob("note"))
+    assert not list(environments_in(Path("store")).rglob("workspaces/**/note"))
 
 
 SAYS = {

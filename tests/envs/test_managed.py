@@ -162,3 +162,39 @@ def alive(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"env": {"A": "b c", "B": "it's", "C": "", "D": "secret", "E": "'quoted'", "F": "naïve\n"}},
+        {"env": {"A": "b c", "TOKEN": "secret:TOKEN"}},
+    ],
+)
+@pytest.mark.parametrize("kind", ["python", "bash", "node", "shell"])
+def test_what_is_declared_comes_back_as_it_was_written(
+    manager: EnvironmentManager, kind: str, config: dict[str, Any]
+) -> None:
+    declared = manager.declare({**SPEC, "kind": kind, "config": config})
+
+    assert declared["config"]["env"] == config["env"]
+    assert manager.declare(declared) == declared
+
+
+@pytest.mark.parametrize("provider", ["namespace", "docker", "host"])
+def test_the_folder_of_a_manager_may_be_relative(
+    provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the first example of the page; and where the program works later does not matter."""
+    if provider == "docker":
+        skip_without_docker()
+    monkeypatch.chdir(tmp_path)
+    with EnvironmentManager("data") as manager:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with manager.use({**SPEC, "provider": provider}) as python:
+            python.run("x = 41")
+            assert python.run("x + 1").value == 42
+            python.put("a.txt", b"here")
+        assert (tmp_path / "data").is_dir()
+    assert not (tmp_path / "elsewhere" / "data").exists()

@@ -15,6 +15,7 @@ from flowengine.sdk.process_tree import marked
 from tests.envs.containers import skip_without_docker
 from tests.examples.conftest import EXAMPLES, Shell
 from tests.execution_environment.toy import until
+from tests.own_environments import environments_for
 
 HERE = EXAMPLES / "environments"
 
@@ -26,7 +27,7 @@ def folder(flowengine: Shell) -> Iterator[Path]:
     shutil.copytree(HERE, flowengine.folder, dirs_exist_ok=True)
     flowengine.env["PATH"] = f"{Path(sys.executable).parent}:{flowengine.env['PATH']}"
     yield flowengine.folder
-    kept = flowengine.folder / ".flowengine" / "environments"
+    kept = environments_for(flowengine.folder / ".flowengine", flowengine.env)
     assert not list(kept.glob("entries/*"))
     assert not list(kept.glob("workspaces/*/*/*"))
     until(

@@ -9,6 +9,7 @@ import pytest
 
 from flowengine import Engine
 from tests.examples.conftest import EXAMPLES
+from tests.own_environments import environments_in
 
 EXAMPLE = EXAMPLES / "fix_tests"
 
@@ -36,7 +37,7 @@ def test_the_tests_pass_in_the_third_round_and_the_change_comes_back_when_accept
     assert ended is not None
     assert ended.outputs == {"rounds": 3, "changed": ["calc.py"]}
     assert "return a + b" in project.read_text()
-    assert not list(Path("store/environments/workspaces/execution").iterdir())
+    assert not list((environments_in(Path("store")) / "workspaces/execution").iterdir())
 
 
 def test_what_cannot_be_repaired_changes_nothing(project: Path) -> None:

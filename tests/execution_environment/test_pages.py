@@ -85,11 +85,12 @@ def test_once_it_is_installed_the_programs_of_the_page_work(tmp_path: Path) -> N
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", f"{using}\n{asking}"],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
 
     assert (done.stdout, done.stderr) == ("5\n23\n", "")
-    assert not list((tmp_path / ".flowengine").glob("environments/entries/*"))
+    assert not list(tmp_path.rglob("environments/entries/*"))
+    assert list(tmp_path.rglob("environments/entries"))

@@ -43,7 +43,8 @@ def run(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(program), str(tmp_path)],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         timeout=60,
         check=False,
     )

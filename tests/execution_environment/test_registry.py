@@ -25,6 +25,7 @@ from flowengine.execution_environment import (
     register_provider,
     unregister_provider,
 )
+from flowengine.execution_environment.proofs import signed
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE
 from flowengine.sdk.process_tree import marked
@@ -135,6 +136,27 @@ def test_the_next_opening_reaps_by_itself(
     manager.release(handle)
 
 
+def test_what_a_killed_process_had_begun_to_write_is_removed(
+    kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
+) -> None:
+    kill("ready")
+    place = tmp_path / "environments"
+    [above] = place.glob("workspaces/*/*")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    of_dead = [
+        place / "entries" / f"a.json.{dead.pid}.0a.new",
+        above / f"b.claim.{dead.pid}.0a.new",
+    ]
+    ours = place / "entries" / f"c.json.{os.getpid()}.0a.new"
+    for path in (*of_dead, ours):
+        path.write_text("{")
+
+    make().reap()
+
+    assert [path.exists() for path in (*of_dead, ours)] == [False, False, True]
+
+
 def test_a_dead_executions_workspace_is_kept_while_it_may_go_on(
     kill: Callable[..., None], boxes: Boxes, make: Make, tmp_path: Path
 ) -> None:
@@ -206,7 +228,7 @@ def change_entries(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> 
     for path in (tmp_path / "environments" / "entries").glob("*.json"):
         data = json.loads(path.read_text())
         change(data)
-        path.write_text(json.dumps(data))
+        path.write_text(json.dumps(signed(path.name, data)))
 
 
 def on_another_host(data: dict[str, Any]) -> None:
@@ -298,7 +320,7 @@ def test_an_entry_of_a_newer_release_is_left_to_it(
 ) -> None:
     kill("ready")
     [entry] = (tmp_path / "environments" / "entries").glob("*.json")
-    entry.write_text('{"format": 2, "what": ["this", "release", "cannot know"]}')
+    entry.write_text('{"format": 3, "what": ["this", "release", "cannot know"]}')
 
     found = make().reap()
 
@@ -378,7 +400,7 @@ def test_where_nothing_can_be_written_what_could_be_left_is_not_opened(
             manager.ensure(spec)
         assert list(tmp_path.glob("box-*")) == []
         assert str(unusable) in str(refused.value)
-        assert "FLOWENGINE_STORE" in str(refused.value)
+        assert "XDG_STATE_HOME" in str(refused.value)
 
         assert manager.ensure(SPEC).state == "ready"  # in memory
         handle = manager.ensure({**spec, "resource_key": "x", "registry": "none"})
@@ -434,7 +456,7 @@ def test_a_closed_manager_touches_its_folder_no_more(
 # Every way out
 
 
-@pytest.mark.parametrize("way", ["end", "error", "int", "term"])
+@pytest.mark.parametrize("way", ["end", "error", "int", "term", "hup"])
 def test_a_process_that_ends_leaves_nothing(tmp_path: Path, way: str) -> None:
     stop = "exit" if way == "error" else "ready"
     process = subprocess.Popen(
@@ -454,8 +476,10 @@ def test_a_process_that_ends_leaves_nothing(tmp_path: Path, way: str) -> None:
         process.send_signal(signal.SIGINT)
     if way == "term":
         process.terminate()
+    if way == "hup":
+        process.send_signal(signal.SIGHUP)
     _, errors = process.communicate(timeout=60)
-    expected = {"end": {0}, "error": {1}, "int": {1, -signal.SIGINT}, "term": {143}}
+    expected = {"end": {0}, "error": {1}, "int": {1, -signal.SIGINT}, "term": {143}, "hup": {129}}
     assert process.returncode in expected[way], errors
 
     until(lambda: not left_of(tmp_path))  # what was killed takes a moment to be gone

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flowengine.cli.output import err, out, out_json
 from flowengine.errors import UsageError
+from flowengine.store_folder import IGNORED
 
 HELP = "create a first flow, and the schema and settings for editors"
 EXAMPLE = """\
@@ -21,7 +22,6 @@ EXAMPLES = {
 }
 SCHEMA = ".flowengine/flow-1.schema.json"
 EDITOR = {"yaml.schemas": {f"./{SCHEMA}": ["*.flow.yaml"]}}
-IGNORED = "# What belongs to this machine.\nflowengine.db*\nartifacts/\n"
 
 
 def configure(parser: ArgumentParser) -> None:

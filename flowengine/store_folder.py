@@ -1,0 +1,234 @@
+"""Where a store is, and whether it is the user's own.
+
+A store's folder may lie in a project (`.flowengine`), and a project may come from a stranger, with
+a store in it that leads elsewhere. So what is found there by default is used only if this user made
+it, at this place. The proof lies where no project can put anything, in the user's state folder:
+
+    PROJECT/.flowengine/id             a random id
+    STATE/stores/ID/paths              the places where a store with this id is the user's own
+    STATE/stores/ID/environments/      what is open, and workspaces: see `execution_environment`
+    STATE/key                          signs what is believed later; see `proofs`
+
+STATE is `$XDG_STATE_HOME/flowengine`, or `~/.local/state/flowengine`. A store that the user names
+(`--store`, `$FLOWENGINE_STORE`, `Engine(path)`) is the user's own by that.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import NoReturn
+
+from flowengine.errors import StoreError
+
+SETTING = "FLOWENGINE_STORE"
+DEFAULT = ".flowengine"
+DATABASE = "flowengine.db"
+
+_ID = "id"
+_OURS = (_ID, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "artifacts")
+"""What a store is read from."""
+_LENGTH = 32
+IGNORED = "# What belongs to this machine.\nflowengine.db*\nartifacts/\nid\n"
+"""Text of a store's `.gitignore`."""
+
+
+def named(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
+    """Return where the store is, and whether somebody named it.
+
+    Args:
+        given: By the caller; empty: not at all.
+
+    Returns:
+        The folder; and False where it is only the default.
+    """
+    path = os.fspath(given) or os.environ.get(SETTING)
+    return (path, True) if path else (DEFAULT, False)
+
+
+def state_folder() -> str:
+    """Return the user's folder for what programs keep."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(base, "flowengine")
+
+
+def claim(path: str | os.PathLike[str], *, by_name: bool) -> str:
+    """Make sure that a store's folder is the user's own; make it if it is not there.
+
+    Args:
+        path: The folder.
+        by_name: Whether the user named it, so that it is the user's own whatever is in it.
+
+    Returns:
+        The folder of this store in the user's state folder.
+
+    Raises:
+        StoreError: It is not the user's own.
+        OSError: It cannot be written down that it is.
+    """
+    folder = os.path.abspath(path)
+    if not by_name:
+        _check_folder(folder)
+    private = known(folder)
+    if private is None and not by_name and _has_store(folder):
+        private = known(folder)  # another process may have made it at this moment
+        if private is None:
+            why = "you did not make it in this place, so it may have come with other files"
+            _refuse(folder, why)
+    if private is None:
+        private = _adopt(folder, _read_id(folder) if by_name else None)
+    if not by_name:
+        _check_parts(folder)
+    return private
+
+
+def environments_of(path: str | os.PathLike[str]) -> str:
+    """Return the folder of what is open for a store that was found to be the user's own.
+
+    Raises:
+        OSError: It cannot be written down whose it is.
+    """
+    return os.path.join(claim(path, by_name=True), "environments")
+
+
+def make_private(folder: str) -> None:
+    """Make a folder below the user's state folder, and refuse one that is another user's.
+
+    Raises:
+        PermissionError: It belongs to somebody else.
+        OSError: It cannot be made.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    state = state_folder()
+    for each in (state, folder):
+        if reason := fault_of(each):
+            raise PermissionError(f"{each} {reason}")
+
+
+def fault_of(folder: str | os.PathLike[str]) -> str | None:
+    """Return why a folder is not this user's alone to write; None: it is."""
+    found = os.lstat(folder)
+    if stat.S_ISLNK(found.st_mode):
+        return "is a link"
+    if not stat.S_ISDIR(found.st_mode):
+        return "is no folder"
+    if found.st_uid != os.geteuid():
+        return "belongs to another user"
+    if found.st_mode & 0o022:
+        return "can be written by other users"
+    return None
+
+
+def known(folder: str) -> str | None:
+    """Return what belongs to a store that is the user's own at this place; None: it is not."""
+    id = _read_id(folder)
+    if id is None or os.path.realpath(folder) not in _paths(_private(id)):
+        return None
+    return _private(id)
+
+
+def _check_folder(folder: str) -> None:
+    try:
+        reason = fault_of(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"the store {folder} cannot be opened: {error.strerror}") from None
+    if reason == "can be written by other users" and not _has_store(folder):
+        os.chmod(folder, 0o700)  # it has nothing yet that anybody could have changed
+    elif reason is not None:
+        _refuse(folder, f"it {reason}")
+
+
+def _check_parts(folder: str) -> None:
+    """Refuse links in the place of what a store is read from."""
+    for name in _OURS:
+        if os.path.islink(os.path.join(folder, name)):
+            _refuse(folder, f"'{name}' in it is a link")
+
+
+def _has_store(folder: str) -> bool:
+    return any(os.path.lexists(os.path.join(folder, name)) for name in _OURS if name != _ID)
+
+
+def _adopt(folder: str, id: str | None) -> str:
+    """Write down that a store is the user's own; make the folder if it is not there."""
+    if not os.path.isdir(folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as ignored:
+            ignored.write(IGNORED)
+        _sync(os.path.dirname(folder))
+    if id is not None:
+        _note_path(id, folder)
+        return _private(id)
+    new = os.urandom(_LENGTH // 2).hex()
+    path, draft = os.path.join(folder, _ID), os.path.join(folder, f".{new}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{new}\n")
+        if os.path.lexists(path) and known(folder) is None:
+            os.unlink(path)  # it is none of this user's ids
+        _note_path(new, folder)  # it is there before anybody can read the id
+        os.link(draft, path)
+    except FileExistsError:  # another process was faster, and has written it down, too
+        with suppress(OSError):
+            os.unlink(os.path.join(_private(new), "paths"))
+            os.rmdir(_private(new))
+        return _private(_read_id(folder) or new)
+    finally:
+        os.unlink(draft)
+    return _private(new)
+
+
+def _note_path(id: str, folder: str) -> None:
+    make_private(_private(id))
+    with open(
+        os.path.join(_private(id), "paths"), "a", encoding="utf-8", errors="surrogateescape"
+    ) as paths:
+        paths.write(f"{os.path.realpath(folder)}\n")
+
+
+def _private(id: str) -> str:
+    return os.path.join(state_folder(), "stores", id)
+
+
+def _read_id(folder: str) -> str | None:
+    """Return the id of a store, if there is one."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(os.path.join(folder, _ID), flags)
+        with open(descriptor, "rb") as file:
+            text = file.read(_LENGTH + 1).decode("ascii", "replace").strip()
+    except OSError:
+        return None
+    return text if len(text) == _LENGTH and not text.strip("0123456789abcdef") else None
+
+
+def _paths(private: str) -> list[str]:
+    """Return the places where a store of an id is the user's own."""
+    try:
+        path = os.path.join(private, "paths")
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().split("\n")
+    except OSError:
+        return []
+
+
+def _sync(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse(folder: str, why: str) -> NoReturn:
+    raise StoreError(
+        f"the store {folder} is not used: {why}",
+        hint="if you moved, copied or restored it yourself, name it once: "
+        f"flowengine --store {folder} list; otherwise delete it, or name another with --store",
+    )
