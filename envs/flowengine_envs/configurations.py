@@ -5,13 +5,33 @@ Loads pydantic: import it inside `config_model` and `policy_model`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic_core import PydanticCustomError
 
 from flowengine.sdk.models import Config, Policy, Secret
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+Interpreter = Annotated[str, Field(min_length=1)] | None
+
+
+def _alone(other: str, default: str) -> Callable[[str | None, ValidationInfo], str | None]:
+    """Return what refuses two interpreters."""
+
+    def check(value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get(other, default) != default:
+            raise PydanticCustomError(
+                "interpreter",
+                "is a program of this machine, and {other} one of the sandbox; take one of them",
+                {"other": f"'{other}'"},
+            )
+        return value
+
+    return check
 
 
 class Programs(Config):
@@ -26,6 +46,9 @@ class PythonConfig(Programs):
 
     python: str = "python3"
     """The interpreter inside."""
+    interpreter: Annotated[Interpreter, AfterValidator(_alone("python", "python3"))] = None
+    """An interpreter of the user's own installation: `~/.venv/bin/python`. Its folder is shown to
+    the sandbox, to read."""
     on_busy: Literal["wait", "refuse"] = "wait"
     """What a call does while another one runs."""
 
@@ -51,6 +74,9 @@ class NodeConfig(Programs):
 
     node: str = "node"
     """The interpreter inside."""
+    interpreter: Annotated[Interpreter, AfterValidator(_alone("node", "node"))] = None
+    """An interpreter of the user's own installation: `~/.nvm/versions/node/v22.1.0/bin/node`. Its
+    folder is shown to the sandbox, to read."""
     min_version: Annotated[str, Field(pattern=r"^\d+(\.\d+){0,2}$")] = "18"
     """The oldest version that will do."""
     module: bool = False

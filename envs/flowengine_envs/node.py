@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
 from flowengine.sdk.environments import Request, Spec, awaitable, blocking
 from flowengine_envs.call_limits import UNBOUNDED
-from flowengine_envs.results import CodeError, CodeResult, CommandResult, OnOutput
+from flowengine_envs.results import (
+    CodeError,
+    CodeResult,
+    CommandResult,
+    OnOutput,
+    last_line,
+)
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.steps import StepFiles, code_of, step_result
 from flowengine_envs.supervised import Supervised, SupervisedProvider
@@ -70,7 +76,7 @@ class Node(Supervised):
         }
         kills = self.sandbox.memory_kills()
         result, told = await self._program(
-            [config.node, *self._options(), "-e", _runner()],
+            [self.interpreter or config.node, *self._options(), "-e", _runner()],
             None,
             timeout,
             None,
@@ -153,6 +159,9 @@ class NodeProvider(SupervisedProvider[Node]):
         Raises:
             EnvironmentUnavailable: It is not there.
         """
+        await super().probe(spec)
+        if spec.config.interpreter is not None:
+            return
         program = spec.config.node
         if spec.provider in {"namespace", "host"} and "/" not in program and not has(program):
             raise EnvironmentUnavailable(
@@ -190,9 +199,14 @@ class NodeProvider(SupervisedProvider[Node]):
 
 
 async def _check_version(node: Node, request: Request) -> None:
-    wanted, program = request.config.min_version, request.config.node
+    wanted, own = request.config.min_version, node.interpreter
+    program = own or request.config.node
     told = await node.program([program, "--version"], timeout=20)
     found = re.search(r"v(\d+(?:\.\d+)*)", told.stdout)
+    if own is not None and (told.exit_code != 0 or found is None):
+        raise EnvironmentUnavailable(
+            f"{request.spec}: {program} is no Node.js that runs in the sandbox: {last_line(told)}"
+        )
     if told.exit_code != 0 or found is None:
         raise EnvironmentUnavailable(
             f"{request.spec}: there is no {program} in the sandbox, wanted is {wanted} "

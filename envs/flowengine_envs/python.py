@@ -9,11 +9,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.sdk import Command, Plain, StepContext
+from flowengine.sdk import Command, EnvironmentUnavailable, Plain, StepContext
 from flowengine.sdk.environments import Request, Sandbox, awaitable, blocking
 from flowengine_envs.call_limits import GRACE, UNBOUNDED
 from flowengine_envs.channel import Channel
-from flowengine_envs.results import CodeError, CodeResult, OnOutput, Streams
+from flowengine_envs.results import CodeError, CodeResult, OnOutput, Streams, last_line
 from flowengine_envs.steps import StepFiles, code_of, step_result
 from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor import plain
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LARGEST_VALUE = 1024 * 1024
 """Bytes of a value that comes back as data; a larger one comes as the beginning of its text."""
 _LATE_CALLS = 64
+_OLDEST = (3, 9)
+_VERSION = "import sys; sys.stdout.write('%d %d' % sys.version_info[:2])"
 
 
 class Late(NamedTuple):
@@ -151,7 +153,7 @@ class PythonSandbox(Supervised):
         self._planned = True
         await self._channel.request(
             "worker",
-            argv=[getattr(self.request.config, "python", "python3")],
+            argv=[self.interpreter or getattr(self.request.config, "python", "python3")],
             env=self._variables,
             cwd=self.sandbox.workdir,
             limits=dict(self.sandbox.resource_limits()),
@@ -212,6 +214,11 @@ class Python(SupervisedProvider[PythonSandbox]):
                 resource.heard_late(header, payload)
 
         made.append(await self.open(request, PythonSandbox, late))
+        try:
+            await _check_version(made[0], request)
+        except BaseException:
+            await made[0].close()
+            raise
         return made[0]
 
     async def run(
@@ -223,6 +230,24 @@ class Python(SupervisedProvider[PythonSandbox]):
         inputs = {name: await files.place(value) for name, value in command.env.items()}
         result = await resource.async_run(code, inputs, UNBOUNDED, on_output=context.printed)
         return await step_result(files, command, result)
+
+
+async def _check_version(python: PythonSandbox, request: Request) -> None:
+    """Find out whether the user's own interpreter, if one is named, runs in the sandbox."""
+    program = python.interpreter
+    if program is None:
+        return
+    told = await python.program([program, "-I", "-c", _VERSION], timeout=20)
+    found = [int(part) for part in told.stdout.split()[:2] if part.isdigit()]
+    if told.exit_code != 0 or len(found) != 2:
+        raise EnvironmentUnavailable(
+            f"{request.spec}: {program} is no Python that runs in the sandbox: {last_line(told)}"
+        )
+    if tuple(found) < _OLDEST:
+        raise EnvironmentUnavailable(
+            f"{request.spec}: {program} is Python {found[0]}.{found[1]}; "
+            f"{_OLDEST[0]}.{_OLDEST[1]} or newer is needed"
+        )
 
 
 def _result(

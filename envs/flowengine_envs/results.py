@@ -177,3 +177,9 @@ def _whole_end(tail: bytes) -> bytes:
     while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
         start += 1
     return tail[start:]
+
+
+def last_line(result: CommandResult) -> str:
+    """Return what a program that failed said last, or how it ended."""
+    lines = result.stderr.strip().splitlines()
+    return lines[-1][:500] if lines else f"it ended with exit code {result.exit_code}"

@@ -18,6 +18,7 @@ from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed, EnvironmentU
 from flowengine.sdk.environments import Capabilities, Provider, Request, Sandbox, Spec
 from flowengine_envs.call_limits import DISK, GRACE, OUTPUT
 from flowengine_envs.channel import COMMAND, Channel
+from flowengine_envs.installations import installation
 from flowengine_envs.results import CommandResult, OnOutput, Streams
 from flowengine_envs.workspace import OWN, InWorkspace
 
@@ -52,8 +53,12 @@ class Supervised(InWorkspace):
         self.sandbox = sandbox
         self._channel = channel
         channel.cause = self._cause
+        found = installation(request.spec)
+        self.interpreter = None if found is None else found.program
+        """The user's own, in place of what the sandbox has."""
+        own = "" if found is None else f"{os.path.dirname(found.program)}:"
         self._variables = {
-            "PATH": SEARCH,
+            "PATH": f"{own}{SEARCH}",
             "HOME": f"{sandbox.workdir}/{OWN}/home",
             "LANG": "C.UTF-8",
             **self.declared,
@@ -241,7 +246,8 @@ class SupervisedProvider(Provider[_Kind]):
         )
 
     async def probe(self, spec: Spec) -> None:
-        """Nothing is needed beside the sandbox."""
+        """Look for the user's own interpreter, if one is named."""
+        installation(spec)
 
     async def open(self, request: Request, make: Callable[..., _Kind], late: Any = None) -> _Kind:
         """Open the sandbox and start a supervisor in it.

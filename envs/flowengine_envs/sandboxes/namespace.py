@@ -20,6 +20,7 @@ from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import Axis, Capabilities, Program, Request, Spec
 from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.egress import INSIDE, Egress, Place, places
+from flowengine_envs.installations import installation
 from flowengine_envs.mounts import check_all
 from flowengine_envs.sandboxes import kernel_resources, syscalls
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
@@ -175,6 +176,9 @@ class Namespace(Processes):
         for inside, folder in self.request.mounts.items():
             may_write = self.request.may_write(inside)
             options += ["--bind" if may_write else "--ro-bind", str(folder), inside]
+        found = installation(self.request.spec)
+        for inside, folder in ({} if found is None else found.folders).items():
+            options += ["--ro-bind", str(folder), inside]
         return options
 
     def resource_limits(self) -> Mapping[str, int]:

@@ -1,0 +1,138 @@
+"""Interpreters of the user's own installation, and what a sandbox has to see to run one.
+
+`config: {interpreter: ~/.venv/bin/python}` names a program of this machine. It is run in the
+sandbox only: where it belongs is read from its links and from `pyvenv.cfg`, because a flow file may
+name any program.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from flowengine.sdk import EnvironmentUnavailable, Refused
+from flowengine.sdk.environments import Spec
+from flowengine_envs.mounts import check
+
+_OF_THIS_MACHINE = ("namespace", "host")
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""What every sandbox of this machine sees anyway."""
+_WORKSPACE = "/workspace"
+_OWN = ("/tmp", "/dev/shm", _WORKSPACE)
+"""Folders that a sandbox has of its own."""
+_LARGEST = 64 * 1024
+"""Characters that are read of `pyvenv.cfg`."""
+_LINKS = 40
+"""Links that the kernel follows."""
+
+
+class Installation(NamedTuple):
+    """An interpreter and what it needs."""
+
+    program: str
+    """Its path, on the machine and inside."""
+    folders: dict[str, Path]
+    """Folder inside → folder of the machine, without those of the system."""
+
+
+def installation(spec: Spec) -> Installation | None:
+    """Return the interpreter of the machine that a spec names, if it names one.
+
+    Args:
+        spec: What is asked for.
+
+    Returns:
+        The interpreter; None: that of the sandbox is meant.
+
+    Raises:
+        EnvironmentUnavailable: There is no such program, or the sandbox cannot have it.
+        Refused: Its folder must not be seen by a sandbox.
+    """
+    named = getattr(spec.config, "interpreter", None)
+    if named is None:
+        return None
+    if spec.provider not in _OF_THIS_MACHINE:
+        raise EnvironmentUnavailable(
+            f"{spec}: 'interpreter' is a program of this machine, which '{spec.provider}' does not "
+            f"run; take provider: namespace, or name an image that has one (config: image, "
+            f"{spec.kind})"
+        )
+    program = os.path.abspath(os.path.join(spec.folder, os.path.expanduser(named)))
+    if not os.path.isfile(program):
+        raise EnvironmentUnavailable(f"{spec}: there is no interpreter {program}")
+    if not os.access(program, os.X_OK):
+        raise EnvironmentUnavailable(f"{spec}: the interpreter {program} is not executable")
+    if spec.provider == "host":
+        return Installation(program, {})
+    return Installation(program, _shown(spec, program))
+
+
+def _shown(spec: Spec, program: str) -> dict[str, Path]:
+    """Return the folders that are to be shown, those above before those below."""
+    found: dict[str, Path] = {}
+    for folder in _folders(program):
+        real = Path(os.path.realpath(folder))
+        for inside in (str(folder), str(real)):
+            if _below(inside, _SYSTEM):
+                continue
+            if any(_below(own, (inside,)) for own in _OWN) or _below(inside, (_WORKSPACE,)):
+                raise EnvironmentUnavailable(
+                    f"{spec}: {program} needs {inside}, where a sandbox has files of its own; "
+                    "install it in another folder"
+                )
+            found[inside] = real
+    for real in found.values():
+        try:
+            check(real)
+        except Refused as refused:
+            raise Refused(
+                f"{spec}: {program} cannot be used: {refused.message}. Install it in a folder of "
+                "its own"
+            ) from None
+    return dict(sorted(found.items()))
+
+
+def _folders(program: str) -> Iterator[Path]:
+    """Yield the folders of a program, of what its links lead to, and of a venv's base."""
+    for path in _chain(program):
+        folder = _prefix(path.parent)
+        yield folder
+        base = _base(folder)
+        if base is not None:
+            yield _prefix(base)
+
+
+def _chain(program: str) -> Iterator[Path]:
+    """Yield a program and where its links lead, one after the other."""
+    path = Path(program)
+    for _ in range(_LINKS):
+        yield path
+        if not path.is_symlink():
+            return
+        path = Path(os.path.abspath(path.parent / os.readlink(path)))
+
+
+def _prefix(folder: Path) -> Path:
+    """Return the folder of an installation by that of its programs."""
+    return folder.parent if folder.name == "bin" else folder
+
+
+def _base(venv: Path) -> Path | None:
+    """Return where the programs are with which a venv was made; None: it is no venv."""
+    told = venv / "pyvenv.cfg"
+    if not told.is_file():
+        return None
+    try:
+        with told.open(errors="replace") as file:
+            lines = file.read(_LARGEST).splitlines()
+    except OSError:
+        return None
+    parts = (line.partition("=") for line in lines)
+    home = {key.strip(): value.strip() for key, _, value in parts}.get("home", "")
+    return Path(os.path.abspath(home)) if home.startswith("/") else None
+
+
+def _below(path: str, folders: tuple[str, ...]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)

@@ -1,0 +1,186 @@
+"""Interpreters of the user's own installation, run in the sandboxes of this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import EnvironmentUnavailable, Refused
+from flowengine.sdk.environments import Provider, Sandbox
+from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.installations import installation
+from flowengine_envs.node import NodeProvider
+from flowengine_envs.python import Python
+from flowengine_envs.sandboxes.host import Host
+from flowengine_envs.sandboxes.namespace import Namespace
+from flowengine_envs.sandboxes.processes import has
+from tests.envs.opening import open_resource, opened, request_for
+
+NEEDS_BWRAP = pytest.mark.skipif(not has("bwrap"), reason="no bubblewrap")
+HERE = [pytest.param(Namespace, marks=NEEDS_BWRAP), Host]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment of the Python that runs the tests."""
+    folder = tmp_path_factory.mktemp("own") / "venv"
+    venv.create(folder, symlinks=True)
+    [packages] = folder.glob("lib/python3.*/site-packages")
+    (packages / "only_there.py").write_text("answer = 42\n")
+    script = folder / "bin" / "tell"
+    script.write_text(f"#!{folder}/bin/python\nimport only_there\nprint(only_there.answer)\n")
+    script.chmod(0o755)
+    return folder
+
+
+def made(folder: Path, text: str, name: str) -> Path:
+    program = folder / "bin" / name
+    program.parent.mkdir(parents=True)
+    program.write_text(text)
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize("sandbox", HERE)
+def test_a_virtual_environment_brings_its_packages_and_programs(
+    sandbox: type[Sandbox], own: Path, tmp_path: Path
+) -> None:
+    config = {"interpreter": f"{own}/bin/python"}
+    with opened(Python(), sandbox, tmp_path, config=config) as python:
+        told = python.run("import only_there, sys; [only_there.answer, sys.prefix, sys.version]")
+        tells = python.run("import subprocess; subprocess.check_output(['tell'], text=True)")
+
+    assert told.value == [42, str(own), sys.version]
+    assert tells.value == "42\n", tells
+
+
+@NEEDS_BWRAP
+def test_a_namespace_sees_it_and_cannot_write_it_nor_see_what_lies_beside(
+    own: Path, tmp_path: Path
+) -> None:
+    (own.parent / "beside").write_text("private")
+    config = {"interpreter": f"{own}/bin/python"}
+    with opened(Python(), Namespace, tmp_path, config=config) as python:
+        beside = python.run(f"import os; os.listdir({str(own.parent)!r})")
+        written = python.run(f"open('{own}/lib/new', 'w')")
+        home = python.run(f"os.path.exists({os.path.expanduser('~/.bashrc')!r})")
+
+    assert beside.value == [own.name]
+    assert written.error is not None
+    assert written.error.type == "OSError"
+    assert home.value is False
+    assert not (own / "lib/new").exists()
+
+
+@NEEDS_BWRAP
+def test_links_on_the_way_lead_where_they_do_outside(own: Path, tmp_path: Path) -> None:
+    """A folder that is a link, a program that is one, and a relative path."""
+    (tmp_path / "current").symlink_to(own)
+    (tmp_path / "tools" / "bin").mkdir(parents=True)
+    (tmp_path / "tools" / "bin" / "py").symlink_to("../../current/bin/python")
+    work = tmp_path / "work"
+    for number, program in enumerate(("current/bin/python", "tools/bin/py")):
+        workspace = work / str(number)
+        workspace.mkdir(parents=True)
+        config = {"interpreter": str(tmp_path / program)}
+        with opened(Python(), Namespace, workspace, config=config) as python:
+            assert python.run("import sys; sys.executable").value == str(tmp_path / program)
+
+
+@pytest.mark.parametrize("sandbox", HERE)
+def test_node_of_the_user(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    text = '#!/bin/sh\nOWN=yes exec /usr/bin/env -i OWN=yes PATH=/usr/bin:/bin node "$@"\n'
+    program = made(tmp_path / "node", text, "node")
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    config = {"interpreter": str(program)}
+    with opened(NodeProvider(), sandbox, workspace, config=config) as node:
+        assert node.run("return process.env.OWN").value == "yes"
+
+
+@NEEDS_BWRAP
+def test_a_flow_gets_it_relative_to_its_working_folder(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(own.parent))
+    (tmp_path / ".venv").symlink_to(own)
+    with EnvironmentManager(str(tmp_path / "data")) as manager:
+        for path in ("~/venv/bin/python", ".venv/bin/python"):
+            spec = {"kind": "python", "owner_id": path, "config": {"interpreter": path}}
+            with manager.use(spec) as python:
+                assert python.run("import only_there; only_there.answer").value == 42
+
+
+@NEEDS_BWRAP
+@pytest.mark.parametrize(
+    ("provider", "text", "told"),
+    [
+        (Python(), "#!/bin/sh\necho broken library >&2; exit 3\n", "broken library"),
+        (Python(), "#!/bin/sh\nprintf '3 8'\n", "is Python 3.8; 3.9 or newer is needed"),
+        (Python(), "#!/nowhere/python\n", "is no Python that runs in the sandbox"),
+        (NodeProvider(), "#!/bin/sh\necho v16.1.0\n", "is version 16.1.0, wanted is 18"),
+        (NodeProvider(), "#!/bin/sh\nexit 4\n", "ended with exit code 4"),
+    ],
+)
+def test_one_that_does_not_work_says_why(
+    provider: Provider[Any], text: str, told: str, tmp_path: Path
+) -> None:
+    program = made(tmp_path / "it", text, "program")
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    with pytest.raises(EnvironmentUnavailable, match=told) as refused:
+        open_resource(provider, Namespace, workspace, config={"interpreter": str(program)})
+    assert str(program) in refused.value.message
+
+
+def test_what_cannot_be_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusal(path: str, sandbox: type[Sandbox] = Namespace) -> str:
+        request = request_for(Python(), sandbox, tmp_path, config={"interpreter": path})
+        with pytest.raises((EnvironmentUnavailable, Refused)) as refused:
+            installation(request.spec)
+        return refused.value.message
+
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    program = made(home, "", "python")
+    (home / "data").write_text("")
+
+    assert f"there is no interpreter {tmp_path}/nothing" in refusal(f"{tmp_path}/nothing")
+    assert f"{home}/data is not executable" in refusal("~/data")
+    assert "it is the home folder or holds it" in refusal(str(program))
+    assert "take provider: namespace" in refusal(str(program), Docker)
+    (tmp_path / "sly").symlink_to(program)
+    assert "it is the home folder" in refusal(f"{tmp_path}/sly"), "wherever links lead"
+    link = tmp_path / "x" / "bin" / "python"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(sys.executable)
+    (tmp_path / "x" / "pyvenv.cfg").write_text("home = /etc/bin\n")
+    assert "it belongs to the system" in refusal(str(link))
+
+
+def test_a_file_that_blocks_in_place_of_the_settings_of_a_venv_is_not_read(tmp_path: Path) -> None:
+    program = made(tmp_path / "it", "", "python")
+    os.mkfifo(tmp_path / "it" / "pyvenv.cfg")
+    request = request_for(Python(), Namespace, tmp_path, config={"interpreter": str(program)})
+
+    found = installation(request.spec)
+
+    assert found is not None
+    assert found.folders == {str(tmp_path / "it"): tmp_path / "it"}
+
+
+def test_two_interpreters_are_one_too_many() -> None:
+    with pytest.raises(ValidationError, match="take one of them"):
+        Python().config_model()(python="python3.12", interpreter="/opt/py/bin/python")
+    with pytest.raises(ValidationError, match="take one of them"):
+        NodeProvider().config_model()(node="nodejs", interpreter="/opt/node/bin/node")
