@@ -61,6 +61,26 @@ def evidence_of(session: Session, execution: str, error: Mapping[str, Any]) -> M
     return {}
 
 
+def again_lines(session: Session, short: str, error: Any) -> Iterator[str]:
+    """Yield the lines that say which steps were not undone, and how to try it again.
+
+    Args:
+        session: Makes command lines.
+        short: Id of the failed execution.
+        error: What it failed with.
+
+    Yields:
+        Lines.
+    """
+    from flowengine.engines.failures import not_undone
+
+    left = not_undone(error)
+    for address in left:
+        yield f"not undone  {clean(address.removesuffix('/compensate'))}"
+    words = ["fork", short, "--at", left[0]] if left else ["retry", short]
+    yield f"try again   {session.command(*words)}"
+
+
 def failed_at(error: Mapping[str, Any]) -> str:
     """Return the address of the step whose failure an error comes from; empty: of none."""
     return next(iter(reversed(list(_addresses(error)))), "")

@@ -220,7 +220,13 @@ class Session:
             if error["message"]:
                 err(f"  reason      {clean(error['message'])}")
             return
-        from flowengine.cli.evidence import LINES, evidence_lines, evidence_of, failed_at
+        from flowengine.cli.evidence import (
+            LINES,
+            again_lines,
+            evidence_lines,
+            evidence_of,
+            failed_at,
+        )
 
         place = f" at {error['step']}" if error.get("step") else ""
         told = clean(f"{error['type']}{place}: {error['message']}")
@@ -232,7 +238,8 @@ class Session:
             short = self.short(result.execution)
             words = ["show", short, *(["--step", failed_at(error)] if evidence else [])]
             err(f"  look        {self.command(*words)}")
-            err(f"  try again   {self.command('retry', short)}")
+            for line in again_lines(self, short, error):
+                err(f"  {line}")
 
     def tell_event(self, entry: dict[str, Any]) -> None:
         """Print one entry of the journal as a line of JSON."""

@@ -34,6 +34,15 @@ def failure_of(error: BaseException, mask: Mask) -> ErrorData:
     return told
 
 
+def not_undone(error: ErrorData | None) -> list[str]:
+    """Return the addresses of the compensations that failed, if that is what the error is about."""
+    if error is None or error["type"] != "CompensationFailed":
+        return []
+    data = error.get("data")
+    failures = data.get("failures", ()) if isinstance(data, dict) else ()
+    return [str(one["step"]) for one in failures]
+
+
 def _told(error: BaseException, mask: Mask, causes: int) -> Plain:
     told: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error, mask)}
     told["data"] = _data_of(error, mask)

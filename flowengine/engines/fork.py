@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
 
+COMPENSATION = "/compensate"
+
 
 def fork(
     host: Host,
@@ -39,7 +41,8 @@ def fork(
     """Create an execution that has the past of another one up to where a step began.
 
     That step begins anew, with what `values` writes into the state. Other steps that ran or waited
-    at that point wait on; what ran is taken as cut off.
+    at that point wait on; what ran is taken as cut off. A fork at a compensation undoes what the
+    old execution has left, and nothing that it has undone.
 
     Args:
         host: The engine's.
@@ -90,8 +93,21 @@ def fork(
         again["back"] = len(past) + 1
     else:
         again["hold"] = {"at": at}
+    if at.endswith(COMPENSATION):
+        again["undone"] = _undone(host.programs, record.hash, journal)
     execution.queue += [written, again]
     return execution
+
+
+def _undone(programs: Programs, hash: str, journal: Sequence[Event]) -> list[str]:
+    """Return the addresses of the compensations that have succeeded, or had before a fork."""
+    seen: list[Observation] = []
+    before: list[str] = []
+    for moment in walk(programs, hash, journal, seen):
+        if moment.event["type"] == "retry":
+            before += moment.event.get("undone", ())
+    ended = [one.address for one in seen if one.status == "succeeded"]
+    return before + [address for address in ended if address.endswith(COMPENSATION)]
 
 
 def _past(

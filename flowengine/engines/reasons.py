@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines import budgets
 from flowengine.engines.circles import circle
+from flowengine.engines.failures import not_undone
 from flowengine.engines.results import ENDED, Reason
 from flowengine.engines.views import timers_of
 from flowengine.journal.format import unpack
@@ -83,12 +84,12 @@ def _ended(state: State, id: str) -> Reason:
     if error is not None:
         reason["address"] = error.get("step", "")
         reason["what"] += f" with {error['type']}: {message}"
-    failures = ((error or {}).get("data") or {}).get("failures")
-    if error is not None and error["type"] == "CompensationFailed" and failures:
+    left = not_undone(error)
+    if left:
         from shlex import quote
 
         reason["wakes"] = "an operator who tries again to undo it, in a new execution"
-        reason["command"] = f"flowengine fork {id} --at {quote(failures[0]['step'])}"
+        reason["command"] = f"flowengine fork {id} --at {quote(left[0])}"
         return reason
     reason["wakes"] = "an operator who tries it again"
     reason["command"] = f"flowengine retry {id}"

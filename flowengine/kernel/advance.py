@@ -226,6 +226,7 @@ def _decided(m: Machine, event: Decided) -> None:
 
 def _retry(m: Machine, event: RetryAsked) -> None:
     """Begin anew what failed; an event of an older form names one unit, and holds nothing."""
+    undoing.leave_out(m, event.get("undone", ()))
     if "back" not in event or "kept" in event:
         retrying.retry(m, event, m.stood)
         return

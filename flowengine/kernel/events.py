@@ -212,6 +212,8 @@ class RetryAsked(TypedDict):
     unit: int | None
     stays: NotRequired[bool]
     """What is held stays so until another such event."""
+    undone: NotRequired[list[str]]
+    """Addresses of compensations that a fork of one does not run again: the old execution did."""
     fresh: NotRequired[list[int]]
     """Units whose attempt never began outside."""
     late: NotRequired[list[int]]

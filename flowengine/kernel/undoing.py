@@ -23,6 +23,8 @@ from flowengine.kernel.names import Names, evaluate, join_secrets, local_names
 from flowengine.kernel.waits import close_wait
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state import Activation, Cut, Done, Scope, Undo, Unit
 
@@ -113,6 +115,18 @@ def go_on(m: Machine, number: int) -> None:
         _undo(m, number, undo["todo"].pop())
     else:
         _finish(m, number, undo)
+
+
+def leave_out(m: Machine, undone: Collection[str]) -> None:
+    """Take out of what is still to be undone the steps whose compensations have run elsewhere."""
+    if not undone:
+        return
+    for undo in m.state["undos"].values():
+        todo = undo["todo"]
+        undo["todo"] = [done for done in todo if f"{done['address']}/compensate" not in undone]
+        for done in todo:
+            if done not in undo["todo"]:
+                pasts.drop(m.state, done["past"])
 
 
 def _settle(m: Machine, undo: int, number: int, cut: Cut) -> None:

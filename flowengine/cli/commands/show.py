@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.evidence import evidence_lines
+from flowengine.cli.evidence import again_lines, evidence_lines
 from flowengine.cli.inbox import standing
 from flowengine.cli.output import (
     STATUS_COLOURS,
@@ -87,6 +87,8 @@ def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
     if error is not None:
         place = f" at {error['step']}" if error.get("step") else ""
         yield f"error       {clean(error['type'])}{clean(place)}: {clean(error['message'])}"
+        if error["type"] == "CompensationFailed":
+            yield from again_lines(session, session.short(found["execution"]), error)
 
 
 def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
