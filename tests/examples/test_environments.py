@@ -73,7 +73,7 @@ def test_flows_that_need_no_sandbox(folder: Path, flowengine: Shell, name: str) 
 def test_an_approval_and_what_another_process_makes_of_the_answer(
     folder: Path, flowengine: Shell
 ) -> None:
-    asked = flowengine("-q", "run", "approval.yaml", code=4)
+    asked = flowengine("run", "approval.yaml", code=4)
     before = (folder / "approved.db").exists()
     done = flowengine("-q", "approve", "--all", "--batch", "db")
 
