@@ -66,7 +66,7 @@ class Occasion(Part):
     )
     transient: bool = Field(
         default=False,
-        description="Whether only messages count that arrive while waiting.",
+        description="Whether only messages that arrive while waiting count.",
         examples=[True],
     )
     when: Condition | None = Field(
@@ -226,7 +226,7 @@ class Asking(Part):
         default=False, description="Whether it must be claimed before deciding.", examples=[True]
     )
     delegate: bool = Field(
-        default=True, description="Whether an assignee may hand it on.", examples=[False]
+        default=True, description="Whether an assignee may delegate it.", examples=[False]
     )
     expires: DurationOrExpression | None = Field(
         default=None, description="After it the outcome is `expired`; never.", examples=["48h"]

@@ -55,7 +55,7 @@ class Budget(Part):
         examples=[300],
     )
     wall_time: PositiveDuration | None = Field(
-        default=None, description="How long it may be at work, waiting aside.", examples=["2h"]
+        default=None, description="How long it may run, not counting waits.", examples=["2h"]
     )
     then: Literal["stop", "ask"] = Field(
         default="stop",

@@ -56,7 +56,7 @@ class Raised(Part):
 
     type: Words = Field(description="Its type.", examples=["Timeout"])
     message: Words | None = Field(
-        default=None, description="What it says.", examples=["no answer in 30s"]
+        default=None, description="Its message.", examples=["no answer in 30s"]
     )
     data: Value = Field(default=None, description="For handlers.", examples=[{"status": 503}])
     retryable: bool | None = Field(
@@ -94,7 +94,7 @@ class Answer(Part):
     with_: Value = Field(
         default=None,
         alias="with",
-        description="What the call must be given; anything else fails the case.",
+        description="What the call must get; anything else fails the case.",
         examples=[{"to": "ana@example.com"}],
     )
 
@@ -123,7 +123,7 @@ class Decided(Part):
     )
     by: User | None = Field(
         default=None,
-        description="Who decides. Default: the first who may.",
+        description="Who decides. Default: the first who is allowed to.",
         examples=["user:ben"],
     )
     choice: Words | None = Field(
@@ -148,7 +148,7 @@ class Decided(Part):
     )
     refused: Yes | None = Field(
         default=None,
-        description="The decision must be refused: the person may not decide, or not so.",
+        description="The decision must be refused: the person may not decide, or not in this way.",
         examples=[True],
     )
 
@@ -205,7 +205,7 @@ class Operating(Part):
         default="0s", description="How long after the start of the execution.", examples=["1h"]
     )
     retry: Words | None = Field(
-        default=None, description="Address of the step that begins anew.", examples=["book"]
+        default=None, description="Address of the step that starts again.", examples=["book"]
     )
     set: dict[str, Value] = Field(
         default_factory=dict, description="State that is written.", examples=[{"limit": 100}]
@@ -221,7 +221,7 @@ class ExpectedError(Part):
 
     type: Words | None = Field(default=None, description="Its type.", examples=["Rejected"])
     message: Words | None = Field(
-        default=None, description="A part of what it says.", examples=["was rejected"]
+        default=None, description="A part of its message.", examples=["was rejected"]
     )
     step: Words | None = Field(
         default=None, description="Address of the step it comes from.", examples=["book"]
@@ -245,7 +245,7 @@ class Expected(Part):
     path: list[Words] | None = Field(
         default=None,
         description=(
-            "The steps in the order in which they begin: those of the flow itself, or with an"
+            "The steps in the order in which they start: those of the flow itself, or with an"
             " address such as `each[a]/check` among them all. Skipped ones are left out."
         ),
         examples=[["route", "book"]],
@@ -325,7 +325,7 @@ class Case(Part):
     )
     expect: Expected = Field(
         default_factory=lambda: Expected.model_validate({}),
-        description="What must come of it. Default: it succeeds.",
+        description="What must result. Default: it succeeds.",
         examples=[{"path": ["route", "book"]}],
     )
 

@@ -26,7 +26,7 @@ class Environment(Part):
     )
     key: Template | None = Field(
         default=None,
-        description="Whose it is, for the scope `session`.",
+        description="Whom it belongs to, for the scope `session`.",
         examples=["${{ inputs.customer }}"],
     )
     args: Schema | None = Field(
@@ -51,7 +51,7 @@ class Environment(Part):
     )
     requires: dict[str, Value] = Field(
         default_factory=dict,
-        description="What must be provable on the machine, else it is refused.",
+        description="What must be provable on the machine; otherwise it is refused.",
         examples=[{"isolation": "container"}],
     )
     approval: AskFirst | None = Field(

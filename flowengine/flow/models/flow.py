@@ -148,7 +148,7 @@ class Tool(Pluggable):
         examples=[["sandbox"], {"db": "orders"}],
     )
     timeout: Duration | None = Field(
-        default=None, description="The bound of one attempt.", examples=["30s"]
+        default=None, description="The time limit of one attempt.", examples=["30s"]
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
 
@@ -160,7 +160,7 @@ class Tool(Pluggable):
 
 
 class Defaults(Part):
-    """What holds where a step does not say otherwise."""
+    """Defaults for steps that do not say otherwise."""
 
     NOUN = "'defaults'"
 
@@ -201,7 +201,7 @@ class Concurrency(Part):
     )
     then: Literal["queue", "reject", "cancel"] = Field(
         default="queue",
-        description="What becomes of one more: it waits, is refused, or the oldest is cancelled.",
+        description="What happens to one more: it waits, is refused, or the oldest is cancelled.",
         examples=["reject"],
     )
 
@@ -214,7 +214,7 @@ class Start(Part):
 
     signal: SignalName | None = Field(
         default=None,
-        description="A message for whose key no execution is open begins one.",
+        description="A message for whose key no execution is open starts one.",
         examples=["placed"],
     )
     with_: dict[Id, Value] = Field(
@@ -299,7 +299,7 @@ Cleanup = Annotated[
     Field(
         default_factory=list,
         alias="finally",
-        description="Steps that run when the flow ended in any way.",
+        description="Steps that run however the flow ended.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     ),
 ]
@@ -377,7 +377,7 @@ class FlowModel(Part):
     )
     defaults: Defaults = Field(
         default_factory=Defaults,
-        description="What holds where a step does not say otherwise.",
+        description="Defaults for steps that do not say otherwise.",
         examples=[{"retry": 5}],
     )
     flows: dict[FlowId, FlowBody] = Field(
@@ -392,7 +392,7 @@ class FlowModel(Part):
     )
     start: list[Start] = Field(
         default_factory=list,
-        description="What begins executions besides people.",
+        description="What starts executions besides people.",
         examples=[[{"signal": "placed", "with": {"order": "${{ signal.key }}"}}]],
     )
     limits: Bounds

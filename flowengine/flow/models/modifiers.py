@@ -70,8 +70,8 @@ class Join(Part):
         _need_schema(("each", "all", "active")),
     ] = Field(
         description=(
-            "When the step is activated: for `each` arrival, when one came on `all` edges, when no"
-            " other token can still come (`active`), or at the N-th arrival."
+            "When the step is activated: for `each` arrival, when one has arrived on `all` edges,"
+            " when no other token can still come (`active`), or at the N-th arrival."
         ),
         examples=["all", 2],
     )
@@ -108,7 +108,7 @@ class MapJoin(Part):
     need: Annotated[
         int | str, PlainValidator(_need(("all", "none"))), _need_schema(("all", "none"))
     ] = Field(
-        description="How many items have to be done for the map to go on.",
+        description="How many items have to be done for the map to continue.",
         examples=["all", 3],
     )
     late: Literal["ignore", "cancel"] = Field(
@@ -181,7 +181,7 @@ class Map(Part):
     )
     max_failures: Failures | None = Field(
         default=None,
-        description="How many failures `wait` and `continue` bear; one more stops the map.",
+        description="How many failures `wait` and `continue` tolerate; one more stops the map.",
         examples=[3, "10%"],
     )
     join: MapJoin | None = Field(
@@ -204,7 +204,9 @@ class Every(Part):
         description="How long the first pause is.", examples=["10s"]
     )
     backoff: Factor = Field(
-        default=1, description="By what each pause is longer than the last.", examples=[2]
+        default=1,
+        description="The factor by which each pause is longer than the last.",
+        examples=[2],
     )
     max_delay: Duration | None = Field(
         default=None, description="The longest pause.", examples=["5m"]
@@ -278,12 +280,14 @@ class Retry(Part):
         default="1s", description="The pause before the second try.", examples=["2s"]
     )
     backoff: Factor = Field(
-        default=2, description="By what each pause is longer than the last.", examples=[1.5]
+        default=2,
+        description="The factor by which each pause is longer than the last.",
+        examples=[1.5],
     )
     max_delay: Duration = Field(default="1m", description="The longest pause.", examples=["5m"])
     jitter: Jitter = Field(
         default="full",
-        description="How much of a pause is left to chance: all, none, or a fraction.",
+        description="How much of a pause is random: all, none, or a fraction.",
         examples=["none"],
     )
     only: ErrorTypes | None = Field(
@@ -394,7 +398,7 @@ class Handler(Part):
         examples=["${{ error.data.status == 404 }}"],
     )
     compensate: bool = Field(
-        default=False, description="Undoes first what completed.", examples=[True]
+        default=False, description="First undoes what completed.", examples=[True]
     )
     set: dict[str, Value] = Field(
         default_factory=dict, description="Writes to state.", examples=[{"failed": True}]
@@ -403,10 +407,10 @@ class Handler(Part):
         default_factory=list, description="Signals to send.", examples=["gave_up"]
     )
     next: Target | None = Field(
-        default=None, description="Goes there; the step stays failed.", examples=["tell"]
+        default=None, description="Continues there; the step stays failed.", examples=["tell"]
     )
     output: Value = Field(
-        default=None, description="Goes on as if the step had returned this.", examples=[{}]
+        default=None, description="Continues as if the step had returned this.", examples=[{}]
     )
     fail: Fail | None = Field(
         default=None, description="Raises another error instead.", examples=["Not found"]
@@ -444,7 +448,7 @@ class Entry(Part):
 
     to: Target | None = Field(default=None, description="Where to.", examples=["approve"])
     when: Condition | None = Field(
-        default=None, description="Whether this way is taken.", examples=["${{ output.ok }}"]
+        default=None, description="Whether this edge is taken.", examples=["${{ output.ok }}"]
     )
     else_: Target | None = Field(
         default=None,

@@ -75,7 +75,7 @@ class Compensation(Pluggable):
     )
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[5])
     timeout: DurationOrExpression | None = Field(
-        default=None, description="The bound of one attempt.", examples=["30s"]
+        default=None, description="The time limit of one attempt.", examples=["30s"]
     )
 
     @classmethod
@@ -216,11 +216,11 @@ class Step(Pluggable):
         examples=["${{ inputs.amount > 50 }}"],
     )
     map: Map | None = Field(
-        default=None, description="Once per item.", examples=["${{ inputs.files }}"]
+        default=None, description="Runs once per item.", examples=["${{ inputs.files }}"]
     )
     loop: Loop | None = Field(
         default=None,
-        description="Again while or until a condition holds.",
+        description="Repeats while or until a condition holds.",
         examples=[{"until": "${{ output.done }}", "max": 5}],
     )
     lock: Lock | None = Field(
@@ -231,11 +231,11 @@ class Step(Pluggable):
     retry: Retry | None = Field(default=None, description="Tries again on errors.", examples=[3])
     timeout: DurationOrExpression | None = Field(
         default=None,
-        description="The bound of one attempt; of a wait: of waiting.",
+        description="The time limit of one attempt; of a wait: of waiting.",
         examples=["30s"],
     )
     deadline: DurationOrExpression | None = Field(
-        default=None, description="The bound of the whole step.", examples=["2h"]
+        default=None, description="The time limit of the whole step.", examples=["2h"]
     )
     effect: Effect | None = Field(
         default=None,
@@ -273,7 +273,7 @@ class Step(Pluggable):
     finally_: list[Step] = Field(
         default_factory=list,
         alias="finally",
-        description="Steps that run when a group ended in any way.",
+        description="Steps that run however a group ended.",
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     )
     next: Next | None = Field(
