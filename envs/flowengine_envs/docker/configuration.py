@@ -27,11 +27,35 @@ def _folder(value: str) -> str:
     return value
 
 
+def _inside(value: str) -> str:
+    """Refuse a Dockerfile that is not in the context."""
+    if value.startswith("/") or ".." in PurePosixPath(value).parts:
+        raise PydanticCustomError("inside", "must be a path in the folder of 'build'")
+    return value
+
+
+class Build(Config):
+    """An image that is built from a Dockerfile."""
+
+    build: Annotated[str, Field(min_length=1)]
+    """The folder with the Dockerfile, relative to the working folder; without what its
+    `.dockerignore` names it is sent to the daemon."""
+    dockerfile: Annotated[str, Field(min_length=1), AfterValidator(_inside)] = "Dockerfile"
+    """The file, relative to the folder."""
+    target: Annotated[str, Field(min_length=1)] | None = None
+    """The stage of the Dockerfile; default: the last one."""
+    args: dict[str, str] = Field(default_factory=dict)
+    """Values of `ARG`. They can be read from the image: no secrets."""
+    network: Literal["none", "any"] = "none"
+    """What the commands of the Dockerfile reach while it is built."""
+
+
 class Container(Config):
     """What all kinds can be told with `provider: docker`."""
 
-    image: Annotated[str, Field(min_length=1)] | None = None
-    """The image, also by digest; default: the project's own, which is built on this machine."""
+    image: Annotated[str, Field(min_length=1)] | Build | None = None
+    """The image, also by digest, or where it is built from; default: the project's own, which is
+    built on this machine."""
     pull_policy: Literal["missing", "never", "always"] = "missing"
     """When the image is fetched."""
     platform: Annotated[str, Field(min_length=1)] | None = None

@@ -27,6 +27,7 @@ from flowengine.sdk.environments import (
     blocking,
 )
 from flowengine_envs.docker import sandbox
+from flowengine_envs.docker.building import wanted
 from flowengine_envs.docker.captured import Captured
 from flowengine_envs.docker.gate import Gate
 from flowengine_envs.docker.sandbox import Docker, ProgramMissing
@@ -114,8 +115,7 @@ class Containers(InWorkspace):
         for path, data in (files or {}).items():
             await self.write_file(path, data, 0o644)
         variables = {"LANG": "C.UTF-8", **self.declared, **(env or {})}
-        network = None if self._gate is None else self._gate.as_network()
-        box = Docker(self.request, sandbox.Command(list(argv), variables, image, network))
+        box = self._box(argv, variables, image)
         before = await asyncio.to_thread(self._state)
         quota = await asyncio.to_thread(self._quota)
         self._running[box] = None
@@ -150,6 +150,13 @@ class Containers(InWorkspace):
 
     run = blocking(_run)
     async_run = awaitable(_run)
+
+    def _box(self, argv: Sequence[str], env: Mapping[str, str], image: str | None) -> Docker:
+        """Return a container for a command; an image that was built is that of the opening."""
+        network = None if self._gate is None else self._gate.as_network()
+        own = image is None and wanted(self.request.spec) is not None
+        named = self.image if own else image
+        return Docker(self.request, sandbox.Command(list(argv), env, named, own, network))
 
     def _refusals(self, said: str) -> str:
         """Return which limit it was, if programs tell of processes that were not started."""

@@ -160,6 +160,23 @@ async def attached(path: str, body: bytes = b"") -> tuple[Attached, asyncio.Stre
     return streams, asyncio.StreamWriter(transport, streams, None, loop)
 
 
+async def connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to the daemon, for a request that ends with it.
+
+    Raises:
+        EnvironmentLost: The daemon is gone.
+    """
+    where = urllib.parse.urlsplit(host())
+    try:
+        if where.scheme == "unix":
+            return await asyncio.open_unix_connection(where.path, limit=_BLOCK)
+        return await asyncio.open_connection(
+            where.hostname or "localhost", where.port or 2375, limit=_BLOCK
+        )
+    except OSError as error:
+        raise EnvironmentLost(f"the Docker daemon at {host()} is gone: {error}") from error
+
+
 class Attached(asyncio.streams.FlowControlMixin):
     """The answer to an upgrade, then frames that carry a program's output and errors.
 

@@ -37,8 +37,8 @@ class Gate(Docker):
     def _folders(self) -> dict[str, Path]:
         return {}
 
-    def _image(self) -> str:
-        return image.build(self._client)
+    async def _image(self) -> str:
+        return await asyncio.to_thread(image.build, self._client)
 
     async def open(self) -> None:
         """Start it, and in it who leads connections out."""

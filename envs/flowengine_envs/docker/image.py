@@ -146,12 +146,17 @@ def _make_root(wanted: Description, target: Path) -> None:
         raise EnvironmentStartFailed(f"the sandbox image could not be built; mmdebstrap:\n{said}")
 
 
+def lock_file(tag: str) -> int:
+    """Return a descriptor to be locked by whoever builds an image."""
+    path = Path(tempfile.gettempdir()) / f"{tag.replace(':', '-')}-{os.getuid()}.lock"
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, 0o600)
+
+
 @contextmanager
 def _alone(tag: str) -> Iterator[None]:
     """Hold a lock that other processes of this user on this machine respect."""
-    path = Path(tempfile.gettempdir()) / f"{tag.replace(':', '-')}-{os.getuid()}.lock"
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = lock_file(tag)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

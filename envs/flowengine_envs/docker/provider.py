@@ -20,6 +20,7 @@ from flowengine.sdk.environments import (
     Spec,
 )
 from flowengine_envs.call_limits import DISK, OUTPUT, UNBOUNDED
+from flowengine_envs.docker.building import built
 from flowengine_envs.docker.containers import Containers
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.fetching import find_image
@@ -66,12 +67,13 @@ class DockerProvider(Provider[Containers]):
 
     async def ensure(self, request: Request) -> Containers:
         """Have the image ready."""
+        check_all(request)
+        made = await built(request.spec)
 
         def image() -> str:
             client = connect()
-            return str(client.images.get(find_image(client, request.spec)).id)
+            return str(client.images.get(made or find_image(client, request.spec)).id)
 
-        check_all(request)
         found = await asyncio.to_thread(image)
         if not places(request.spec):
             return Containers(request, found)

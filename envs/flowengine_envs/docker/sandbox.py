@@ -32,6 +32,7 @@ from flowengine.sdk.environments import (
     Spec,
 )
 from flowengine_envs.call_limits import MEMORY, PROCESSES
+from flowengine_envs.docker.building import built, wanted
 from flowengine_envs.docker.daemon import Attached, attached, connect
 from flowengine_envs.docker.fetching import find_image
 from flowengine_envs.docker.leftovers import reap, remove, sweep
@@ -81,6 +82,8 @@ class Command(NamedTuple):
     env: Mapping[str, str] = {}
     image: str | None = None
     """Default: what the environment's config says."""
+    is_there: bool = False
+    """Whether the image is known to be there."""
     network: str | None = None
     """Docker's name of its network; default: what the environment's policy says."""
 
@@ -169,7 +172,7 @@ class Docker(Sandbox):
             self._given = True
             if self._command is None:
                 await self._egress.open()
-            reference = await asyncio.to_thread(self._image)
+            reference = await self._image()
             await self._make(reference)
             path = f"/containers/{self._container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
             self._keeper, self._input = await attached(path)
@@ -235,10 +238,15 @@ class Docker(Sandbox):
             raise EnvironmentStartFailed(self._told(error)) from error
         return str(made["Id"])
 
-    def _image(self) -> str:
+    async def _image(self) -> str:
         """Return the image to start from, which is there."""
-        named = None if self._command is None else self._command.image
-        return find_image(self._client, self.request.spec, named)
+        named, spec = None if self._command is None else self._command.image, self.request.spec
+        if self._command is not None and self._command.is_there:
+            return str(named)
+        found = await built(spec) if named is None else None
+        if found is not None:
+            return found
+        return await asyncio.to_thread(lambda: find_image(self._client, spec, named))
 
     def _rights(self) -> dict[str, Any]:
         """Return what the container may do."""
@@ -400,7 +408,7 @@ def _probe(spec: Spec) -> None:
         client = connect()
     except EnvironmentUnavailable as error:
         raise EnvironmentUnavailable(f"{spec}: {error.message}. Or {_others(spec)}") from None
-    if getattr(spec.config, "pull_policy", None) == "never":
+    if getattr(spec.config, "pull_policy", None) == "never" and wanted(spec) is None:
         find_image(client, spec)
 
 

@@ -1,0 +1,251 @@
+"""Images that the docker sandbox builds from a Dockerfile of the user."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.sdk import (
+    EnvironmentStartFailed,
+    EnvironmentUnavailable,
+    ImageUnavailable,
+    Refused,
+)
+from flowengine.sdk.environments import background
+from flowengine_envs.bash import BashProvider
+from flowengine_envs.docker import building, image
+from flowengine_envs.docker.configuration import Container
+from flowengine_envs.docker.daemon import connect
+from flowengine_envs.docker.provider import DockerProvider
+from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.python import Python
+from tests.envs.containers import skip_without_docker
+from tests.envs.opening import open_resource, opened, request_for
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _daemon() -> None:
+    skip_without_docker()
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a Dockerfile that nobody has built; what is built of it is removed."""
+    folder = tmp_path / "context"
+    folder.mkdir()
+    (folder / "data.txt").write_text(uuid.uuid4().hex)
+    write(folder, "COPY data.txt /opt/data.txt")
+    before = tags()
+    yield folder
+    for tag in tags() - before:
+        connect().images.remove(tag, force=True)
+
+
+def write(folder: Path, *lines: str) -> None:
+    base = image.description().tag
+    (folder / "Dockerfile").write_text("\n".join([f"FROM {base}", *lines, ""]))
+
+
+def tags() -> set[str]:
+    found = connect().images.list(building.REPOSITORY)
+    return {tag for each in found for tag in each.tags}
+
+
+def build(folder: Path, **more: Any) -> str:
+    config = {"image": {"build": str(folder), **more.pop("image", {})}, **more}
+    request = request_for(Python(), Docker, folder, config=config)
+    tag = background().run(building.built(request.spec), "built()")
+    assert tag is not None
+    return tag
+
+
+def test_a_python_sandbox_runs_in_it(context: Path, tmp_path: Path) -> None:
+    write(context, "COPY data.txt /opt/data.txt", "RUN echo made > /opt/made.txt")
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    with opened(Python(), Docker, workspace, config={"image": {"build": str(context)}}) as python:
+        told = python.run("[open(f'/opt/{n}.txt').read() for n in ('data', 'made')]")
+
+    assert told.value == [(context / "data.txt").read_text(), "made\n"]
+
+
+def test_it_is_built_once_and_again_when_something_changes(context: Path) -> None:
+    first = build(context)
+    made = connect().images.get(first).id
+    os.utime(context / "data.txt", (1, 1))
+    assert build(context) == first
+    assert connect().images.get(first).id == made
+    (context / "data.txt").write_text("other")
+    second = build(context)
+    third = build(context, image={"args": {"A": "1"}})
+    (context / "data.txt").chmod(0o755)
+    fourth = build(context)
+
+    assert len({first, second, third, fourth}) == 4
+    assert {first, second, third, fourth} <= tags()
+
+
+def test_two_at_once_build_it_once(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds: list[str] = []
+    real = building._build
+
+    async def counted(*args: Any, **more: Any) -> None:
+        builds.append("one")
+        await real(*args, **more)
+
+    monkeypatch.setattr(building, "_build", counted)
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(build(context))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set(found)) == 1
+    assert builds == ["one"]
+
+
+def test_the_kind_docker_keeps_the_image_it_was_opened_with(context: Path, tmp_path: Path) -> None:
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    config = {"image": {"build": str(context)}}
+    with opened(DockerProvider(), Docker, workspace, config=config) as docker:
+        text = (context / "data.txt").read_text()
+        (context / "data.txt").write_text("changed meanwhile")
+        first = docker.run(["cat", "/opt/data.txt"])
+        assert first.stdout == text
+        assert first.image == docker.image
+        assert docker.run(["true"], image=image.description().tag).image != docker.image
+
+
+def test_stages_arguments_and_another_dockerfile(context: Path) -> None:
+    base = image.description().tag
+    (context / "other").mkdir()
+    (context / "other" / "File").write_text(
+        f"FROM {base} AS one\nARG WHO\nRUN echo $WHO > /opt/who\nFROM one AS two\nRUN exit 1\n"
+    )
+    told = {"dockerfile": "other/File", "target": "one", "args": {"WHO": "ana"}}
+    tag = build(context, image=told)
+
+    said = connect().containers.run(tag, ["cat", "/opt/who"], remove=True)
+    assert said == b"ana\n"
+
+
+def test_a_build_that_fails_shows_what_it_said(context: Path) -> None:
+    write(context, "RUN echo the cause >&2; exit 7")
+    before = len(connect().containers.list(all=True))
+    with pytest.raises(EnvironmentStartFailed, match="could not be built") as failed:
+        build(context)
+
+    assert "the cause" in failed.value.message
+    assert "returned a non-zero code: 7" in failed.value.message
+    assert len(connect().containers.list(all=True)) == before
+    write(context, "NONSENSE here")
+    with pytest.raises(EnvironmentStartFailed, match="NONSENSE"):
+        build(context)
+
+
+def test_commands_of_a_build_have_no_network(context: Path) -> None:
+    write(context, "RUN ls /sys/class/net > /opt/net")
+    said = connect().containers.run(build(context), ["cat", "/opt/net"], remove=True)
+
+    assert said == b"lo\n"
+
+
+def test_who_stops_waiting_stops_the_build(context: Path) -> None:
+    mark = uuid.uuid4().hex
+    write(context, f"RUN echo {mark}; sleep 600")
+
+    def running() -> list[Any]:
+        found = connect().api.containers(all=True)
+        return [each for each in found if mark in each["Command"]]
+
+    config = {"image": {"build": str(context)}}
+    spec = request_for(Python(), Docker, context, config=config).spec
+    import asyncio
+
+    waiting = asyncio.run_coroutine_threadsafe(building.built(spec), background().loop)
+    _until(lambda: bool(running()))
+    waiting.cancel()
+    _until(lambda: not running())
+
+
+def _until(is_so: Any) -> None:
+    ends = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < ends
+        threading.Event().wait(0.05)
+
+
+def test_only_what_is_in_the_folder_is_sent(context: Path, tmp_path: Path) -> None:
+    """Links are sent as links, whatever they lead to; what is ignored is left out."""
+    (tmp_path / "secret.txt").write_text("SEKRET")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("SEKRET")
+    (context / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (context / "links").symlink_to(tmp_path / "secrets")
+    (context / "ignored.txt").write_text("SEKRET")
+    (context / ".dockerignore").write_text("# a comment\n\nignored.txt\n")
+    os.mkfifo(context / "pipe")
+    write(context, "COPY . /opt/all/", "RUN ! grep -r SEKR[E]T /opt/all")
+    first = build(context)
+    (context / "ignored.txt").write_text("another")
+
+    assert build(context) == first
+    said = connect().containers.run(first, ["ls", "-A", "/opt/all"], remove=True).decode()
+    assert sorted(said.split()) == [".dockerignore", "Dockerfile", "data.txt", "link.txt", "links"]
+
+
+def test_what_cannot_be_is_refused_before_anything_is_built(
+    context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(EnvironmentUnavailable, match="there is no folder"):
+        build(tmp_path / "nowhere")
+    with pytest.raises(EnvironmentUnavailable, match="there is no Dockerfile in"):
+        build(tmp_path)
+    with pytest.raises(Refused, match="no image is built from /"):
+        build(Path("/"))
+    with pytest.raises(ImageUnavailable, match="pull_policy is never"):
+        build(context, pull_policy="never")
+    monkeypatch.setattr(building, "LARGEST", 10)
+    with pytest.raises(EnvironmentUnavailable, match=r"\.dockerignore"):
+        build(context)
+    for dockerfile in ("../Dockerfile", "/etc/passwd"):
+        with pytest.raises(ValidationError, match="must be a path in the folder"):
+            Container.model_validate({"image": {"build": ".", "dockerfile": dockerfile}})
+    (tmp_path / "outside").write_text("FROM scratch\n")
+    (context / "Linked").symlink_to(tmp_path / "outside")
+    with pytest.raises(EnvironmentUnavailable, match="there is no Linked"):
+        build(context, image={"dockerfile": "Linked"})
+
+
+def test_a_spec_builds_relative_to_its_working_folder(
+    context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(context)
+    spec = {
+        "kind": "bash",
+        "provider": "docker",
+        "config": {"image": {"build": "."}},
+    }
+    with EnvironmentManager(str(tmp_path / "data")) as manager, manager.use(spec) as bash:
+        told = bash.run("cat /opt/data.txt")
+
+    assert told.stdout == (context / "data.txt").read_text()
+
+
+def test_an_image_without_what_a_sandbox_needs_says_so(context: Path, tmp_path: Path) -> None:
+    (context / "Dockerfile").write_text("FROM scratch\nCOPY data.txt /data.txt\n")
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    with pytest.raises(EnvironmentStartFailed, match="has no python3"):
+        open_resource(BashProvider(), Docker, workspace, config={"image": {"build": str(context)}})
