@@ -202,9 +202,19 @@ def _listen() -> None:
     sys.addaudithook(_heard)
 
 
-def _heard(event: str, args: tuple[Any, ...]) -> None:
-    """Take an audit event; must not raise, and be quick: it sees all of the process."""
-    if event not in _EVENTS:
+def _heard(
+    event: str,
+    args: tuple[Any, ...],
+    *,
+    events: frozenset[str] = _EVENTS,
+    is_ending: Callable[[], bool] = sys.is_finalizing,
+) -> None:
+    """Take an audit event; must not raise, and be quick: it sees all of the process.
+
+    A hook cannot be removed, and is called until the very end of the interpreter. By then the
+    names of this module are gone, so what it needs to notice that is bound to it here.
+    """
+    if event not in events or is_ending():
         return
     started = _current.get()
     if event == "socket.bind":

@@ -236,3 +236,23 @@ def test_a_script_that_leaves_nothing_is_not_warned_of(note: Path) -> None:
     result, warnings = run(note, script, strict=True)
 
     assert (result.status, warnings) == ("succeeded", [])
+
+
+def test_a_start_while_the_interpreter_ends_is_no_error() -> None:
+    code = """
+import sys
+from flowengine.engines.left_running import Started
+
+class Late:
+    def __del__(self, audit=sys.audit, write=sys.__stdout__.write):
+        audit("subprocess.Popen", "true", ["true"], None, None)
+        audit("socket.bind", None, None)
+        audit("open", "file", "r", 0)
+        write("late")
+
+with Started():
+    sys.late = Late()  # the names of sys are the last to go
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) == ("late", "")
