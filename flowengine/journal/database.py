@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from flowengine.errors import StoreError, UsageError
 from flowengine.journal import schema
 from flowengine.journal.folders import make_folder, sync_file, sync_folder
+from flowengine.journal.open_files import OpenFile
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,6 +49,8 @@ class Database:
         patience: Seconds to wait for another process that writes.
     """
 
+    _file: OpenFile | None = None
+
     def __init__(self, path: str, durability: Durability, patience: float) -> None:
         if durability not in _LEVELS:
             raise UsageError(
@@ -55,7 +58,6 @@ class Database:
             )
         self.path = path
         self._place = os.path.abspath(path)
-        self._identity: tuple[int, int] | None = None
         self._level = _LEVELS[durability]
         self._patience = patience
         self._own = _local()
@@ -107,11 +109,20 @@ class Database:
         with self._lock:
             self._closed = True
             connections, self._all = self._all, []
+        still_used = False
         for connection in connections:
             if connection.using.acquire(timeout=self._patience):
                 connection.close()
                 connection.using.release()
+            else:
+                still_used = True
         self._own = _local()
+        if self._file is not None and not still_used:
+            self._file.release()
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.release()
 
     def check_place(self) -> None:
         """Check that the file is where it was: what is written to a deleted one is lost.
@@ -123,7 +134,7 @@ class Database:
             found = os.stat(self._place)
         except (FileNotFoundError, NotADirectoryError):
             found = None
-        if found is None or (found.st_dev, found.st_ino) != self._identity:
+        if found is None or self._file is None or not self._file.is_same(found):
             what = "deleted or moved" if found is None else "replaced by another"
             raise StoreError(
                 f"the store {self.path} was {what} while it was in use; what happened since is not "
@@ -162,14 +173,16 @@ class Database:
             make_folder(folder, synced=self._level == _LEVELS["power"])
             if not os.path.lexists(self._place):
                 self._make()
-            check_header(self.path)
-            found = os.stat(self._place)
-            self._identity = (found.st_dev, found.st_ino)
+            self._file = OpenFile(self._place)
+            check_header(self.path, self._file)
         except OSError as error:
             raise StoreError(
                 f"the store {self.path} cannot be opened: {error.strerror or error}",
                 hint="check the permissions of the folder, or name another with --store",
             ) from None
+        except StoreError:
+            self.close()
+            raise
         connection = self.connection()
         try:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -368,21 +381,17 @@ def _give_name(new: str, path: str) -> None:
             os.rename(new, path)
 
 
-def check_header(path: str) -> None:
+def check_header(path: str, file: OpenFile) -> None:
     """Refuse a file that is no store, or of which a part is missing. Costs one small read.
 
     Args:
-        path: The file; it may be absent.
+        path: Its name, for messages, and to look for its log.
+        file: The file.
 
     Raises:
         StoreError: It is not SQLite's, another program's, or shorter than it says.
     """
-    try:
-        with open(path, "rb") as file:
-            header = file.read(_HEADER_SIZE)
-            size = os.fstat(file.fileno()).st_size
-    except FileNotFoundError:
-        return
+    header, size = file.read(_HEADER_SIZE), file.size()
     if not size:
         raise StoreError(
             f"the store {path} is empty: what was in it is gone",

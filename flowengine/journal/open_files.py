@@ -1,0 +1,66 @@
+"""Files of stores that this process reads beside SQLite: each is open once, for as long as needed.
+
+SQLite's locks are POSIX locks, which belong to the process: to close *any* descriptor of a file
+drops all of them (https://sqlite.org/howtocorrupt.html, 2.2). Another process would then take the
+store for unused, and remove the log that this one still writes to. So a process has one descriptor
+of its own for a file, and closes it after the last connection.
+"""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+from collections.abc import Callable
+from typing import ClassVar
+
+
+class OpenFile:
+    """A use of a file, which stays open until its last use is released.
+
+    Args:
+        path: Where it is.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+
+    _lock: ClassVar = RLock()
+    _open: ClassVar[dict[tuple[int, int], list[int]]] = {}
+    """Device and number of each file → how many use it, and its descriptors."""
+
+    def __init__(self, path: str) -> None:
+        self._is_used = False
+        with self._lock:
+            found = os.stat(path)
+            if (found.st_dev, found.st_ino) not in self._open:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                found = os.fstat(descriptor)  # it may have been replaced in between
+                self._open.setdefault((found.st_dev, found.st_ino), [0]).append(descriptor)
+            self._identity = (found.st_dev, found.st_ino)
+            self._entry = self._open[self._identity]
+            self._entry[0] += 1
+            self._is_used = True
+
+    def release(self, close: Callable[[int], None] = os.close) -> None:
+        """End this use; a second time nothing happens."""
+        with self._lock:
+            if not self._is_used:
+                return
+            self._is_used = False
+            self._entry[0] -= 1
+            if not self._entry[0]:
+                del self._open[self._identity]
+                for descriptor in self._entry[1:]:
+                    close(descriptor)
+
+    def is_same(self, found: os.stat_result) -> bool:
+        """Return whether a file that was found is this one."""
+        return (found.st_dev, found.st_ino) == self._identity
+
+    def read(self, size: int) -> bytes:
+        """Return the beginning of the file."""
+        return os.pread(self._entry[1], size, 0)
+
+    def size(self) -> int:
+        """Return how many bytes it has."""
+        return os.fstat(self._entry[1]).st_size
