@@ -92,12 +92,14 @@ def _with_votes(wait: Wait) -> dict[str, Any]:
     """Return the record of a wait with the votes that no journal holds yet, in their order."""
     from flowengine.kernel.approvals import counting
 
-    votes = list(wait.record.get("votes") or ())
-    counted = {vote["by"] for vote in votes}
-    for event in map(unpack, wait.votes):
-        if event["by"] not in counted and counting(wait.record, event["choice"]) == "approve":
-            votes.append({"by": event["by"], "at": format_time(event["at"])})
-    return {**wait.record, "votes": votes} if votes else wait.record
+    journaled = list(wait.record.get("votes") or ())
+    known = {vote["by"] for vote in journaled}
+    recorded = [
+        {"by": event["by"], "at": format_time(event["at"])}
+        for event in map(unpack, wait.votes)
+        if event["by"] not in known and counting(wait.record, event["choice"]) == "approve"
+    ]
+    return {**wait.record, "votes": journaled + recorded} if recorded else wait.record
 
 
 def decision_view(event: dict[str, Any]) -> dict[str, Any]:
