@@ -18,6 +18,7 @@ from flowengine.engines.results import Decision
 from flowengine.errors import Conflict, InputError
 from flowengine.journal.format import pack, unpack
 from flowengine.journal.records import Vote
+from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.times import format_time
 from flowengine.validation import check_numbers, validate
 
@@ -93,7 +94,8 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
         return _decision(wait, event, first=True)
     if stands.event is None or stands.settled:
         return _settled(stands.wait, answer, files)
-    return _agreed(stands.wait, unpack(stands.event), answer, files)
+    decided = unpack_event(stands.event, f"the decision of wait {stands.wait.id}")
+    return _agreed(stands.wait, decided, answer, files)
 
 
 def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> dict[str, Any]:
@@ -188,7 +190,8 @@ def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
         Conflict: The wait was closed without a decision.
     """
     if wait.decision is not None:
-        return _agreed(wait, unpack(wait.decision), answer, files)
+        decided = unpack_event(wait.decision, f"the decision of wait {wait.id}")
+        return _agreed(wait, decided, answer, files)
     at = f" at {format_time(wait.closed_at)}" if wait.closed_at is not None else ""
     result = unpack(wait.result) if wait.result else None
     raise Conflict(

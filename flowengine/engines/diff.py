@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flowengine.engines.journals import line, read, walk
 from flowengine.engines.results import Difference, ForkInfo, Parting, Side, StepPair
-from flowengine.journal.format import pack, unpack
+from flowengine.journal.format import pack
+from flowengine.journal.shapes import unpack_error, unpack_outputs
 from flowengine.kernel.graph import SecretText
 from flowengine.kernel.ids import wait_id
 
@@ -108,8 +109,8 @@ def _history(host: Host, id: str) -> History:
         own.know(moment.state["waits"])
         seen.clear()
     first: Any = straight[0] if straight else {"inputs": {}}
-    outputs = None if record.outputs is None else unpack(record.outputs)
-    error = None if record.error is None else unpack(record.error)
+    outputs = unpack_outputs(record.outputs, f"execution {record.id}")
+    error = unpack_error(record.error, f"execution {record.id}")
     inputs = own.plain(first["inputs"])
     return History(
         record, len(straight), inputs, facts.found, outputs, error, _forked_at(straight), own

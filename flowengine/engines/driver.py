@@ -18,8 +18,8 @@ from flowengine.engines.results import Update
 from flowengine.engines.runner import AttemptFailed
 from flowengine.engines.views import entry_view, result_of, wait_view
 from flowengine.errors import Conflict, StoreError
-from flowengine.journal.format import unpack
 from flowengine.journal.records import Append, Wait
+from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.commands import (
     Command,
     Consult,
@@ -230,7 +230,7 @@ class Driver:
             return
         freed = any(claim.then in ("give", "cancel") for claim in append.claims)
         for message in self.host.store.arrived(0):
-            if unpack(message.event)["type"] not in ("granted", "cancel"):
+            if unpack_message(message)["type"] not in ("granted", "cancel"):
                 continue
             if message.execution != execution.id and not (freed or over):
                 continue  # whoever made that happen goes on with it

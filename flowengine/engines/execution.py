@@ -13,9 +13,10 @@ from flowengine.engines.claims import claim_of, claims_in
 from flowengine.engines.timers import Timers
 from flowengine.engines.views import address_of, why_of
 from flowengine.errors import InputError
-from flowengine.journal.format import pack, pack_snapshot, pack_with, unpack, unpack_snapshot
+from flowengine.journal.format import pack, pack_snapshot, pack_with, unpack_snapshot
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.journal.records import Claim as StoredClaim
+from flowengine.journal.shapes import Sound, check_state, unpack_event
 from flowengine.kernel import advance, new_state, pending
 from flowengine.kernel.commands import (
     Claim,
@@ -187,17 +188,22 @@ class Execution:
 
         What runs in this process goes on: `work` is kept.
         """
+        with Sound(f"what is stored of execution {self.id}"):
+            self._load(loaded)
+
+    def _load(self, loaded: Loaded) -> None:
         self.state, self.seq = new_state(), 0
         self._snapshot = self._tail = 0
         if loaded.snapshot is not None:
             self.seq, packed = loaded.snapshot
             self.state = _unpacked(packed)
+            check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
         self._ids = self.state["last"]
         self.program = self._programs.by_hash(loaded.record.hash)
         graph = self.program.graph
         for entry in loaded.tail:
-            event = unpack(entry.payload)
+            event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
             if event["type"] in ("retry", "upgraded"):  # there is a snapshot, or it is damaged
                 self._replay(loaded)
                 break
@@ -218,10 +224,10 @@ class Execution:
 
     def _replay(self, loaded: Loaded) -> None:
         """Make the state from the whole journal, without a snapshot."""
-        from flowengine.engines.journals import state_at
+        from flowengine.engines.journals import state_at, unpacked
 
         assert loaded.snapshot is None, "who goes back or moves writes a snapshot"
-        events = [unpack(entry.payload) for entry in loaded.tail]
+        events = unpacked(self.id, loaded.tail)
         _, self.state = state_at(self._programs, self.program.hash, events, len(events))
 
     def _enter_workdir(self) -> None:
@@ -295,7 +301,8 @@ class Execution:
         if event["type"] == "upgraded":
             commands = self._upgrade(event, observe)
         else:
-            commands = advance(graph, state, event, observe)
+            with Sound(f"what is stored of execution {self.id}"):
+                commands = advance(graph, state, event, observe)
         if event["type"] == "started":
             self._enter_workdir()
         if "reduced" in event:  # what reducers of the user have given now is part of it

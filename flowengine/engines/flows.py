@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.journal.format import pack, unpack
+from flowengine.journal.shapes import Sound
 
 if TYPE_CHECKING:
     from flowengine.flow.building import Flow
@@ -105,7 +106,8 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
     if found is not None:
         hash, sources, warnings = found
         if all(_digest(source) == digest for source, digest in sources):
-            return LoadedFlow(unpack(store.get_flow(hash)), hash, unpack(warnings))
+            with Sound(f"flow {hash}"):
+                return LoadedFlow(unpack(store.get_flow(hash)), hash, unpack(warnings))
     flow, sources = _compile(path)
     store.put_flow(flow.hash, pack(flow.compiled))
     sources = [(os.path.abspath(source), digest) for source, digest in sources]

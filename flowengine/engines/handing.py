@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import Conflict, NotAllowed, UsageError
-from flowengine.journal.format import pack, unpack
+from flowengine.journal.format import pack
+from flowengine.journal.shapes import unpack_event, unpack_message
 from flowengine.kernel.handing import EVENTS, change, gave_away
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def standing(store: Store, id: str) -> Wait:
     messages = store.inbox(wait.execution)
     wait = store.wait(id)
     for message in messages:
-        event = unpack(message.event)
+        event = unpack_message(message)
         if event["type"] in EVENTS and event["wait"] == wait.number:
             change(wait.record, event)
     return wait
@@ -199,7 +200,7 @@ def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
     if settings.is_one_of(to, record.get("exclude") or []):
         excluded = ", ".join(record["exclude"])
         raise NotAllowed(f"{to} may not decide on {wait.id}: excluded are {excluded}")
-    voters = {unpack(vote)["by"] for vote in wait.votes}
+    voters = {unpack_event(vote, f"a vote on wait {wait.id}")["by"] for vote in wait.votes}
     for user in (by, to):
         if user in voters:
             raise Conflict(f"{user} has voted on {wait.id} already")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.budgets import budget_views
 from flowengine.engines.interrupted import standing_view
-from flowengine.engines.journals import Moment, read, walk
+from flowengine.engines.journals import Moment, read, unpacked, walk
 from flowengine.engines.lists import decision_view, stored_wait_view
 from flowengine.engines.outgoing import view as undelivered
 from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
 from flowengine.engines.views import entry_view, wholes
 from flowengine.errors import NotFound
-from flowengine.journal.format import unpack
 from flowengine.journal.records import WaitFilter
+from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.times import format_time
 
@@ -52,7 +52,8 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
     """
     record = host.store.execution(execution)
     journal = read(host.store, execution)
-    steps, last = _told(host.programs, record.hash, journal)
+    with Sound(f"the journal of execution {execution}"):
+        steps, last = _told(host.programs, record.hash, journal)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]
         if not steps:
@@ -76,8 +77,8 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
         ],
         "undelivered": [undelivered(sent) for sent in host.store.undelivered(execution)],
         "warnings": [_warning(event) for event in journal if event["type"] == "warning"],
-        "outputs": None if record.outputs is None else unpack(record.outputs),
-        "error": None if record.error is None else unpack(record.error),
+        "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
+        "error": unpack_error(record.error, f"execution {record.id}"),
     }
 
 
@@ -165,7 +166,7 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
         while follow and not ended and moment.number + 1 == len(journal):
             time.sleep(FOLLOW_SECONDS)
             more = store.events(execution, len(journal))
-            journal.extend([unpack(entry.payload) for entry in more])
+            journal.extend(unpacked(execution, more))
 
 
 def _warning(event: Warned) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flowengine.engines.results import ENDED, ExecutionInfo, ExecutionPage
 from flowengine.engines.views import execution_view
-from flowengine.journal.format import unpack
+from flowengine.journal.shapes import unpack_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def is_interrupted(host: Host, record: Execution, inbox: list[Message] | None = 
         moves = bool(host.store.events(record.id, limit=1))
     else:
         sent = host.store.inbox(record.id) if inbox is None else inbox
-        moves = any(unpack(message.event)["type"] != "warning" for message in sent)
+        moves = any(unpack_message(message)["type"] != "warning" for message in sent)
     return moves and host.keeper.holder(record.id) is None
 
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.views import address_of, unit_of, why_of
-from flowengine.journal.format import unpack
+from flowengine.journal.shapes import Sound, unpack_event
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.holding import added
 from flowengine.kernel.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from flowengine.engines.programs import Programs
+    from flowengine.journal.records import Entry
     from flowengine.journal.store import Store
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
@@ -46,7 +47,15 @@ class Moment(NamedTuple):
 
 def read(store: Store, execution: str) -> list[Event]:
     """Return all events of an execution."""
-    return [unpack(entry.payload) for entry in store.events(execution)]
+    return unpacked(execution, store.events(execution))
+
+
+def unpacked(execution: str, entries: Iterable[Entry]) -> list[Event]:
+    """Return entries of the journal of an execution as events."""
+    return [
+        unpack_event(entry.payload, f"entry {entry.seq} of execution {execution}")
+        for entry in entries
+    ]
 
 
 def first_form(journal: Sequence[Event], hash: str) -> str:
@@ -89,10 +98,11 @@ def walk(
     for number, event in enumerate(journal):
         if event["type"] == "retry" and "back" in event:
             graph, state = state_before_retry(programs, hash, journal, number)
-        unit = unit_of(state, event)
-        address = address_of(graph, state, event)
-        why = why_of(state, event)
-        graph = apply(programs, graph, state, event, observe)
+        with Sound(f"entry {number} of a journal of flow {hash}"):
+            unit = unit_of(state, event)
+            address = address_of(graph, state, event)
+            why = why_of(state, event)
+            graph = apply(programs, graph, state, event, observe)
         yield Moment(number, event, address, unit, state, graph, why)
 
 

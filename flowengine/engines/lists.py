@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.handing import is_assignee, standing
 from flowengine.engines.results import ExecutionPage, WaitInfo, WaitPage
 from flowengine.engines.views import timers_of, wait_view
-from flowengine.journal.format import unpack
 from flowengine.journal.records import ExecutionFilter, WaitFilter
+from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
     if state is not None and wait.open and (timers := timers_of(state, wait.record["id"])):
         view["timers"] = timers
     if wait.decision is not None:
-        view["decision"] = decision_view(unpack(wait.decision))
+        view["decision"] = decision_view(
+            unpack_event(wait.decision, f"the decision of wait {wait.id}")
+        )
     elif wait.how == "expired" and wait.closed_at is not None:
         view["decision"] = {
             "choice": wait.record.get("on_expire"),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from flowengine.engines.results import Update
 from flowengine.engines.signals import check_for, send_keyed
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.journal.format import pack, unpack
+from flowengine.journal.format import pack
+from flowengine.journal.shapes import unpack_event
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
@@ -40,7 +41,9 @@ def deliver(host: Host) -> None:
 
 def _delivered(host: Host, outgoing: Outgoing) -> str:
     """Store a message where it belongs, and return for which execution."""
-    event: dict[str, Any] = unpack(outgoing.event)
+    event: dict[str, Any] = unpack_event(
+        outgoing.event, f"a message of execution {outgoing.sender}"
+    )
     if outgoing.to == "all":
         execution: str = send_keyed(host, event).execution
         return execution
@@ -54,7 +57,7 @@ def _delivered(host: Host, outgoing: Outgoing) -> str:
 
 def view(outgoing: Outgoing) -> dict[str, Any]:
     """Return a message that could not be delivered, as users see it."""
-    event = unpack(outgoing.event)
+    event = unpack_event(outgoing.event, f"a message of execution {outgoing.sender}")
     return {
         "signal": event["signal"],
         "to": outgoing.to,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.format import unpack
+from flowengine.journal.shapes import Sound
 from flowengine.kernel import Graph
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class Programs:
         """Return the program of an execution that exists."""
         program = self._programs.get(hash)
         if program is None:
-            program = Program(unpack(self._store.get_flow(hash)), hash)
+            with Sound(f"flow {hash}"):
+                program = Program(unpack(self._store.get_flow(hash)), hash)
             self._programs[hash] = program
         return program
 

@@ -9,7 +9,7 @@ from flowengine.engines.circles import circle
 from flowengine.engines.failures import not_undone
 from flowengine.engines.results import ENDED, Reason
 from flowengine.engines.views import timers_of
-from flowengine.journal.format import unpack
+from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.graph import TRIGGER
 from flowengine.kernel.ids import wait_id
 from flowengine.kernel.locks import is_shared
@@ -47,7 +47,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     inbox = host.store.inbox(execution.id)
     if holder is None:
         found += [_recorded(message, id) for message in inbox]
-    events = [unpack(message.event) for message in inbox]
+    events = [unpack_message(message) for message in inbox]
     decided = {event["wait"] for event in events if event["type"] == "decided"}
     machine = Machine(execution.program.graph, state, None)
     for unit in state["units"].values():
@@ -97,7 +97,7 @@ def _ended(state: State, id: str) -> Reason:
 
 
 def _recorded(message: Message, id: str) -> Reason:
-    event = unpack(message.event)
+    event = unpack_message(message)
     what = {
         "started": "it was recorded and has not begun",
         "decided": f"a decision by {event.get('by')} was recorded and has not been taken",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.journal.format import unpack
+from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
 from flowengine.kernel.handing import EVENTS
 
@@ -80,7 +80,7 @@ def _in_order(
 
 def _when(execution: Execution, message: Message) -> int:
     """Return when its sender says that a message happened."""
-    begins = not execution.seq and unpack(message.event)["type"] == "started"
+    begins = not execution.seq and unpack_message(message)["type"] == "started"
     return -1 if begins else message.at  # a place that was free was given it at no time
 
 
@@ -100,7 +100,7 @@ def take_message(execution: Execution, message: Message, now: int) -> bool:
     """
     if not execution.takes(message.number):
         return False
-    event: Any = unpack(message.event)
+    event: Any = unpack_message(message)
     event["sent"] = event["at"]
     event["at"] = now
     execution.queue.append(event)
@@ -116,7 +116,7 @@ def take_hands(execution: Execution, inbox: list[Message], now: int) -> None:
         now: The time (ms).
     """
     for message in inbox:
-        if unpack(message.event)["type"] in EVENTS:
+        if unpack_message(message)["type"] in EVENTS:
             take_message(execution, message, now)
 
 

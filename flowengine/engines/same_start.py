@@ -8,7 +8,7 @@ from flowengine.engines.flows import as_loaded
 from flowengine.engines.inputs import with_defaults
 from flowengine.equality import same
 from flowengine.errors import Conflict
-from flowengine.journal.format import unpack
+from flowengine.journal.shapes import Sound, unpack_message
 from flowengine.kernel.times import parse_time
 
 if TYPE_CHECKING:
@@ -45,12 +45,13 @@ def check_same_start(host: Host, id: str, starting: Starting) -> None:
         )
     execution, had = found.state["execution"], found.state["inputs"]
     if not execution:  # it was only recorded
-        waiting = (unpack(message.event) for message in host.store.inbox(id))
+        waiting = (unpack_message(message) for message in host.store.inbox(id))
         started = next((event for event in waiting if event["type"] == "started"), None)
         if started is None:
             return  # it is being recorded by another process in this moment
         execution, had = started["execution"], started["inputs"]
-    began = parse_time(execution["started_at"])
+    with Sound(f"what is stored of execution {id}"):
+        began = parse_time(execution["started_at"])
     given = with_defaults(found.program.graph, starting.inputs, execution, began)
     differing = [
         f"'{name}' is {_shown(had, name)} there and {_shown(given, name)} here"

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flowengine.errors import StoreError
-from flowengine.journal.format import checksum, unpack
+from flowengine.journal.format import checksum
 from flowengine.journal.records import Entry, Execution, Owner, Wait
+from flowengine.journal.shapes import DAMAGE_HINT, unpack_labels, unpack_wait
 
 
 def event_id(number: int, seq: int) -> int:
@@ -43,7 +44,7 @@ def read_execution(row: Sequence[Any]) -> Execution:
     Args:
         row: The columns in that order.
     """
-    labels = unpack(row[5])
+    labels = unpack_labels(row[5], f"execution {row[0]}")
     outputs, error = row[13:] or (None, None)
     return Execution._make((*row[:5], labels, *row[6:13], outputs, error))
 
@@ -56,9 +57,8 @@ def read_wait(row: Sequence[Any], votes: list[bytes]) -> Wait:
         votes: All answers, if they are wanted.
     """
     id, execution, flow, number, record, decision, how, closed_at, result = row[:9]
-    return Wait(
-        id, execution, flow, number, unpack(record), decision, votes, how, closed_at, result
-    )
+    kept = unpack_wait(record, f"wait {id}")
+    return Wait(id, execution, flow, number, kept, decision, votes, how, closed_at, result)
 
 
 def read_holder(row: Sequence[Any]) -> Owner | None:
@@ -94,7 +94,3 @@ def read_events(rows: Iterable[Sequence[Any]], first: int, where: str) -> list[E
             raise StoreError(f"entry {seq} of {where} is damaged", hint=DAMAGE_HINT)
         entries.append(Entry(seq, at, payload))
     return entries
-
-
-DAMAGE_HINT = "the disk or another program has changed it; restore a backup of the store"
-"""What to do about a damaged journal."""

@@ -39,7 +39,6 @@ from flowengine.journal.records import (
     WaitPage,
 )
 from flowengine.journal.rows import (
-    DAMAGE_HINT,
     event_id,
     event_row,
     read_events,
@@ -47,6 +46,7 @@ from flowengine.journal.rows import (
     read_holder,
     read_wait,
 )
+from flowengine.journal.shapes import DAMAGE_HINT, Sound
 from flowengine.journal.store import Store
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class SqliteStore(Store):
         if row is None:
             return None
         hash, files, extra = row
-        return hash, [(path, digest) for path, digest in unpack(files)], extra
+        with Sound(f"what flow {hash} was made of"):
+            return hash, [(str(path), str(digest)) for path, digest in unpack(files)], extra
 
     def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
         with self._database.writing() as connection:

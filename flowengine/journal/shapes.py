@@ -1,0 +1,235 @@
+"""The shapes of stored records, and how one of another shape is reported.
+
+A checksum tells that bytes are as they were written, not that a program like this one wrote them.
+Small records are checked when they are read. A state is too large for that: whatever fails while it
+is worked with is reported as damage (`Sound`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from flowengine.errors import FlowEngineError, StoreError
+from flowengine.journal.format import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from flowengine.journal.records import Message
+
+Shape = dict[str, type | tuple[type, ...]]
+"""Field → the types that its value may have; a name that ends in `?` may be missing."""
+
+DAMAGE_HINT = "the disk or another program has changed it; restore a backup of the store"
+"""What to do about a damaged record."""
+
+_NONE = type(None)
+_OUTCOME: Shape = {"unit": int, "attempt": int}
+_HANDED: Shape = {"wait": int, "by?": str, "to?": str, "comment?": (str, _NONE), "sent?": int}
+_ERROR: Shape = {
+    "type": str, "message": str, "step?": str, "attempt?": int, "retryable?": bool,
+    "retry_after?": int, "cause?": (dict, _NONE),
+}  # fmt: skip
+_EVIDENCE: Shape = {"traceback?": list, "stdout?": str, "stderr?": str}
+_WAIT: Shape = {
+    "id": int, "kind": str, "since": int, "address?": str, "title?": (str, _NONE),
+    "body?": (str, _NONE), "form?": (dict, bool, _NONE), "choices?": (list, _NONE),
+    "assignees?": (list, _NONE), "exclude?": (list, _NONE), "need?": (int, _NONE),
+    "votes?": (list, _NONE), "batch?": (str, _NONE), "attachments?": (list, _NONE),
+    "due?": (int, _NONE), "on_expire?": (str, _NONE), "signals?": (list, _NONE),
+}  # fmt: skip
+_ITEMS: dict[str, type] = {
+    "assignees": str, "exclude": str, "choices": dict, "votes": dict, "signals": dict,
+}  # fmt: skip
+"""Lists of a wait → the type of their items."""
+_CHOICE: Shape = {"id": str, "label?": (str, _NONE), "counts_as?": (str, _NONE)}
+WAITS = frozenset({"approval", "ask", "signal", "timer", "state", "question"})
+
+EVENTS: dict[str, Shape] = {
+    "started": {"inputs": dict, "execution": dict, "message?": dict},
+    "succeeded": _OUTCOME,
+    "failed": {**_OUTCOME, "error": dict, "evidence?": dict},
+    "lost": {**_OUTCOME, "ran": str, "error": dict, "evidence?": dict},
+    "cut": _OUTCOME,
+    "timer": {"timer": int, "evidence?": dict},
+    "decided": {
+        "wait": int, "choice?": str, "by?": str, "via?": str, "comment?": (str, _NONE),
+        "edits?": (dict, _NONE), "attachments?": (list, _NONE), "sent?": int,
+    },
+    "claimed": _HANDED,
+    "released": _HANDED,
+    "delegated": _HANDED,
+    "message": {
+        "signal": str, "key": (str, _NONE), "id": str, "by": str, "sent?": int,
+    },
+    "granted": {"lock": str, "unit": int},
+    "cancel": {"reason": str, "by": str, "now": bool},
+    "retry": {
+        "unit": (int, _NONE), "by": str, "back?": int, "kept?": list, "hold?": dict,
+        "fresh?": list, "late?": list, "last?": int,
+    },
+    "state": {"values": dict, "by": str},
+    "upgraded": {
+        "before": str, "after": str, "mapping": dict, "version": str, "evaluator": str, "by": str,
+    },
+    "warning": {"about": str, "message": str},
+}  # fmt: skip
+"""Type of an event → its shape; every event has `type` and `at` besides."""
+
+
+class Sound:
+    """A context in which stored data is worked with: what fails in it is damage of that data.
+
+    Args:
+        what: The record, for the message.
+    """
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        if isinstance(error, Exception) and not isinstance(error, FlowEngineError | OSError):
+            raise _damage(self._what, told(error)) from error
+        return False
+
+
+def told(error: Exception) -> str:
+    """Return an exception as part of a message."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _refuse(what: str, why: str) -> NoReturn:
+    raise _damage(what, why)
+
+
+def _damage(what: str, why: str) -> StoreError:
+    return StoreError(f"{what} is damaged: its data has the wrong shape ({why})", hint=DAMAGE_HINT)
+
+
+def unpack_event(packed: bytes, what: str) -> Any:
+    """Return an event, checked.
+
+    Args:
+        packed: Its bytes.
+        what: Names it in messages; all of these functions raise a `StoreError` that does.
+    """
+    event = _unpack(packed, what)
+    kind = event.get("type") if isinstance(event, dict) else None
+    shape = EVENTS.get(kind) if isinstance(kind, str) else None
+    if shape is None or type(event.get("at")) is not int:
+        _refuse(what, "it is not an event")
+    _check(event, shape, what)
+    if "error" in shape:
+        _check_error(event["error"], what)
+    if "evidence" in event:
+        _check(event["evidence"], _EVIDENCE, what)
+    return event
+
+
+def unpack_message(message: Message) -> Any:
+    """Return the event of a message, checked; as `unpack_event`."""
+    return unpack_event(message.event, f"a message to execution {message.execution}")
+
+
+def unpack_wait(packed: bytes, what: str) -> dict[str, Any]:
+    """Return the record of a wait, checked; as `unpack_event`."""
+    record: dict[str, Any] = _unpack(packed, what)
+    check_wait(record, what)
+    return record
+
+
+def check_wait(record: Any, what: str) -> None:
+    """Check the record of a wait; as `unpack_event`."""
+    _check(record, _WAIT, what)
+    if record["kind"] not in WAITS:
+        _refuse(what, f"there is no kind of waits {record['kind']!r}")
+    for name, kind in _ITEMS.items():
+        items: Any = record.get(name)
+        if items and not all(type(item) is kind for item in items):
+            _refuse(what, f"an item of '{name}' is of another type")
+    for choice in record.get("choices") or ():
+        _check(choice, _CHOICE, what)
+
+
+def check_state(state: Any, new: Mapping[str, Any], what: str) -> None:
+    """Check the outermost shape of a state; as `unpack_event`.
+
+    Args:
+        state: The state.
+        new: One at its beginning.
+        what: Names it in messages.
+    """
+    _check(state, {name: type(value) for name, value in new.items() if value is not None}, what)
+    for name in new:
+        if name not in state:
+            _refuse(what, f"'{name}' is missing")
+    if state["outputs"] is not None:
+        _check(state["outputs"], {}, what)
+    _check_error(state["error"], what)
+    for wait in state["waits"].values():
+        check_wait(wait["record"], what)
+
+
+def unpack_labels(packed: bytes, what: str) -> dict[str, str]:
+    """Return the labels of an execution, checked; as `unpack_event`."""
+    labels: Any = _unpack(packed, what)
+    if not isinstance(labels, dict) or not all(
+        type(part) is str for label in labels.items() for part in label
+    ):
+        _refuse(what, "labels are texts")
+    kept: dict[str, str] = labels
+    return kept
+
+
+def unpack_outputs(packed: bytes | None, what: str) -> Any:
+    """Return the outputs of an execution that has some, checked; as `unpack_event`."""
+    if packed is None:
+        return None
+    outputs = _unpack(packed, what)
+    _check(outputs, {}, what)
+    return outputs
+
+
+def unpack_error(packed: bytes | None, what: str) -> Any:
+    """Return the error of an execution that has one, checked; as `unpack_event`."""
+    if packed is None:
+        return None
+    error = _unpack(packed, what)
+    _check_error(error, what)
+    return error
+
+
+def _unpack(packed: bytes, what: str) -> Any:
+    try:
+        return unpack(packed)
+    except StoreError as error:
+        raise StoreError(f"{what} is damaged: {error.message}", hint=DAMAGE_HINT) from None
+
+
+def _check_error(error: Any, what: str) -> None:
+    while error is not None:
+        _check(error, _ERROR, what)
+        error = error.get("cause")
+
+
+def _check(value: Any, shape: Shape, what: str) -> None:
+    """Check that a value is a mapping with the fields of a shape; it may have others too."""
+    if type(value) is not dict or not all(type(key) is str for key in value):
+        _refuse(what, "it is not a mapping of names")
+    for field, kinds in shape.items():
+        name = field.rstrip("?")
+        if name in value:
+            if not isinstance(value[name], kinds) or (type(value[name]) is bool and kinds is int):
+                _refuse(what, f"'{name}' is of type {type(value[name]).__name__}")
+        elif name is field:
+            _refuse(what, f"'{name}' is missing")

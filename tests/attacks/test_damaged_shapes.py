@@ -1,0 +1,232 @@
+"""A record with sound bytes that hold data of the wrong shape is reported as damage, by name."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from flowengine.cli import main
+from flowengine.engines.engine import Engine
+from flowengine.journal.format import checksum, pack, pack_snapshot, unpack, unpack_snapshot
+from flowengine.journal.rows import event_row
+
+FLOW = """\
+flowengine: 1
+id: pay
+signals: {paid: {}}
+state: {seen: {type: array, default: [], reducer: append}}
+steps:
+  - {id: all, map: {over: "${{ [1, 2] }}", as: n}, set: {seen: "${{ n }}"}}
+  - id: both
+    group:
+      - {id: a, output: 1}
+      - {id: b, output: {x: [1]}}
+  - {id: told, wait: {signal: paid}}
+  - {id: sure, approval: {title: "Pay?", assignees: ["user:ana", "user:ben"], need: 2}}
+outputs: {seen: "${{ state.seen }}"}
+"""
+SMALL = "flowengine: 1\nid: {0}\nsteps:\n  - {{id: a, {1}}}\noutputs: {{x: 1}}\n"
+WRONG: tuple[Any, ...] = (None, True, -1, 2**63, 1.5, "x", b"x", [], [[]], {}, {"x": {}}, {1: 2})
+GONE = object()
+TRIES = 10
+"""How many changes are tried in each table."""
+ANSWERED = {0, 1, 3, 4, 5, 6, 7, 8, 9}
+"""Exit codes of commands that found an answer; 10 is that of a damaged store."""
+TABLES = {
+    "executions": ("labels", "outputs", "error"),
+    "events": ("payload",),
+    "snapshots": ("state",),
+    "waits": ("record", "decision", "result"),
+    "votes": ("event",),
+    "messages": ("event",),
+    "flows": ("compiled",),
+    "sources": ("files", "extra"),
+}
+
+
+class Kept(NamedTuple):
+    """A packed record of the store."""
+
+    table: str
+    column: str
+    row: int
+    value: Any
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a small store: executions that wait, have ended and have failed."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("pay.yaml").write_text(FLOW)
+        Path("done.yaml").write_text(SMALL.format("done", "output: 1"))
+        Path("no.yaml").write_text(SMALL.format("no", "fail: {type: Nope, message: no}"))
+        for name, id, code in (("pay", "waits", 4), ("done", "ended", 0), ("no", "failed", 1)):
+            words = ["run", f"{name}.yaml", "--id", id, "--label", "a=b", "--no-interactive"]
+            assert main(words) == code
+        with Engine() as engine:
+            engine.signal("paid", {"sum": 1}, execution="waits")
+            engine.resume("waits")
+            (wait,) = engine.waits(execution="waits").items
+            engine.decide(wait["id"], "approve", by="user:ben")
+            execution = engine._host.stored("waits", 0)
+            packed = pack_snapshot(execution.state)
+        with closing(sqlite3.connect(".flowengine/flowengine.db")) as database, database:
+            (number,) = database.execute(
+                "SELECT number FROM executions WHERE id = 'waits'"
+            ).fetchone()
+            database.execute(
+                "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)",
+                (number, execution.seq, checksum(packed, execution.seq), packed),
+            )
+    return folder
+
+
+def records(path: Path) -> list[Kept]:
+    """Return every packed record of a store."""
+    found = []
+    with closing(sqlite3.connect(path)) as database:
+        for table, columns in TABLES.items():
+            for column in columns:
+                for row, packed in database.execute(f"SELECT rowid, {column} FROM {table}"):
+                    if packed:
+                        read = unpack_snapshot if table == "snapshots" else unpack
+                        found.append(Kept(table, column, row, read(packed)))
+    return found
+
+
+def write(path: Path, kept: Kept, value: Any) -> None:
+    """Put another value in the place of a record, with a checksum that is right."""
+    values: tuple[Any, ...]
+    with closing(sqlite3.connect(path)) as database, database:
+        if kept.table == "events":
+            (at,) = database.execute("SELECT at FROM events WHERE id = ?", (kept.row,)).fetchone()
+            id, _, total, packed = event_row(
+                kept.row >> 32, kept.row & 0xFFFFFFFF, (at, pack(value))
+            )
+            change, values = "sum = ?, payload = ? WHERE id = ?", (total, packed, id)
+        elif kept.table == "snapshots":
+            (seq,) = database.execute("SELECT seq FROM snapshots").fetchone()
+            packed = pack_snapshot(value)
+            change, values = (
+                "sum = ?, state = ? WHERE execution = ?",
+                (checksum(packed, seq), packed, kept.row),
+            )
+        else:
+            change, values = f"{kept.column} = ? WHERE rowid = ?", (pack(value), kept.row)
+        database.execute(f"UPDATE {kept.table} SET {change}", values)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the place of every part of a value."""
+    yield path
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*path, key))
+
+
+def changed(value: Any, place: tuple[Any, ...], other: Any) -> Any:
+    """Return a value with another part in one place, or without that part."""
+    if not place:
+        return None if other is GONE else other
+    whole = deepcopy(value)
+    part = whole
+    for key in place[:-1]:
+        part = part[key]
+    if other is GONE:
+        del part[place[-1]]
+    else:
+        part[place[-1]] = other
+    return whole
+
+
+COMMANDS = [
+    ["list"],
+    ["approvals", "list"],
+    *([word, id] for id in ("waits", "failed", "ended") for word in ("show", "why", "events")),
+    ["--json", "show", "waits"],
+    ["run", "done.yaml", "--id", "ended"],
+    ["retry", "failed"],
+    ["resume", "waits", "--no-interactive"],
+    ["approve", "waits", "--as", "ana"],
+]
+
+
+def tried(capture: pytest.CaptureFixture[str]) -> Iterator[str]:
+    """Yield what the commands do that they must not."""
+    for words in COMMANDS:
+        capture.readouterr()
+        try:
+            code = main(words)
+        except Exception as error:
+            yield f"{words}: {type(error).__name__}: {error}"
+            continue
+        told = capture.readouterr().err
+        if code == 10:
+            named = re.search(r"error: .*\b(execution|wait|flow) \S+", told)
+            if named is None or "restore a backup" not in told:
+                yield f"{words}: names no record: {told}"
+        elif code not in ANSWERED:
+            yield f"{words}: ended with {code}: {told}"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_records_of_the_wrong_shape_are_damage(
+    made: Path,
+    tmp_path: Path,
+    table: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Path(".flowengine", "flowengine.db")
+    changes = [
+        (kept, place, other)
+        for kept in records(made / store)
+        if kept.table == table
+        for place in places(kept.value)
+        for other in (*WRONG, GONE)
+    ]
+    wrong = []
+    for kept, place, other in random.Random(table).sample(changes, min(len(changes), TRIES)):
+        folder = tmp_path / "changed"
+        shutil.copytree(made, folder)
+        monkeypatch.chdir(folder)
+        write(store, kept, changed(kept.value, place, other))
+        wrong += [f"{kept[:3]} {place} = {other!r}: {one}" for one in tried(capsys)]
+        monkeypatch.chdir(tmp_path)
+        shutil.rmtree(folder)
+    assert changes
+    assert not wrong, "\n".join(wrong)
+
+
+def test_damage_is_told_by_the_name_of_the_record(
+    made: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(shutil.copytree(made, tmp_path / "changed"))
+    store = Path(".flowengine", "flowengine.db")
+    event = next(
+        kept
+        for kept in records(store)
+        if kept.table == "events" and kept.value["type"] == "message"
+    )
+    write(store, event, changed(event.value, ("signal",), 5))
+
+    assert main(["show", "waits"]) == 10
+
+    number = event.row & 0xFFFFFFFF
+    told = capsys.readouterr().err
+    assert f"entry {number} of execution waits is damaged: its data has the wrong shape" in told
+    assert "'signal' is of type int" in told
