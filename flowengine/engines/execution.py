@@ -16,7 +16,7 @@ from flowengine.errors import InputError
 from flowengine.journal.format import pack, pack_snapshot, pack_with, unpack_snapshot
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.journal.records import Claim as StoredClaim
-from flowengine.journal.shapes import Sound, check_state, unpack_event
+from flowengine.journal.shapes import EXPLAINED, Sound, check_state, damage, unpack_event
 from flowengine.kernel import advance, new_state, pending
 from flowengine.kernel.commands import (
     Claim,
@@ -94,6 +94,7 @@ class Execution:
         "_head",
         "_ids",
         "_left",
+        "_loaded",
         "_messages",
         "_moved",
         "_new",
@@ -159,6 +160,7 @@ class Execution:
         self._ids = 0
         self._snapshot = 0
         self._rewritten = False
+        self._loaded = False
         self._moved: tuple[str, str] | None = None
         self._forms: list[str] = []
 
@@ -190,6 +192,7 @@ class Execution:
         """
         with Sound(f"what is stored of execution {self.id}"):
             self._load(loaded)
+        self._loaded = True
 
     def _load(self, loaded: Loaded) -> None:
         self.state, self.seq = new_state(), 0
@@ -301,8 +304,14 @@ class Execution:
         if event["type"] == "upgraded":
             commands = self._upgrade(event, observe)
         else:
-            with Sound(f"what is stored of execution {self.id}"):
+            try:
                 commands = advance(graph, state, event, observe)
+            except EXPLAINED:
+                raise
+            except Exception as error:
+                if not self._loaded:  # its state was made here, event by event
+                    raise
+                raise damage(f"what is stored of execution {self.id}", error) from error
         if event["type"] == "started":
             self._enter_workdir()
         if "reduced" in event:  # what reducers of the user have given now is part of it

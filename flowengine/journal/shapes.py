@@ -24,6 +24,8 @@ Shape = dict[str, type | tuple[type, ...]]
 DAMAGE_HINT = "the disk or another program has changed it; restore a backup of the store"
 """What to do about a damaged record."""
 
+EXPLAINED = (FlowEngineError, OSError)
+"""Errors that say themselves what happened."""
 _NONE = type(None)
 _OUTCOME: Shape = {"unit": int, "attempt": int}
 _HANDED: Shape = {"wait": int, "by?": str, "to?": str, "comment?": (str, _NONE), "sent?": int}
@@ -98,14 +100,19 @@ class Sound:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> Literal[False]:
-        if isinstance(error, Exception) and not isinstance(error, FlowEngineError | OSError):
-            raise _damage(self._what, told(error)) from error
+        if isinstance(error, Exception) and not isinstance(error, EXPLAINED):
+            raise damage(self._what, error) from error
         return False
 
 
-def told(error: Exception) -> str:
-    """Return an exception as part of a message."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def damage(what: str, error: Exception) -> StoreError:
+    """Return the error about a record that cannot be worked with.
+
+    Args:
+        what: The record.
+        error: What came of trying.
+    """
+    return _damage(what, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
 def _refuse(what: str, why: str) -> NoReturn:

@@ -162,6 +162,13 @@ COMMANDS = [
 ]
 
 
+def copied(made: Path, folder: Path) -> Path:
+    """Copy a folder with a store, and name the store once: a copy is not used before that."""
+    shutil.copytree(made, folder)
+    assert main(["--store", str(folder / ".flowengine"), "list"]) == 0
+    return folder
+
+
 def tried(capture: pytest.CaptureFixture[str]) -> Iterator[str]:
     """Yield what the commands do that they must not."""
     for words in COMMANDS:
@@ -198,8 +205,7 @@ def test_records_of_the_wrong_shape_are_damage(
     ]
     wrong = []
     for kept, place, other in random.Random(table).sample(changes, min(len(changes), TRIES)):
-        folder = tmp_path / "changed"
-        shutil.copytree(made, folder)
+        folder = copied(made, tmp_path / "changed")
         monkeypatch.chdir(folder)
         write(store, kept, changed(kept.value, place, other))
         wrong += [f"{kept[:3]} {place} = {other!r}: {one}" for one in tried(capsys)]
@@ -215,7 +221,7 @@ def test_damage_is_told_by_the_name_of_the_record(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(shutil.copytree(made, tmp_path / "changed"))
+    monkeypatch.chdir(copied(made, tmp_path / "changed"))
     store = Path(".flowengine", "flowengine.db")
     event = next(
         kept
