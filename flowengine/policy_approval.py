@@ -83,7 +83,7 @@ def register_handler(name: str, handler: Handler) -> None:
     with _lock:
         if name in _known():
             raise UsageError(
-                f"there is an approval handler '{name}' already", hint="unregister_handler(name)"
+                f"there is already an approval handler '{name}'", hint="unregister_handler(name)"
             )
         _handlers[name] = handler
 
@@ -206,7 +206,7 @@ def _widens(narrower: Any, policy: Mapping[str, Any]) -> str | None:
     for key, value in narrower.items():
         allowed = policy.get(key)
         if key not in policy:
-            return f"'{key}' is no rule of the spec"
+            return f"'{key}' is not a rule of the spec"
         if value == allowed or (key == "network" and value == "none"):
             continue
         if key == "network" and allowed == "any":
@@ -260,7 +260,7 @@ def input_timeout_fail(question: Question) -> dict[str, Any]:
     if not (_is_terminal(source) and _is_terminal(sink)):
         return {
             "approved": False,
-            "reason": "there is no terminal to ask on; answer by a handler of your own: "
+            "reason": "there is no terminal to ask on; register a handler of your own: "
             "flowengine.policy_approval.register_handler",
         }
     with _terminal:

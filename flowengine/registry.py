@@ -135,7 +135,9 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     except ModuleNotFoundError as error:
         raise _missing(what, point, error) from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
-        raise UnknownKind(f"{what} '{name}': {point.value} is no {base.__module__}.{base.__name__}")
+        raise UnknownKind(
+            f"{what} '{name}': {point.value} is not a {base.__module__}.{base.__name__}"
+        )
     return loaded
 
 

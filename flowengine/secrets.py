@@ -136,7 +136,7 @@ def resolve(name: str, reference: Mapping[str, Plain]) -> str:
         if value:
             return value
         raise SecretMissing(
-            f"secret '{name}' is not there: the environment variable {reference['env']} is "
+            f"secret '{name}' is not available: the environment variable {reference['env']} is "
             f"{'empty' if value == '' else 'not set'}"
         )
     if "file" in reference:
@@ -146,7 +146,7 @@ def resolve(name: str, reference: Mapping[str, Plain]) -> str:
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
             raise SecretMissing(
-                f"secret '{name}' is not there: {reference['file']}: {why}"
+                f"secret '{name}' is not available: {reference['file']}: {why}"
             ) from None
     raise SecretMissing(f"secret '{name}': its kind of reference is not supported yet")
 

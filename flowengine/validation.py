@@ -315,7 +315,7 @@ _PROOFS: dict[str, Callable[[Any, Any], _Proof | None]] = {
 
 
 def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, str | None]:
-    """Return what is wrong with a value, and how to mend it where that can be guessed."""
+    """Return what is wrong with a value, and how to fix it where that can be guessed."""
     kind = error.kind.as_dict()
     match error.kind.name:
         case "type":
@@ -323,14 +323,14 @@ def _explain(error: jsonschema_rs.ValidationError, schema: Any) -> tuple[str, st
             words = " or ".join(_WORDS.get(name, name) for name in types)
             return f"must be {words}, not {_shown(error.instance)}", None
         case "required":
-            return f"lacks '{kind['property']}'", None
+            return f"is missing '{kind['property']}'", None
         case "additionalProperties" | "unevaluatedProperties":
             return _unexpected(kind["unexpected"], error, schema)
         case "enum":
             options = ", ".join(map(_shown, kind["options"]))
             return f"must be one of {options}, not {_shown(error.instance)}", None
         case "format" if kind["format"] == "path":
-            return f"names {_shown(error.instance)}, and there is no such file or folder", None
+            return f"names {_shown(error.instance)}, but there is no such file or folder", None
         case "format":
             return f"must be of the format {kind['format']}, not {_shown(error.instance)}", None
         case "pattern":

@@ -55,7 +55,7 @@ def load_cases(path: str) -> Cases:
     flow_path = _flow_path(path, model)
     if flow_path is None or not os.path.isfile(flow_path):
         named = model.flow or flow_path or "'flow'"
-        hint = "give the path of the flow file, seen from this file"
+        hint = "give the path of the flow file, relative to this file"
         faults.add("E401", f"there is no flow file {named}", ("flow",), hint)
         _refuse(diagnostics, source)
     compiled = compile_file(flow_path)
@@ -93,7 +93,7 @@ def _model(source: Source, faults: Faults) -> CaseFile | None:
         return None
     if not isinstance(source.data, dict):
         message = f"{CaseFile.NOUN} is a mapping, this is {shown(source.data)}"
-        faults.add("E103", message, (), "begin with 'cases:'")
+        faults.add("E103", message, (), "start with 'cases:'")
         return None
     expander = Expander(faults)
     expanded = expander.part(CaseFile, dict(source.data), ())
@@ -150,7 +150,7 @@ class _Names:
             loc = case.loc
             if case.name in first:
                 line = self.faults.position(first[case.name]).line
-                message = f"duplicate name of a case {case.name!r}"
+                message = f"duplicate case name {case.name!r}"
                 self.faults.add("E105", message, (*loc, "name"), f"line {line} has it too")
             first.setdefault(case.name, loc)
             self._case(case, loc)

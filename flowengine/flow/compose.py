@@ -161,18 +161,18 @@ class Composer:
     def _alias(self, anchor: Any, start: int, end: int) -> Node:
         if anchor not in self._anchors:
             hint = (
-                did_you_mean(anchor, self._anchors) or "put a text that begins with '*' in quotes"
+                did_you_mean(anchor, self._anchors) or "put a text that starts with '*' in quotes"
             )
             self._refuse(start, end, f"there is no anchor '&{anchor}' before this", hint)
             return Node(start, end, None, "")
         origin = self._anchors[anchor]
         if origin is None:
-            self._refuse(start, end, f"'*{anchor}' stands inside what it refers to", None)
+            self._refuse(start, end, f"'*{anchor}' is inside what it refers to", None)
             return Node(start, end, None, "")
         room, self._room = self._room, self._room - origin.weight
         if self._room < 0:
             if room >= 0:
-                message = "from here on the aliases stand for more than 1 MiB"
+                message = "from here on the aliases expand to more than 1 MiB"
                 self._refuse(start, end, message, "use fewer aliases")
             return Node(start, end, None, "")
         content = origin.content
@@ -210,13 +210,13 @@ class Composer:
         if not isinstance(name, str):
             written = self.text[key.start : key.end].strip()
             hint = f'write "{written}" in quotes' if key.style == "" and written else None
-            self._refuse(key.start, key.end, "a key has to be text", hint)
+            self._refuse(key.start, key.end, "a key must be text", hint)
         elif name == "<<" and key.style == "":
             hint = "'defaults' holds for all steps, and an anchor can hold a whole value"
             self._refuse(key.start, key.end, "'<<' merge keys are not part of a flow file", hint)
         elif name in node.entries:
             line = self.span(node.entries[name][0].start, 0).line
-            hint = f"it stands in line {line} already; keep one of them"
+            hint = f"it is already in line {line}; keep one of them"
             self._refuse(key.start, key.end, f"duplicate key {name!r}", hint)
         else:
             return True
@@ -242,7 +242,7 @@ class Composer:
         cut = cut_short(self.text, node.start, node.end)
         if cut is not None:
             self._refuse(
-                node.start, cut, "' #' begins a comment and cuts the expression short", QUOTE
+                node.start, cut, "' #' starts a comment and cuts the expression short", QUOTE
             )
             node.data, node.end = self.text[node.start : cut], cut
             return
@@ -299,5 +299,5 @@ def _storable(digits: str, base: int) -> int:
 
 def _finite(text: str) -> float:
     if NO_NUMBER.fullmatch(text) or abs(float(text)) == float("inf"):
-        raise ValueError(f"{text} is not a number that JSON has")
+        raise ValueError(f"{text} is not a number that JSON can represent")
     return float(text)

@@ -147,7 +147,7 @@ class Files:
         if place in self._loading:
             names = list(self._loading.values())
             chain = [*names[list(self._loading).index(place) :], self._loading[place]]
-            message = f"the imports go in a circle: {' → '.join(chain)}"
+            message = f"the imports form a cycle: {' → '.join(chain)}"
             file.report.at("E405", message, loc, "move what both need into a file of its own")
             return None
         return self._get(found, place, f"{file.prefix}{alias}.")
@@ -197,7 +197,7 @@ class Files:
             found = os.path.normpath(os.path.join(above, path))
         if not os.path.isfile(found):
             near = did_you_mean(os.path.basename(found), _beside(found))
-            hint = near or "paths are relative to the file in which they stand"
+            hint = near or "paths are relative to the file that contains them"
             file.report.at("E401", f"there is no file {path!r}", loc, hint)
             return None
         return found

@@ -38,7 +38,7 @@ def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
     if not source.readable:
         return None
     if not isinstance(source.data, dict):
-        faults.add("E103", f"a flow file is a mapping, this is {shown(source.data)}", ())
+        faults.add("E103", f"a flow file must be a mapping, this is {shown(source.data)}", ())
         return None
     data = dict(source.data)
     if not _readable_version(data, faults):
@@ -102,7 +102,7 @@ def _check_ids_of(flow: dict[str, Any], loc: Loc, faults: Faults) -> None:
             continue
         if name in first:
             line = faults.position((*first[name], "id")).line
-            hint = f"it is the id of the step in line {line} too; ids are unique in a flow"
+            hint = f"the step in line {line} has this id, too; ids are unique in a flow"
             faults.add("E105", f"duplicate step id {name!r}", (*place, "id"), hint)
             faults.leave_out(place)
         first.setdefault(name, place)

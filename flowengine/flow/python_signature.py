@@ -54,7 +54,7 @@ def derive(function: str, folder: str) -> Signature:
     parts = [*module_name.split("."), name]
     if not colon or not all(part.isidentifier() for part in parts):
         raise SignatureError(
-            f"'{function}' names no function", hint="write it as package.module:function"
+            f"'{function}' does not name a function", hint="write it as package.module:function"
         )
     reader = Reader(folder)
     module = reader.module(module_name)

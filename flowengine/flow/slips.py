@@ -50,7 +50,7 @@ def find_slip(text: str, error: yaml.YAMLError, last: tuple[int, int] | None) ->
         return Slip(index, index + 1, message, "remove it")
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         start = int(error.args[0]) if error.args and isinstance(error.args[0], int) else 0
-        return Slip(start, start + 1, "lists and maps are nested too deep", "at most 100 levels")
+        return Slip(start, start + 1, "lists and maps are nested too deeply", "at most 100 levels")
     index = min(error.problem_mark.index, max(len(text) - 1, 0))
     problem, context = str(error.problem or ""), str(error.context or "")
     start = min(error.context_mark.index if error.context_mark else index, index)
@@ -88,7 +88,7 @@ def _expression(text: str, index: int, last: tuple[int, int] | None) -> Slip | N
     in_flow = text[end - 1 : end + 2] == "${{" and index >= end
     if in_flow:
         opened = end - 1
-        message = "an expression inside {...} or [...] has to be quoted"
+        message = "an expression inside {...} or [...] must be quoted"
     elif 0 <= opened < index and "\n" not in text[opened:index] and text[index : index + 1] == ":":
         message = "': ' cuts the expression short"
     else:
@@ -177,7 +177,7 @@ def _indicator(text: str, index: int, start: int, problem: str, context: str) ->
         return None
     if "cannot start any token" not in problem:
         index = start
-    message = f"a text cannot begin with {character!r}"
+    message = f"a text cannot start with {character!r}"
     line_start = text.rfind("\n", 0, index) + 1
     if re.fullmatch(r"[^{\[]*(: |- )[ ]*", text[line_start:index]):
         end = _value_end(text, index, in_flow=False)
@@ -191,7 +191,7 @@ def _colon(text: str, index: int, problem: str, last: tuple[int, int] | None) ->
         return None
     start = last[0]
     if "\n" in text[start:index]:
-        message = "this line is indented deeper than the one before, which has a value already"
+        message = "this line is indented deeper than the one before, which already has a value"
         first = text.rfind("\n", 0, index) + 1
         first += len(text[first:index]) - len(text[first:index].lstrip())
         return Slip(first, index, message, "line it up with its siblings, or quote the text above")
@@ -207,10 +207,10 @@ def _structure(text: str, index: int, start: int, problem: str, context: str) ->
     first = line_start + len(text[line_start:]) - len(text[line_start:].lstrip(" "))
     end = max(_line_end(text, first), first + 1)
     if text[line_start:index].strip() and "block" in context:
-        return Slip(index, end, "unexpected text behind a value", "quote the text as a whole")
+        return Slip(index, end, "unexpected text after a value", "quote the text as a whole")
     if "block mapping" in context or "block collection" in context or "block sequence" in context:
         line = text.count("\n", 0, start) + 1
-        message = f"this line does not line up with the block that begins in line {line}"
+        message = f"this line does not line up with the block that starts in line {line}"
         return Slip(first, end, message, "indent it like its siblings")
     if "simple key" in context:
         key_end = max(_line_end(text, start), start + 1)

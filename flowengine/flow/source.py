@@ -256,6 +256,6 @@ def _without_foreign(source: Source) -> str:
     """Refuse characters that the parser takes for line breaks, and return the text without them."""
     for match in islice(FOREIGN.finditer(source.text), MAX_SLIPS):
         number = ord(match.group())
-        message = f"the character U+{number:04X} stands in the text"
+        message = f"the character U+{number:04X} is in the text"
         source.refuse(*match.span(), message, f'write "\\u{number:04x}" in double quotes')
     return FOREIGN.sub(" ", source.text)

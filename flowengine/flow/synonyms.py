@@ -28,7 +28,7 @@ _STEP = {
              "write 'next: {first: [{when: \"${{ … }}\", to: a}, {else: b}]}'", "next"),
     **_words("if condition unless run_if only_if", "write 'when: \"${{ … }}\"'", "when"),
     **_words("needs depends_on dependsOn requires after depends upstream",
-             "order is said by the step before: 'next: THIS', or 'next: {all: [a, b]}' and "
+             "the step before says the order: 'next: THIS', or 'next: {all: [a, b]}' and "
              "'join: all' where they meet", "next"),
     **_words("sleep delay pause timer wait_for_time", "write 'wait: 10s'", "wait"),
     **_words("await receive wait_for wait_signal event listen on_signal",

@@ -150,7 +150,7 @@ class Http(StepKind):
             _add_key(request, task.get("idempotency_header", KEY_HEADER), context)
             place = f"{request.method} {request.url.copy_with(query=None, userinfo=b'')}"
         except (httpx2.InvalidURL, TypeError, ValueError) as error:
-            raise ValidationError(f"this is no request: {error}") from None
+            raise ValidationError(f"this is not a valid request: {error}") from None
         try:
             async with _client(request, context) as client:
                 response = await _send(client, request)
@@ -185,7 +185,7 @@ def _request(input: Mapping[str, Any]) -> httpx2.Request:
 
     url = httpx2.URL(input["url"])
     if url.scheme not in {"http", "https"} or not url.host:
-        raise ValidationError("a URL begins with https:// or http:// and a host")
+        raise ValidationError("a URL starts with https:// or http:// and a host")
     headers = {
         name: _text(value)
         for name, value in (input.get("headers") or {}).items()
@@ -201,7 +201,7 @@ def _request(input: Mapping[str, Any]) -> httpx2.Request:
     request = httpx2.Request(method, url, headers=headers, **body)
     for name, value in request.headers.multi_items():
         if re.search(r"[\0\r\n]", value):
-            raise ValidationError(f"the header {name} has a line end in it")
+            raise ValidationError(f"the header {name} contains a line break")
     return request
 
 
@@ -377,7 +377,7 @@ def _decoded(
         if response.status_code >= 400:  # the status says more than a broken error page
             return text
         raise HttpError(
-            f"{place}: the answer says that it is JSON and is not: {error}",
+            f"{place}: the answer claims to be JSON but is not: {error}",
             data={"status": response.status_code, "body": _beginning(text, context)},
             retryable=False,
         ) from None

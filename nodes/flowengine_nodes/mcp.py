@@ -52,7 +52,7 @@ def _kept(context: StepContext, part: Mapping[str, Any], number: int) -> dict[st
     try:
         data = base64.b64decode(holder[name], validate=True)
     except ValueError as error:
-        raise ToolError(f"a part of the answer is no base64: {error}", retryable=False) from None
+        raise ToolError(f"a part of the answer is not base64: {error}", retryable=False) from None
     file = context.execution.artifacts.put(data, f"part_{number + 1}")
     rest = {key: value for key, value in holder.items() if key != name}
     return {**rest, "type": part["type"], "file": file}

@@ -136,8 +136,8 @@ class Python(StepKind):
         except BaseException:
             if not ended:
                 context.log.warning(
-                    "withdrawn, but a Python function cannot be stopped: %s runs on in its thread "
-                    "until it returns, and its result is dropped",
+                    "cancelled, but a Python function cannot be stopped: %s keeps running in its "
+                    "thread until it returns, and its result is dropped",
                     function.call.__name__,
                 )
             raise

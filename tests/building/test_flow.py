@@ -465,16 +465,16 @@ def test_what_means_nothing_is_refused() -> None:
         b.end().to(a)
     with pytest.raises(UsageError, match="step of another flow"):
         Flow("other").to(a)
-    with pytest.raises(UsageError, match="is a step already"):
+    with pytest.raises(UsageError, match="is already a step"):
         flow.step(a)
-    with pytest.raises(UsageError, match="is no target"):
+    with pytest.raises(UsageError, match="is not a target"):
         a.to(3)  # type: ignore[arg-type]
     flow.step("c", output=a)
     with pytest.raises(UsageError, match=r"data is expected\n  write a.output"):
         flow.compile()
     other = Flow("set")
     other.step("c", output={1, 2})
-    with pytest.raises(UsageError, match="cannot stand in a flow"):
+    with pytest.raises(UsageError, match="cannot be part of a flow"):
         other.compile()
 
 
@@ -515,7 +515,7 @@ outputs: {all: "${{ steps.each.output }}"}
     with pytest.raises(UsageError, match=r"<flow child> is a part of <flow outer>"):
         child.compile()
     flow.step("other", flow=Flow("stranger"))
-    with pytest.raises(UsageError, match=r"<flow stranger> is no part of <flow outer>"):
+    with pytest.raises(UsageError, match=r"<flow stranger> is not part of <flow outer>"):
         flow.compile()
 
 

@@ -45,9 +45,9 @@ def test_a_piece_says_where_it_stands(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "offset", "message"),
     [
-        ("a ${{ x", 2, "does not end"),
-        ("${{ x }", 0, "does not end"),
-        ("${{ {'a': 1 }}", 0, "does not end"),
+        ("a ${{ x", 2, "is not closed"),
+        ("${{ x }", 0, "is not closed"),
+        ("${{ {'a': 1 }}", 0, "is not closed"),
         ("a ${{ }}", 2, "no expression"),
         ("${{}}", 0, "no expression"),
     ],

@@ -87,7 +87,7 @@ def test_a_tangle_is_given_up_in_bounded_memory_and_time(
     )
 
     assert done.stderr == ""
-    assert "E202 the parallel ways of this scope are too many to be checked" in done.stdout
+    assert "E202 this scope has too many parallel paths to be checked" in done.stdout
 
 
 def test_counting_joins_cost_in_proportion_to_their_number() -> None:
@@ -132,8 +132,8 @@ def test_a_counting_join_that_could_not_be_played_out_is_told_of() -> None:
     assert told == [
         (
             "W209",
-            "whether 'j' gets the 30 tokens that it needs was not worked out: the scope is too "
-            "large to play it out",
+            "whether 'j' gets the 30 tokens that it needs is not known: the scope is too "
+            "large to explore fully",
         )
     ]
 

@@ -271,7 +271,7 @@ def test_what_is_too_large_to_be_checked_is_refused_and_not_taken_as_fine() -> N
     found = list(check_graph(flow_of(drawn)))
 
     assert [one.code for one in found] == ["E202"]
-    assert "too many to be checked" in found[0].message
+    assert "too many parallel paths" in found[0].message
 
 
 @pytest.mark.parametrize(

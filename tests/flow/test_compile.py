@@ -162,7 +162,7 @@ def test_defaults_that_need_one_another_are_refused() -> None:
         """
     )
 
-    assert found == ["E103 the defaults of 'a' and 'b' need one another"]
+    assert found == ["E103 the defaults of 'a' and 'b' depend on each other"]
 
 
 def test_only_what_an_expression_names_is_kept_of_a_step() -> None:
@@ -624,7 +624,7 @@ def test_an_approval_lets_only_fields_be_edited_that_it_shows() -> None:
 def test_a_map_cannot_need_more_items_than_it_has() -> None:
     found = errors("steps:\n  - {id: a, output: 1, map: {over: [1, 2], join: {need: 3}}}\n")
 
-    assert found == ["E103 'need' is 3, and the map has 2 items"]
+    assert found == ["E103 'need' is 3, but the map has 2 items"]
 
 
 def test_a_compensation_is_a_step_that_only_the_engine_reaches() -> None:

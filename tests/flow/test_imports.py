@@ -320,9 +320,9 @@ def test_a_changed_library_is_seen_by_the_next_run(folder: Path) -> None:
             "steps: [{id: a, flow: child, with: {n: 1}, on_error: [{type: Http, next: end}]}]\n",
             3,
             "E210",
-            "'Http' cannot come",
+            "'Http' cannot occur",
         ),
-        ("steps: [{id: a, flow: main}]\n", 3, "E406", "every way through 'main'"),
+        ("steps: [{id: a, flow: main}]\n", 3, "E406", "every path through 'main'"),
         ("steps: [{id: a, detach: true}]\n", 3, "E103", "no meaning without 'flow'"),
         (
             "steps: [{id: a, flow: child, with: {n: '${{ item }}'}}]\n",
@@ -384,8 +384,8 @@ steps: [{id: s, flow: ping}]
     )
 
     assert [one[2:] for one in refused("main.yaml")] == [
-        ("E406", "every way through 'ping' runs 'ping' again: it never ends"),
-        ("E406", "every way through 'pong' runs 'pong' again: it never ends"),
+        ("E406", "every path through 'ping' runs 'ping' again: it never ends"),
+        ("E406", "every path through 'pong' runs 'pong' again: it never ends"),
     ]
 
 

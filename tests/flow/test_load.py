@@ -177,7 +177,7 @@ def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
     model, (error,) = load(text)
 
     assert model is None
-    assert " E103 a flow file is a mapping, this is " in error
+    assert " E103 a flow file must be a mapping, this is " in error
 
 
 def test_a_file_of_another_language_version_is_not_looked_into() -> None:
@@ -358,7 +358,7 @@ def test_the_source_is_left_as_it_was_read() -> None:
         ("requierd", "expected none, ask, required, a condition or a mapping, got 'requierd'"),
         ("{when: 5}", "expected a condition, got the number 5"),
         ("{edit: true}", "unknown key 'edit' in an 'approval'"),
-        ("{on_expire: approve}", "'on_expire' without 'expires' never happens"),
+        ("{on_expire: approve}", "'on_expire' has no effect without 'expires'"),
     ],
 )
 def test_what_people_are_asked_before_is_checked(given: str, message: str) -> None:

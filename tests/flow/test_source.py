@@ -210,7 +210,7 @@ def test_lines_count_the_same_with_any_line_end(end: str) -> None:
 def test_line_breaks_of_yaml_1_1_are_refused_in_text() -> None:
     source = read_text("a: one\u2028two\nb: 1\n")
 
-    assert messages(source) == ["1:7 the character U+2028 stands in the text"]
+    assert messages(source) == ["1:7 the character U+2028 is in the text"]
     assert source.position(("b",)).line == 2
 
 
@@ -232,7 +232,7 @@ def test_aliases_cannot_explode() -> None:
     source = read_text("\n".join(lines) + "\n")
 
     (message,) = messages(source)
-    assert message.endswith("from here on the aliases stand for more than 1 MiB")
+    assert message.endswith("from here on the aliases expand to more than 1 MiB")
     assert len(repr(source.data)) < 2 * MAX_BYTES
 
 

@@ -325,7 +325,7 @@ steps:
     {step}
     on_error: [{{type: {handler}, output: 1}}]
 """
-    with pytest.raises(FlowFileError, match=rf"E210.*'{handler}' cannot come at 'a'"):
+    with pytest.raises(FlowFileError, match=rf"E210.*'{handler}' cannot occur at 'a'"):
         stage.compile(text)
 
 

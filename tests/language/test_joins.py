@@ -218,7 +218,7 @@ steps:
   - {{id: b, join: active, next: j}}
   - {{id: j, join: all, {last}}}
 """
-    with pytest.raises(FlowFileError, match=r"E207.*'join: all' of 'j' can wait for ever"):
+    with pytest.raises(FlowFileError, match=r"E207.*'join: all' of 'j' can wait forever"):
         stage.compile(text)
 
 

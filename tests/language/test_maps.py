@@ -236,7 +236,7 @@ steps:
     http: {url: "https://example.com"}
     on_error: [{type: HttpError, output: none}]
 """
-    with pytest.raises(FlowFileError, match=r"E210.*'HttpError' cannot come at 'm'"):
+    with pytest.raises(FlowFileError, match=r"E210.*'HttpError' cannot occur at 'm'"):
         stage.compile(text)
 
 

@@ -300,11 +300,11 @@ outputs: {c: "${{ steps.c.activations }}"}
     [
         (
             "[{id: a, group: [{id: t, trigger: go}, {id: u}]}]",
-            "E208 't' is inside a group: a 'trigger' works at the top level of a flow only",
+            "E208 't' is inside a group: a 'trigger' works only at the top level of a flow",
         ),
         (
             "[{id: a, next: t}, {id: t, trigger: go}]",
-            "E208 't' has a 'trigger', and 'a' leads to it as well",
+            "E208 't' has a 'trigger', and 'a' also leads to it",
         ),
         ("[{id: a}, {id: t, trigger: go}]", "E203 'a' falls through into 't', which has a trigger"),
         ("[{id: t, trigger: gone}]", "E401 there is no signal 'gone'"),

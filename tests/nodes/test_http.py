@@ -336,10 +336,10 @@ def test_answer_that_cannot_be_used_is_an_error(
     [
         ({"url": "ftp://x/y"}, "begins with https:// or http://"),
         ({"url": "example.com"}, "begins with https:// or http://"),
-        ({"url": "http://[::1/x"}, "this is no request"),
+        ({"url": "http://[::1/x"}, "this is not a valid request"),
         ({"url": "http://127.0.0.1/", "headers": {"X": "a\r\nY: b"}}, "a line end in it"),
-        ({"url": "http://127.0.0.1/", "headers": {"X": "ü"}}, "this is no request"),
-        ({"url": "http://127.0.0.1/", "body": {"x": float("inf")}}, "this is no request"),
+        ({"url": "http://127.0.0.1/", "headers": {"X": "ü"}}, "this is not a valid request"),
+        ({"url": "http://127.0.0.1/", "body": {"x": float("inf")}}, "this is not a valid request"),
     ],
 )
 def test_what_makes_no_request_is_refused(

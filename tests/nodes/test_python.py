@@ -339,7 +339,7 @@ def marks(): return started, seen
 
     asyncio.run(withdraw())
 
-    assert "cannot be stopped: f runs on in its thread" in caplog.text
+    assert "cannot be stopped: f keeps running in its thread" in caplog.text
 
 
 def test_withdrawn_coroutine_is_cancelled(bench: Bench, module: Write) -> None:

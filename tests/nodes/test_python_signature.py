@@ -300,9 +300,14 @@ def test_installed_modules_are_found_without_importing_them_or_their_parents() -
 @pytest.mark.parametrize(
     ("function", "message", "hint", "line"),
     [
-        ("m", "'m' names no function", "write it as package.module:function", None),
-        ("m:", "'m:' names no function", "write it as package.module:function", None),
-        ("../m:f", "'../m:f' names no function", "write it as package.module:function", None),
+        ("m", "'m' does not name a function", "write it as package.module:function", None),
+        ("m:", "'m:' does not name a function", "write it as package.module:function", None),
+        (
+            "../m:f",
+            "'../m:f' does not name a function",
+            "write it as package.module:function",
+            None,
+        ),
         ("nope:f", "there is no module 'nope'", "modules are looked for in", None),
         ("m.inner:f", "there is no module 'm.inner'", "modules are looked for in", None),
         ("m:sned", "module 'm' has no function 'sned'", "did you mean 'send'?", None),

@@ -189,10 +189,10 @@ def test_file_is_read_without_its_last_line_end(tmp_path: Path) -> None:
     [
         (
             {"env": "NOT_SET"},
-            "secret 'S' is not there: the environment variable NOT_SET is not set",
+            "secret 'S' is not available: the environment variable NOT_SET is not set",
         ),
-        ({"env": "EMPTY"}, "secret 'S' is not there: the environment variable EMPTY is empty"),
-        ({"file": "/nope"}, "secret 'S' is not there: /nope: No such file or directory"),
+        ({"env": "EMPTY"}, "secret 'S' is not available: the environment variable EMPTY is empty"),
+        ({"file": "/nope"}, "secret 'S' is not available: /nope: No such file or directory"),
         ({"vault": "kv/app#x"}, "secret 'S': its kind of reference is not supported yet"),
     ],
 )

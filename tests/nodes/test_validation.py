@@ -43,7 +43,7 @@ def test_value_that_fits_passes() -> None:
 @pytest.mark.parametrize(
     ("schema", "value", "field", "message"),
     [
-        (PERSON, {}, "", "it: lacks 'name'"),
+        (PERSON, {}, "", "it: is missing 'name'"),
         (PERSON, [], "", "it: must be a map, not []"),
         (PERSON, {"name": 1}, "name", "it: 'name' must be text, not 1"),
         (PERSON, {"name": "", "age": 1.5}, "age", "it: 'age' must be a whole number or null"),

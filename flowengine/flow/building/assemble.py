@@ -128,7 +128,7 @@ class Built:
         if isinstance(value, Chain):
             name = value.last.id
             raise UsageError(
-                f"{value.last!r} stands where data is expected",
+                f"{value.last!r} is given where data is expected",
                 hint=f"write {name}.output for what it gives",
             )
         return self.flow.tool_name(value)
@@ -136,7 +136,7 @@ class Built:
     def _flow_name(self, value: Declarations) -> str:
         if value.root is not self.flow.root:
             raise UsageError(
-                f"{value!r} is no part of {self.flow.root!r}",
+                f"{value!r} is not part of {self.flow.root!r}",
                 hint="declare it with flow.subflow(id), or import its file",
             )
         return str(value.head["id"])

@@ -57,14 +57,16 @@ class Expr:
 
     def __format__(self, spec: str) -> str:
         if spec:
-            raise TypeError("a format cannot be given: format in the expression, or in a tool")
+            raise TypeError(
+                "a format is not supported here: format in the expression, or in a tool"
+            )
         return str(self)
 
     def __repr__(self) -> str:
         return f"<expression {self._text}>"
 
     def __iter__(self) -> NoReturn:
-        raise TypeError(f"{self!r} has its items when the flow runs: use 'map' or for_each")
+        raise TypeError(f"{self!r} has its items only when the flow runs: use 'map' or for_each")
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
@@ -163,7 +165,7 @@ def _operand(value: Any, binding: int) -> str:
     if isinstance(value, dict):
         entries = (f"{_operand(key, 0)}: {_operand(one, 0)}" for key, one in value.items())
         return f"{{{', '.join(entries)}}}"
-    raise TypeError(f"{value!r} cannot stand in an expression: give text, numbers, lists or maps")
+    raise TypeError(f"{value!r} cannot be part of an expression: give text, numbers, lists or maps")
 
 
 def _text(value: str) -> str:

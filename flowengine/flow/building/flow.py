@@ -137,7 +137,7 @@ class Flow(Declarations):
             function = given if callable(given) else None
             return self._add(Step(self, what, _spec(what, words), place, _plain(function)))
         if isinstance(what, Chain):
-            raise UsageError(f"{what!r} is a step already", hint="lead to it with 'to'")
+            raise UsageError(f"{what!r} is already a step", hint="lead to it with 'to'")
         name = id or str(getattr(what, "__name__", ""))
         words = {"python": what, **getattr(what, "__flowengine_step__", {}), **words}
         reference(what)
@@ -217,7 +217,7 @@ class Flow(Declarations):
         chains = [self.target(target) for target in targets]
         found = [chain for chain in chains if isinstance(chain, Chain)]
         if len(found) < len(chains) or not chains:
-            raise UsageError("a flow begins with steps: give functions, or what step() returned")
+            raise UsageError("a flow starts with steps: give functions, or what step() returned")
         self.starts += [chain.entry for chain in found]
         self.changed()
         return Chain(self, found[0].entry, [end for chain in found for end in chain._ends])
@@ -257,7 +257,7 @@ class Flow(Declarations):
         if callable(target):
             found = next((one for one in self.every() if one.function is target), None)
             return found or self.step(target)
-        raise UsageError(f"{target!r} is no target", hint="give a step, a function or an id")
+        raise UsageError(f"{target!r} is not a target", hint="give a step, a function or an id")
 
     def every(self) -> Iterator[Step]:
         """Yield all steps, those inside groups after them."""

@@ -26,7 +26,7 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str) -> Any:
         Plain data.
 
     Raises:
-        UsageError: Something in it cannot stand in a flow.
+        UsageError: Something in it cannot be part of a flow.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -35,7 +35,7 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str) -> Any:
     if isinstance(value, Mapping):
         wrong = next((key for key in value if not isinstance(key, str)), None)
         if wrong is not None:
-            raise UsageError(f"{what}: the key {wrong!r} is no text")
+            raise UsageError(f"{what}: the key {wrong!r} is not text")
         return {key: plain(one, named, what) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [plain(one, named, what) for one in value]
@@ -53,7 +53,7 @@ def plain(value: Any, named: Callable[[Any], str | None], what: str) -> Any:
     if callable(value):
         return reference(value)
     raise UsageError(
-        f"{what}: {value!r} cannot stand in a flow",
+        f"{what}: {value!r} cannot be part of a flow",
         hint="give text, numbers, true and false, lists, maps, or expressions",
     )
 

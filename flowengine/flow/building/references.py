@@ -9,7 +9,7 @@ from typing import Any
 from flowengine.errors import UsageError
 from flowengine.python_modules import public_name
 
-DURABLE = "an execution may go on in another process, which has to find the function by its name"
+DURABLE = "an execution may continue in another process, which has to find the function by its name"
 
 
 def reference(function: Any) -> str:

@@ -39,7 +39,7 @@ class Chain:
     def entry(self) -> Step:
         """The step where it begins."""
         if self._entry is None:
-            raise UsageError("the chain has no step to begin with")
+            raise UsageError("the chain has no step to start with")
         return self._entry
 
     @property
@@ -193,7 +193,7 @@ class Chain:
     ) -> Chain:
         """Put the ways behind all ends."""
         if not self._ends:
-            raise UsageError(f"'{word}' has nothing to go on from: the chain has ended")
+            raise UsageError(f"'{word}' has nothing to continue from: the chain has ended")
         chains = [self._flow.target(target) for target in targets]
         names = [chain if isinstance(chain, str) else chain.entry.id for chain in chains]
         place = here()
@@ -314,8 +314,8 @@ class Step(Chain):
         else:
             at = self.places.get("next", self.place).position(("next",))
             raise UsageError(
-                f"'{word}' says where {self.id!r} leads; {at.file}:{at.line} says it already",
-                hint="say all ways in one call: to(a, b), first(...), fork(...) or on(...)",
+                f"'{word}' says where {self.id!r} leads; {at.file}:{at.line} already does",
+                hint="name all targets in one call: to(a, b), first(...), fork(...) or on(...)",
             )
 
 

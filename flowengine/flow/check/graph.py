@@ -106,16 +106,16 @@ class _Body:
         for number, component in enumerate(components):
             if number not in led_to:
                 step = steps[min(component)]
-                message = f"no token ever comes to {self.flow['steps'][step]['id']!r}"
-                hint = "lead to it by 'next' of another step, or remove it"
+                message = f"no token ever reaches {self.flow['steps'][step]['id']!r}"
+                hint = "lead to it with another step's 'next', or remove it"
                 yield Finding("E204", step, message, hint)
 
     def _endless(self) -> Iterator[Finding]:
         for cycle in ends.endless(self.full):
             names = [self.full.name(self.flow, place) for place in cycle]
             way = " → ".join([*names, names[0]])
-            message = f"no way leads from {names[0]!r} to an end: {way}"
-            hint = "let a step of the cycle lead on to another step or to 'end'"
+            message = f"no path leads from {names[0]!r} to an end: {way}"
+            hint = "let a step of the cycle lead to another step or to 'end'"
             yield Finding("E406", self.full.nodes[cycle[0]].step, message, hint)
 
     def _splits(self) -> bool:
@@ -128,7 +128,7 @@ class _Body:
 
     def _too_large(self) -> Finding:
         first = self.full.nodes[0].step
-        message = "the parallel ways of this scope are too many to be checked"
+        message = "this scope has too many parallel paths to be checked"
         return Finding("E202", first, message, "put parallel parts into groups of their own")
 
     # Meetings
@@ -177,7 +177,7 @@ class _Body:
     def _outrun(self, place: Place) -> Finding:
         message = (
             f"two tokens can meet at {self.ways.name(place)!r}, which has no 'join': it lies on a "
-            "cycle that can come round before a counting join on it has ended its round"
+            "cycle that can come round before a counting join on it has finished its round"
         )
         return Finding("E202", self.net.nodes[place].step, message, JOIN_HINT)
 
@@ -189,7 +189,7 @@ class _Body:
             reported.add(meeting.place)
             first, second, origin = self._meeting(pairs, meeting)
             message = (
-                f"two tokens can come over the one edge {self._edge(edge)}, and late ones are "
+                f"two tokens can arrive over the same edge {self._edge(edge)}, and late ones are "
                 f"ignored there: {origin} sends one by {first} and one by {second}"
             )
             hint = "say 'late: queue' for rounds by edge, or join them before"
@@ -237,7 +237,7 @@ class _Body:
         name = self.ways.name(broken.place)
         missing = self._edge(broken.missing[0])
         message = (
-            f"'join: all' of {name!r} can wait for ever: a token that came over "
+            f"'join: all' of {name!r} can wait forever: a token that arrived over "
             f"{self._edge(broken.edge)} waits for one over {missing}, which may not come"
             f"{self._for_example(node.step)}"
         )
@@ -253,7 +253,7 @@ class _Body:
         verdict = self._example_game
         found = [e for p, e in verdict.examples.items() if self.full.nodes[p].step == step]
         if not found:
-            return "; the scope is too large to play it out, so this is the cautious answer"
+            return "; the scope is too large to explore fully, so this is the cautious answer"
         if len(found[0]) > LONGEST_EXAMPLE:
             return ""
         moves = [self._move(moved) for moved in found[0]]
@@ -286,7 +286,7 @@ class _Body:
         for place in counting:
             node, name = self.net.nodes[place], self.ways.name(place)
             if place not in verdict.fired and node.need is not None and not self._any_number(place):
-                message = f"{name!r} needs {node.need} arrivals, and never so many can come"
+                message = f"{name!r} needs {node.need} arrivals, but that many can never arrive"
                 hint = "lower 'need'"
                 yield Finding("E103", node.step, message, hint, ("join",))
             elif place in verdict.too_few:
@@ -309,7 +309,7 @@ class _Body:
             if node.too_few is None and node.need is not None and least < node.need:
                 message = (
                     f"whether {self.ways.name(place)!r} gets the {node.need} tokens that it needs "
-                    "was not worked out: the scope is too large to play it out"
+                    "is not known: the scope is too large to explore fully"
                 )
                 hint = "add 'on_error: [{type: TooFew, ...}]', or put parts into groups"
                 yield Finding("W209", node.step, message, hint, ("join",))
@@ -331,7 +331,7 @@ class _Body:
         ways = " and ".join(self._edge(edge) for edge in edges or self.net.incoming[place])
         message = (
             f"{name!r} may get fewer tokens than it needs, since {ways} may not be taken: TooFew "
-            "is then raised, and no handler takes it"
+            "is then raised, and no handler catches it"
         )
         hint = "add 'on_error: [{type: TooFew, ...}]', or lower 'need'"
         return Finding("W209", self.net.nodes[place].step, message, hint, ("join",))
@@ -373,7 +373,7 @@ class _Body:
         whom = f"{first!r} and {second!r}" if one != two else f"{first!r} twice"
         message = f"state.{key} may be replaced by {whom} at the same time: StateConflict"
         writer, where = self.writers[two][key]
-        return Finding("W306", writer, message, "give it a reducer, or join before", where)
+        return Finding("W306", writer, message, "give it a reducer, or join first", where)
 
     def _cancelled_groups(self) -> dict[Step, list[Step]]:
         """Return the groups of this body that a step inside cancels, with those steps."""
@@ -405,7 +405,7 @@ class _Body:
                     f"this ends {name!r} and its token, and no other is live there: what follows "
                     f"{name!r} never runs"
                 )
-                hint = "say 'as: succeeded' to go on, or 'as: failed' to raise Cancelled"
+                hint = "say 'as: succeeded' to continue, or 'as: failed' to raise Cancelled"
                 yield Finding("W413", step, message, hint, ("cancel",))
 
     def _outlived(self) -> Iterator[Finding]:
@@ -422,8 +422,10 @@ class _Body:
                         told |= self._waits_alone(one, other, reach, joins)
         for step in sorted(told):
             name = self.flow["steps"][step]["id"]
-            message = f"{name!r} still waits when the ways beside it have ended, without a time-out"
-            hint = "let the other way lead to 'end_all', or give the wait a 'timeout'"
+            message = (
+                f"{name!r} has no timeout and still waits when the branches beside it have ended"
+            )
+            hint = "let the other branch lead to 'end_all', or give the wait a 'timeout'"
             yield Finding("W412", step, message, hint, ("wait",))
 
     def _waits_alone(self, one: EdgeId, other: EdgeId, reach: list[int], joins: int) -> set[Step]:

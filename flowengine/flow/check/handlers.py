@@ -55,7 +55,7 @@ def _covered(info: Info) -> Iterator[Finding]:
             rest = [t for t in types if not (everything and t != "Cancelled")]
             rest = [t for t in rest if not matches(t.removesuffix(".*"), taken)]
         if not rest:
-            message = "this handler is never taken: one before it takes all that it could"
+            message = "this handler is never used: an earlier one catches everything that it could"
             yield Finding("E210", info.number, message, "put it first", ("on_error", index))
         if "when" not in spec:
             everything = everything or types is None
@@ -69,11 +69,11 @@ def _never(info: Info, can: frozenset[str]) -> Iterator[Finding]:
         if types is None or any(matches(one, types) for one in can):
             continue
         names = " and ".join(repr(one) for one in types)
-        message = f"{names} cannot come at {info.id!r}"
+        message = f"{names} cannot occur at {info.id!r}"
         if mapped:
             hint = "errors of an item stay in the map: put the step into a group with the map"
         else:
-            hint = f"what can come is {', '.join(sorted(can))}"
+            hint = f"what can occur is {', '.join(sorted(can))}"
         where = ("on_error", index, "type")
         yield Finding("E210", info.number, message, hint, where)
 

@@ -129,6 +129,6 @@ def _circle(flow: CompiledFlow, orders: Orders, keys: list[str]) -> Finding:
         for step, outer, inner in zip(name, way, way[1:], strict=False)
     ]
     last = max(inner for _, inner in taken)
-    message = f"these locks can wait for one another for ever: {', '.join(told)}"
+    message = f"these locks can wait for each other forever: {', '.join(told)}"
     related = tuple((inner, "takes the other") for _, inner in taken if inner != last)
-    return Finding("E409", last, message, "take them in one order", ("lock",), related)
+    return Finding("E409", last, message, "take them in the same order", ("lock",), related)

@@ -39,8 +39,8 @@ def check_recursion(flow: CompiledFlow) -> Iterator[Finding]:
         for step in steps:
             if _leads_to(flow, stuck, flow["steps"][step]["child"], body):
                 name = bodies[body]
-                message = f"every way through {name!r} runs {name!r} again: it never ends"
-                hint = "let a condition lead round this step: 'when', or 'next: {first: ...}'"
+                message = f"every path through {name!r} runs {name!r} again: it never ends"
+                hint = "let a condition lead around this step: 'when', or 'next: {first: ...}'"
                 yield Finding("E406", step, message, hint, ("flow",))
                 break
 

@@ -65,9 +65,9 @@ def _lost(
                 wait = flow["steps"][waiting]["id"]
                 message = (
                     f"{use.key!r} is released while {wait!r} waits (on_wait: release): here its "
-                    "variables, names and directory are those of a new one; files stay"
+                    "variables, names and directory are those of a new one; files are kept"
                 )
-                hint = "say 'on_wait: keep', set it up anew here, or keep what is needed in files"
+                hint = "say 'on_wait: keep', set it up again here, or keep what is needed in files"
                 yield Finding("W416", step, message, hint, ("id",))
 
 

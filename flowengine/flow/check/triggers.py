@@ -24,7 +24,7 @@ def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
         return
     starts = flow["bodies"][0]["start"]
     if not starts and "idle" not in flow["limits"]:
-        message = "every execution ends at once: it begins without a token, and is not kept open"
+        message = "every execution ends at once: it starts without a token, and is not kept open"
         hint = "say how long it waits for messages: 'limits: {idle: 1h}'"
         yield Finding("W414", triggered[0], message, hint, ("trigger",))
     begun = _reached(flow, [*starts, *nets.restarted(flow, 0)])

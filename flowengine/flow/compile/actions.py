@@ -217,7 +217,7 @@ class Actions:
         with self.expressions.noting_state() as keys:
             spec["when"] = self.expressions.condition(str(given.when), loc, view)
         if not keys and len(self.report.diagnostics.errors) == before:
-            message = "this names nothing of 'state', so nothing would ever end the wait"
+            message = "this uses nothing of 'state', so nothing would ever end the wait"
             self.report.at("E103", message, loc, "name a state key that some step sets")
         elif "*" not in keys:
             spec["watches"] = sorted(keys)
@@ -257,7 +257,7 @@ class Actions:
     def _check_key(self, name: str, loc: Loc) -> None:
         """Refuse the declared key of a signal where it names inputs that are not those here."""
         if name in self.keyless:
-            message = f"the key of {name!r} names inputs of the flow of this file, not of this one"
+            message = f"the key of {name!r} uses inputs of this file's own flow, not of this one"
             self.report.at("E301", message, loc, "say 'key' here")
 
     def emit(self, given: Emit, view: View) -> EmitSpec:
@@ -286,7 +286,7 @@ class Actions:
         """Refuse to send a signal by its key that has none."""
         declared = self.model.signals.get(given.signal)
         if given.to == "all" and given.key is None and declared is not None and not declared.key:
-            message = f"the signal {given.signal!r} has no key, by which it could be sent to all"
+            message = f"the signal {given.signal!r} has no key by which it could be sent to all"
             hint = "give it one here: 'key: ...', or where it is declared"
             self.report.at("E103", message, (*given.loc, "to"), hint)
 

@@ -162,7 +162,7 @@ class Calls:
         triggered = next((one for one in flow.steps if one.trigger is not None), None)
         if triggered is not None:
             message = f"{flow.id!r} cannot run as a step: {triggered.id!r} in it has a 'trigger'"
-            hint = "triggers work at the top of an execution: begin one with 'detach: true'"
+            hint = "triggers work at the top of an execution: start one with 'detach: true'"
             self.report.at("E208", message, (*request.loc, request.action), hint)
 
     def check_retries(self, effect: Callable[[Definition], str]) -> None:
@@ -172,7 +172,7 @@ class Calls:
             assert said is not None
             assert callee.flow is not None
             if said.attempts > 1 and effect(callee.flow) == "once":
-                message = f"{request.name} is tried again, but {callee.flow.id!r} must not be: "
+                message = f"{request.name} is retried, but {callee.flow.id!r} must not be: "
                 message += "the effect of a step in it is once"
                 hint = "say 'effect: idempotent' there, or here, if it may be repeated"
                 loc = said.loc if request.retry is not None else request.loc
@@ -188,7 +188,7 @@ class Calls:
 
     def _check_question(self, request: Request, callee: Callee) -> None:
         if callee.kind == "std" and request.given == "std.ask":
-            message = "a question cannot stand here"
+            message = "a question cannot be asked here"
             self.report.at("E103", message, (*request.loc, request.action), "call another tool")
 
     def _input(self, spec: StepSpec, callee: Callee, given: dict[str, Typed]) -> None:
@@ -292,7 +292,7 @@ class Calls:
         if said is None:
             return False
         if said.attempts > 1 and not repeatable:
-            message = f"{request.name} is tried again, but its effect is once"
+            message = f"{request.name} is retried, but its effect is once"
             hint = repeating(callee.kind)
             expressions.report.at("E404", message, said.loc, hint, key=True)
         spec["retry"] = self.retry(said, view, expressions)

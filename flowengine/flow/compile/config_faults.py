@@ -94,7 +94,7 @@ def _fault(
     elif error["type"] == "secret":
         if not _holds_expression(value):
             how = "declare it under 'secrets', and name it: ${{ secrets.NAME }}"
-            yield _Fault(path, "this must name a secret, and not be its value", how)
+            yield _Fault(path, "this must name a secret, not contain its value", how)
     elif not _holds_expression(value):
         message = str(error["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list")
         meant = _WORD.findall(str(error.get("ctx", {}).get("expected", "")))

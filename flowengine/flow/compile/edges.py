@@ -135,7 +135,7 @@ class Edges:
 
     def _next(self, info: Info, given: Next) -> None:
         if not goes_on(info):
-            message = f"no token leaves {info.id!r}: {info.action!r} has no way on"
+            message = f"no token leaves {info.id!r}: {info.action!r} does not continue"
             self.report.at("E103", message, given.loc, "leave 'next' out", key=True)
             return
         if given.to is None and not (given.all or given.first or given.outcome):
@@ -179,7 +179,9 @@ class Edges:
     ) -> None:
         wrong = self.plan.model.left_out(given.loc)
         if entries and not wrong and all("when" in entry for entry in entries):
-            message = f"{kind!r} of {info.id!r} has no 'else': NoBranch is raised if nothing holds"
+            message = (
+                f"{kind!r} of {info.id!r} has no 'else': NoBranch is raised if no condition holds"
+            )
             self.report.at("W207", message, (*given.loc, kind), "add {else: ...}", key=True)
 
     def _by_outcome(self, info: Info, given: Next) -> SplitSpec:
@@ -207,8 +209,8 @@ class Edges:
         missing = [name for name in plain if name not in given.outcome]
         if missing and "else" not in given.outcome:
             names = " and ".join(repr(name) for name in missing)
-            message = f"'next' of {info.id!r} leaves out the outcome {names}"
-            hint = f"add {missing[0]} or else"
+            message = f"'next' of {info.id!r} does not cover the outcome {names}"
+            hint = f"add {missing[0]}, or 'else'"
             self.report.at("E209", message, (*given.loc, "outcome"), hint, key=True)
 
     # Falling through
@@ -233,7 +235,7 @@ class Edges:
         if others:
             first = next((one for one in others if one is not None), None)
             who = "an 'on_error' of the flow" if first is None else repr(first.id)
-            why = f"{who} leads to as well"
+            why = f"{who} also leads to"
         elif following.model.join is not None or following.model.trigger is not None:
             why = "has a join" if following.model.join is not None else "has a trigger"
         else:
@@ -288,21 +290,21 @@ class Edges:
             names = " and ".join(repr(name) for name in missing)
             verb = "leads" if len(missing) == 1 else "lead"
             message = f"{names} {verb} to {info.id!r} too"
-            self.report.at("E206", message, loc, "'from' names every source", key=True)
+            self.report.at("E206", message, loc, "'from' has to name every source", key=True)
 
     def _check_trigger(self, info: Info) -> None:
         """Check that nothing but its trigger leads to a step, at top level."""
         loc = (*info.loc, "trigger")
         if info.spec["body"] != 0:
             place = "in 'finally'" if self.plan.in_finally(info) else "inside a group"
-            message = f"{info.id!r} is {place}: a 'trigger' works at the top level of a flow only"
+            message = f"{info.id!r} is {place}: a 'trigger' works only at the top level of a flow"
             hint = "wait for the signal instead: 'wait: {signal: ...}'"
             self.report.at("E208", message, loc, hint, key=True)
         elif info.model.join is None and info.number in self.named:
             first = self.named[info.number][0]
             self.broken = True  # how tokens meet there is the same question once more
             who = "an 'on_error' of the flow" if first is None else repr(first.id)
-            message = f"{info.id!r} has a 'trigger', and {who} leads to it as well"
+            message = f"{info.id!r} has a 'trigger', and {who} also leads to it"
             hint = "say how the two meet with 'join', or give one of them a step of its own"
             self.report.at("E208", message, loc, hint, key=True)
 
@@ -328,8 +330,8 @@ class Edges:
                 continue
             loc = self._place_of_target(given, index)
             if name in self.plan.by_id:
-                message = f"{name!r} is neither in this scope nor in one around it"
-                self.report.at("E205", message, loc, "cancel the group that holds it")
+                message = f"{name!r} is neither in this scope nor in an enclosing one"
+                self.report.at("E205", message, loc, "cancel the group that contains it")
             else:
                 hint = did_you_mean(name, visible)
                 self.report.at("E201", f"there is no step {name!r}", loc, hint)

@@ -271,7 +271,7 @@ class Environments:
             self.report.at("E103", "'mounts' is a map from environments to folders inside", loc)
             return {}
         if name in self._mounting:
-            self.report.at("E103", f"the mounts of {name!r} lead back to it", loc)
+            self.report.at("E103", f"the mounts of {name!r} form a cycle", loc)
             return {}
         self._mounting.append(name)
         mounts: dict[str, Typed] = {}

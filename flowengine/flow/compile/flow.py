@@ -136,7 +136,7 @@ class Compiler:
             ready = sorted(name for name in computed if not needs[name] & computed.keys())
             if not ready:
                 names = " and ".join(repr(name) for name in computed)
-                message = f"the defaults of {names} need one another"
+                message = f"the defaults of {names} depend on each other"
                 loc = (*self.model.loc, "inputs", next(iter(computed)), "default")
                 self.report.at("E103", message, loc, "give one of them a constant")
                 return
@@ -149,7 +149,7 @@ class Compiler:
         reducer = schema.get("reducer", "replace")
         shape = {key: one for key, one in schema.items() if key not in {"reducer", "default"}}
         if _holds_expression(schema.get("default")):
-            message = "an expression cannot stand in the default of a state key"
+            message = "the default of a state key cannot contain an expression"
             hint = "set it in the first step: 'set: {...}'"
             self.report.at("E306", message, (*loc, "default"), hint)
         elif "default" not in schema and reducer != "replace":
@@ -174,7 +174,7 @@ class Compiler:
             used["inputs"] |= before
             if differs(typed.schema, TEXT):
                 hint = "the key of a signal is text"
-                self.report.at("E307", "this gives no text", loc, hint)
+                self.report.at("E307", "this does not give text", loc, hint)
         if model.data is not None:
             compiled["data"] = model.data
         return compiled
@@ -186,7 +186,7 @@ class Compiler:
         data = self.actions.signal_data(name, (*loc, "signal"))
         declared = model.signals.get(name)
         if declared is not None and declared.key is None:
-            message = f"the signal {name!r} has no key, by which an execution could be found"
+            message = f"the signal {name!r} has no key by which an execution could be found"
             hint = f"declare it: 'signals: {{{name}: {{key: ${{{{ inputs.… }}}}}}}}'"
             self.report.at("E103", message, (*loc, "signal"), hint)
         view = View({"signal": signal_schema(data), "now": TEXT, "execution": EXECUTION})

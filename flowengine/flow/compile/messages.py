@@ -18,7 +18,7 @@ NO_MESSAGE = -1
 """In place of a triggered step: no message began the token."""
 ABSENT = Note(
     "W305",
-    "a token that no message began may come here: 'signal' is then null",
+    "a token that no message started may arrive here: 'signal' is then null",
     "test signal != null, or write default(signal.data.…, …)",
 )
 

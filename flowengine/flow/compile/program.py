@@ -98,8 +98,8 @@ class Program:
             for name, spec in part.plan.flow.get("signals", {}).items():
                 data, file = first.setdefault(name, (spec.get("data"), part.model.file))
                 if spec.get("data") != data:
-                    message = f"the data of {name!r} is declared otherwise in {file.name}"
-                    hint = "a message comes to all flows of an execution: use another name"
+                    message = f"the data of {name!r} is declared differently in {file.name}"
+                    hint = "a message reaches all flows of an execution: use another name"
                     part.report.at("E103", message, ("signals", name), hint, key=True)
 
     def _unused(self) -> None:

@@ -157,7 +157,7 @@ class Scopes:
         kind = info.spec.get("join", {}).get("kind")
         need = info.spec.get("join", {}).get("need")
         if kind in {"all", "active"} or (kind == "count" and need != ["const", 1]):
-            hint = "say join.outputs.x for that of step x, or values(join.outputs) for all"
+            hint = "write join.outputs.x for step x, or values(join.outputs) for all"
             message = f"'join.output' of {info.id!r}: several arrivals are merged here"
             return view.having({"join": closed(join)}, {"join.output": Note("E308", message, hint)})
         return view.having({"join": closed({**join, "output": one})})
@@ -221,12 +221,12 @@ class Scopes:
             message = f"'steps.{info.id}' is a group around this step, which has not ended yet"
             return Note("E304", message, "name a step inside it")
         message = (
-            f"'steps.{info.id}' cannot have run yet: no way leads from {info.id!r} to {at.id!r}"
+            f"'steps.{info.id}' cannot have run yet: no path leads from {info.id!r} to {at.id!r}"
         )
         if self.plan.is_parallel(info.spec["body"]):
-            hint = "the steps of a 'parallel' see one another's results only after it"
+            hint = "the steps of a 'parallel' see each other's results only after it"
         else:
-            hint = "a token sees what lies behind it; parallel ways share values through state"
+            hint = "a token sees the steps behind it; parallel branches share values through state"
         return Note("E304", message, hint)
 
     def _doubt(self, info: Info) -> Note:
@@ -237,6 +237,6 @@ class Scopes:
         elif info.model.when is not None:
             why = f"{info.id!r} may have been skipped"
         else:
-            why = f"{info.id!r} may have failed and gone on"
+            why = f"{info.id!r} may have failed and continued"
         hint = f"write default({output}.…, …), or test {output} != null"
         return Note("W305", f"{why}: '{output}' is then null", hint)

@@ -34,15 +34,15 @@ def check_offered(report: Report, model: Tool, tool: str, name: str, loc: Loc) -
     assert server is not None
     if not tool:
         hint = f"name one of its tools: {name}.TOOL"
-        report.at("E401", f"{name!r} is an MCP server and no tool by itself", loc, hint)
+        report.at("E401", f"{name!r} is an MCP server, not a tool", loc, hint)
         return False
     chosen = server.include
     if chosen is not None and not _fits(tool, chosen):
-        message = f"the tool {tool!r} is not among those that are included"
+        message = f"the tool {tool!r} is not among those in 'include'"
         report.at("E401", message, loc, f"'include' has {', '.join(chosen)}")
         return False
     if _fits(tool, server.exclude):
-        message = f"the tool {tool!r} is left out by 'exclude'"
+        message = f"the tool {tool!r} is ruled out by 'exclude'"
         report.at("E401", message, loc, f"'exclude' has {', '.join(server.exclude)}")
         return False
     return True

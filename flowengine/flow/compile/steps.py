@@ -89,7 +89,7 @@ class Steps:
         elif model.on_error == "compensate":
             self.plan.flow["on_error"] = [HandlerSpec(compensate=True, do="raise")]
         elif model.on_error == "continue":
-            message = "'continue' of the flow's 'on_error' has nowhere to go on"
+            message = "'continue' of the flow's 'on_error' has nowhere to continue"
             loc = (*model.loc, "on_error")
             self.report.at("E103", message, loc, "name handlers, or 'compensate'")
 
@@ -185,7 +185,7 @@ class Steps:
         model, spec = info.model, info.spec
         if model.title is not None:
             if has_expression(model.title):
-                message = "an expression cannot stand in the title of a step"
+                message = "the title of a step cannot contain an expression"
                 hint = "a title is the same for every execution"
                 self.report.at("E306", message, (*info.loc, "title"), hint)
             spec["title"] = model.title
@@ -229,7 +229,7 @@ class Steps:
             return view, False
         over = self.expressions.value(given.over, (*given.loc, "over"), view)
         if differs(over.schema, COUNTED):
-            message = f"'map' goes over a list or a whole number, this is {words(over.schema)}"
+            message = f"'map' takes a list or a whole number, this is {words(over.schema)}"
             self.report.at("E103", message, (*given.loc, "over"))
         names = [given.as_, "index", "key"]
         if given.as_ != "item":
@@ -281,7 +281,7 @@ class Steps:
         else:
             return
         if isinstance(need, int) and need > items:
-            message = f"'need' is {need}, and the map has {items} items"
+            message = f"'need' is {need}, but the map has {items} items"
             self.report.at("E103", message, loc, "lower 'need'")
 
     def _loop_start(self, info: Info, view: View) -> View:
@@ -374,7 +374,7 @@ class Steps:
         if retry is None or retry.attempts < 2 or info.effect != "once":
             return
         once = next(i for i in self.plan.within(info) if not i.children and i.effect == "once")
-        message = f"{info.id!r} is tried again, but the effect of {once.id!r} in it is once"
+        message = f"{info.id!r} is retried, but the effect of {once.id!r} in it is once"
         hint = repeating(once.spec.get("kind"), f" on {once.id!r}")
         self.report.at("E404", message, retry.loc, hint, key=True)
 

@@ -181,8 +181,8 @@ class Tools:
             name: As it is used.
             loc: Where.
         """
-        message = f"{name!r} names inputs of the flow of its own file, which is not this one"
-        hint = "give it arguments instead: declare 'args', and hand them over here"
+        message = f"{name!r} uses inputs of the flow of its own file, which is not this one"
+        hint = "give it arguments instead: declare 'args', and pass them here"
         place = file.report.source.position(model.loc)
         here = self.report.source.position(loc)
         self.report.diagnostics.error(
@@ -264,7 +264,7 @@ class Tools:
         found = self.of_flow(name, (*model.loc, "flow"))
         if found is None:
             return None
-        hint = "what it takes and gives are the inputs and outputs of the flow"
+        hint = "its arguments and result are the inputs and outputs of the flow"
         self._has_none(model, "a tool that is a flow", ("args", "returns", "idempotency_key"), hint)
         self._describe(found, model)
         for argument, typed in (found.bind or {}).items():
@@ -277,7 +277,7 @@ class Tools:
 
     def _server(self, name: str, model: Tool, tool: str) -> Callee | None:
         """Return what a tool of an MCP server is: a call in the session with the server."""
-        hint = "what its tools take and give is known to the server"
+        hint = "the server says what its tools take and return"
         keys = ("args", "returns", "idempotency_key", "environments")
         self._has_none(model, "a tool that is an MCP server", keys, hint)
         session = self.environments.session(name, model)
@@ -434,7 +434,7 @@ class Tools:
             for place, text in _texts(value, (*loc, key)):
                 if has_expression(text):
                     message = f"an expression cannot stand in {key!r}"
-                    hint = "hand values to a script by 'env', or use 'argv'"
+                    hint = "pass values to a script in 'env', or use 'argv'"
                     self.report.at("E306", message, place, hint)
 
     def _check_command(self, argv: Any, loc: Loc) -> None:
@@ -457,8 +457,8 @@ class Tools:
             if interpreter is None or not re.fullmatch(interpreter, word):
                 continue
             if has_expression(words[at + 1]):
-                message = "a value becomes part of a program: whoever decides it can run anything"
-                hint = "write the program as a constant, and hand the value over by 'env' or as a "
+                message = "a value becomes part of a program: whoever controls it can run anything"
+                hint = "write the program as a constant, and pass the value in 'env' or as a "
                 hint += "further argument"
                 self.report.at("W415", message, (*loc, at + 1), hint)
             return

@@ -16,17 +16,17 @@ ELSEWHERE = {
     "index": "it is the index of an item of a 'map'",
     "key": "it is the key of an item of a 'map'",
     "round": "it is the round of a 'loop'",
-    "join": "it is there in steps with several incoming edges, or with a 'join'",
-    "signal": "it is there in 'match', in a step with a 'trigger' and in those after it",
-    "result": "it is there in the step's own 'output'; of another step it is steps.x.output",
-    "output": "it is there in the step's own set, emit, next, loop and compensate; of another step "
-    "it is steps.x.output",
-    "outcome": "it is there in the step's own set, emit, next and loop; of another step it is "
-    "steps.x.outcome",
-    "error": "it is there in on_error, retry.when, compensate and finally; of another step it is "
-    "steps.x.error",
-    "args": "it is there in the declaration of a tool",
-    "idempotency_key": "it is there in what stands behind http, shell, run and other kinds of "
+    "join": "it is available in steps with several incoming edges, or with a 'join'",
+    "signal": "it is available in 'match', in a step with a 'trigger' and in those after it",
+    "result": "it is available in the step's own 'output'; of another step it is steps.x.output",
+    "output": "it is available in the step's own set, emit, next, loop and compensate; of another "
+    "step it is steps.x.output",
+    "outcome": "it is available in the step's own set, emit, next and loop; of another step it "
+    "is steps.x.outcome",
+    "error": "it is available in on_error, retry.when, compensate and finally; of another step it "
+    "is steps.x.error",
+    "args": "it is available in the declaration of a tool",
+    "idempotency_key": "it is available in what is behind http, shell, run and other kinds of "
     "steps and tools; a Python function takes a StepContext, which has it",
     "steps": "steps are visible to steps and outputs",
     "state": "state is visible to steps and outputs",
@@ -35,8 +35,8 @@ ELSEWHERE = {
 NO_SECRETS = Note(
     "E403",
     "a secret cannot be used here",
-    "secrets may stand, alone or in a text, in run.env, tools.*.bind, shell.env, and url, headers, "
-    "query and auth of http",
+    "secrets may be used, alone or in a text, in run.env, tools.*.bind, shell.env, and url, "
+    "headers, query and auth of http",
 )
 
 

@@ -251,7 +251,7 @@ class _Check:
         if not self._visible(base):
             return self._unknown_name(base)
         if base.name == "steps" and not (pure and isinstance(pure[0].key, str)):
-            self.report("E301", node, "'steps' alone is no value", "name a step: steps.x.output")
+            self.report("E301", node, "'steps' alone is not a value", "name a step: steps.x.output")
             return UNKNOWN
         found = naming.follow(self.names, base.name, pure)
         if base.name not in self.local:
@@ -343,7 +343,7 @@ class _Check:
                         f"write x.{node.name}(…)")  # fmt: skip
             return UNKNOWN
         if node.target is not None and node.name not in METHODS:
-            self.report("E302", node, f"{node.name}() stands alone",
+            self.report("E302", node, f"{node.name}() is not called on a value",
                         f"write {node.name}(…) with all its arguments in the brackets")  # fmt: skip
             return UNKNOWN
         return self._own_function(node, signature)
@@ -417,10 +417,13 @@ class _Check:
         over = self.value(target)
         word = kind(types.without_null(over.schema))
         if word == "object":
-            self.report("E312", node, f"{node.name}() cannot go over a map: its keys have no order",
+            self.report("E312", node,
+                        f"{node.name}() cannot iterate over a map: its keys have no order",
                         f"write keys(…).{node.name}(…) or entries(…).{node.name}(…)")  # fmt: skip
         elif word not in {None, "array"}:
-            self.report("E311", node, f"{node.name}() goes over a list, not {article(over.schema)}")
+            self.report(
+                "E311", node, f"{node.name}() iterates over a list, not {article(over.schema)}"
+            )
         most = 3 if node.name == "map" else 2
         if not 2 <= len(node.args) <= most or not isinstance(node.args[0], Name):
             self.report("E302", node, f"{node.name}() takes a name for the item and an expression",
@@ -473,7 +476,7 @@ class _Check:
             if isinstance(found, dict):
                 self._check_enums(node, known)
                 if kind(found) == "type":
-                    self.report("E311", node, "a type is no value")
+                    self.report("E311", node, "a type is not a value")
                 simple = conditions.lower(
                     node, lambda part: None if self._is_raw(part) else slot(part)[:2]
                 )

@@ -112,7 +112,9 @@ def _nothing_inside(schema: Schema, segment: Segment, shown: str) -> Found:
         hint = f"take an item, '{shown}[0]', or all, '{shown}.map(x, x.{segment.key})'"
         note = Note("E311", f"'{shown}' is a list; it has no '{segment.key}'", hint)
     elif kind(schema) == "array":
-        note = Note("E311", f"the index of '{shown}' is {article(segment.computed)}, no integer")
+        note = Note(
+            "E311", f"the index of '{shown}' is {article(segment.computed)}, not an integer"
+        )
     elif kind(schema) == "object":
         note = Note("E311", f"the keys of '{shown}' are texts", f"write '{shown}[\"…\"]'")
     else:

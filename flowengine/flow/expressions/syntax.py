@@ -237,7 +237,7 @@ def _end_of_string(source: str, match: re.Match[str]) -> int:
             break
         at += 2 if source[at] == "\\" and not raw else 1
     raise ExpressionSyntaxError(
-        "the string that begins here does not end",
+        "the string that starts here is not closed",
         match.start(),
         1,
         f"end it with {quote}; inside it a quote is written \\{quote[0]}",
@@ -480,7 +480,7 @@ def _unescape(body: str, token: _Token) -> str:
         code = int(match[2] or match[3] or match[4] or "0", 16) if match else -1
         if match is None or code > 0x10FFFF or 0xD800 <= code < 0xE000:
             raise ExpressionSyntaxError(
-                f"'{body[slash : slash + 2]}' is no escape sequence",
+                f"'{body[slash : slash + 2]}' is not an escape sequence",
                 token.start,
                 len(token.text),
                 "write '\\\\' for a backslash, or r'…' for a text without escapes",

@@ -120,7 +120,7 @@ def _end_of_expression(text: str, start: int) -> int:
         else:
             at += 1
     raise TemplateError(
-        "the expression that begins here does not end",
+        "the expression that starts here is not closed",
         start,
         3,
         "end it with '}}'; write '$${{' for the characters themselves",

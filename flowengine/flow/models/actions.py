@@ -263,7 +263,7 @@ class Asking(Part):
         """Add rules about choices and expiry."""
         yield from super().problems(given)
         if "on_expire" in given and "expires" not in given:
-            yield Problem("on_expire", "E103", "'on_expire' without 'expires' never happens")
+            yield Problem("on_expire", "E103", "'on_expire' has no effect without 'expires'")
         yield from _choice_problems(given)
 
 
@@ -335,7 +335,7 @@ def _choice_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("choices", "E105", f"two choices have the id {twice!r}", "rename one")
     chosen = given.get("on_expire")
     if isinstance(chosen, str) and chosen not in ids:
-        message = f"{chosen!r} is none of the choices"
+        message = f"{chosen!r} is not one of the choices"
         yield Problem("on_expire", "E103", message, f"use {listed(ids)}" if ids else None)
 
 
@@ -349,7 +349,7 @@ def _targets(value: Any) -> list[str] | str:
         single = f"write 'cancel: [{value}]'" if isinstance(value, str) else None
         wrong("a list of steps, or 'execution'", value, single)
     if "execution" in value:
-        fail("E103", "'execution' cannot stand beside steps", "write 'cancel: execution'")
+        fail("E103", "'execution' cannot be combined with steps", "write 'cancel: execution'")
     return [_step_name(one) for one in value]
 
 

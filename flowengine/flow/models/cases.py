@@ -87,7 +87,7 @@ class Answer(Part):
     )
     never: Yes | None = Field(
         default=None,
-        description="No answer ever comes: the call lasts until it is withdrawn.",
+        description="No answer ever comes: the call lasts until it is cancelled.",
         examples=[True],
     )
     after: Duration = Field(default="0s", description="How long the call lasts.", examples=["2s"])
@@ -273,7 +273,7 @@ class Case(Part):
     name: Words = Field(description="What it shows.", examples=["edited and approved"])
     groups: dict[str, list[User]] = Field(
         default_factory=dict,
-        description="Who is in which group, beside what the file says.",
+        description="Who is in which group, in addition to what the file says.",
         examples=[{"managers": ["user:ben"]}],
     )
     inputs: dict[str, Value] = Field(

@@ -421,7 +421,7 @@ class Handler(Part):
         """Add that a handler says what follows."""
         yield from super().problems(given)
         if not {"next", "output", "fail"} & given.keys() and given.get("compensate") is not True:
-            hint = "add one; 'output' goes on with a value, 'next' goes elsewhere"
+            hint = "add one; 'output' continues with a value, 'next' goes elsewhere"
             message = "a handler needs 'next', 'output', 'fail' or 'compensate: true'"
             yield Problem(None, "E104", message, hint)
 

@@ -31,7 +31,7 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Budget", "tokens"): NotYet("budgets of tokens, which come with agents"),
     ("Budget", "cost_usd"): NotYet("budgets of money, which come with agents"),
     ("Budget", "then"): NotYet(
-        "going on with cheaper models, which comes with agents", _is_fallback
+        "continuing with cheaper models, which comes with agents", _is_fallback
     ),
     ("FlowModel", "agents"): AGENTS,
     ("Case", "agents"): AGENTS,

@@ -114,7 +114,9 @@ def _constant_text(value: Any, expected: str) -> str:
         wrong(expected, value, "put it in quotes to make it text" if quoted else None)
     if has_expression(value):
         fail(
-            "E306", f"expected {expected}; an expression cannot stand here", "write the text itself"
+            "E306",
+            f"expected {expected}; an expression is not allowed here",
+            "write the text itself",
         )
     return value
 
@@ -147,7 +149,7 @@ def _better_id(text: str) -> str:
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower().replace("ß", "ss")
     plain = "".join(one for one in normalize("NFKD", plain) if not combining(one))
     plain = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:63]
-    rule = "begin with a small letter; then small letters, digits, underscores, at most 63 in all"
+    rule = "use lowercase letters, digits, underscores, a letter first, at most 63 characters"
     return f"write {plain!r}" if re.fullmatch(ID, plain) else rule
 
 
@@ -166,7 +168,7 @@ def constant_text(value: Any) -> str:
 def error_type(value: Any) -> str:
     """Return the check's value if it is the name of an error."""
     if has_expression(value):
-        message = "expected the name of an error; an expression cannot stand here"
+        message = "expected the name of an error; an expression is not allowed here"
         fail("E306", message, "write the name, or raise an error again: 'fail: ${{ error }}'")
     text = constant_text(value)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", text):
@@ -244,7 +246,7 @@ def _condition(value: Any) -> str:
 def _duration(value: Any) -> str:
     expected = "a duration such as 30s"
     if isinstance(value, bool | int | float):
-        wrong(expected, value, f"say the unit, for example {value}s")
+        wrong(expected, value, f"give the unit, for example {value}s")
     try:
         parse_duration(_constant_text(value, expected))
     except ValueError:
@@ -255,7 +257,7 @@ def _duration(value: Any) -> str:
 def _positive_duration(value: Any) -> str:
     text = _duration(value)
     if not parse_duration(text):
-        wrong("a duration of more than nothing", value)
+        wrong("a duration longer than 0", value)
     return text
 
 
