@@ -98,7 +98,7 @@ def _with_votes(wait: Wait) -> dict[str, Any]:
     known = {vote["by"] for vote in journaled}
     recorded = [
         {"by": event["by"], "at": format_time(event["at"])}
-        for event in map(unpack, wait.votes)
+        for event in (unpack_event(vote, f"a vote on wait {wait.id}") for vote in wait.votes)
         if event["by"] not in known and counting(wait.record, event["choice"]) == "approve"
     ]
     return {**wait.record, "votes": journaled + recorded} if recorded else wait.record
