@@ -101,7 +101,7 @@ def make_private(folder: str) -> None:
         PermissionError: It belongs to somebody else.
         OSError: It cannot be made.
     """
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    _make_folder(folder)
     state = state_folder()
     for each in (state, folder):
         if reason := fault_of(each):
@@ -128,6 +128,15 @@ def known(folder: str) -> str | None:
     if id is None or os.path.realpath(folder) not in _paths(_private(id)):
         return None
     return _private(id)
+
+
+def _make_folder(path: str) -> None:
+    """Make a folder and those above it, private whatever the umask."""
+    if os.path.isdir(path):
+        return
+    _make_folder(os.path.dirname(path))
+    with suppress(FileExistsError):  # others may make it at the same time
+        os.mkdir(path, 0o700)
 
 
 def _check_folder(folder: str) -> None:
@@ -157,9 +166,11 @@ def _has_store(folder: str) -> bool:
 def _adopt(folder: str, id: str | None) -> str:
     """Write down that a store is the user's own; make the folder if it is not there."""
     if not os.path.isdir(folder):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as ignored:
-            ignored.write(IGNORED)
+        _make_folder(folder)
+        with suppress(FileExistsError):
+            ignored = os.path.join(folder, ".gitignore")
+            with open(ignored, "x", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(IGNORED)
         _sync(os.path.dirname(folder))
     if id is not None:
         _note_path(id, folder)

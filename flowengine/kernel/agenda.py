@@ -76,14 +76,18 @@ def _round_over(m: Machine, number: int, output: Plain, outcome: str, past: int 
 
 
 def _unit_broken(
-    m: Machine, number: int, failure: StepFailure | EvaluationError, again: str
+    m: Machine,
+    number: int,
+    failure: StepFailure | EvaluationError,
+    again: str | None = None,
 ) -> None:
+    """Fail a unit whose expression failed; `again` is what begins anew on a retry (its attempt)."""
     unit = m.state["units"].get(number)
     if unit is not None:
         if not m.act_of(unit)["units"][number]:
             unpark(m, unit)
         error = as_error(failure, m.address(unit))
-        outcomes.unit_failed(m, unit, error, (again, number))
+        outcomes.unit_failed(m, unit, error, None if again is None else (again, number))
 
 
 def _act_broken(

@@ -1,8 +1,7 @@
 """Calls functions that may block on threads, without holding up the loop or the end of the process.
 
 A thread cannot be stopped from outside. So these are daemon threads - a function that hangs keeps
-no process alive -, and what a withdrawn function still returns is dropped. What it had returned
-when it was withdrawn is not: then it is known what it did.
+no process alive -, and what a withdrawn function still returns is dropped.
 """
 
 from __future__ import annotations
@@ -38,18 +37,15 @@ async def on_thread(function: Callable[[], _Result]) -> _Result:
 
     Raises:
         RuntimeError: It raised `KeyboardInterrupt`, which would end the loop.
-        CancelledError: It was withdrawn before it returned.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-    known: list[tuple[Any, BaseException | None]] = []
 
     def settle(outcome: tuple[object, BaseException | None]) -> None:
         if not ended.done():
             ended.set_result(outcome)
 
     def told(outcome: tuple[object, BaseException | None]) -> None:
-        known.append(outcome)
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, outcome)
 
@@ -57,12 +53,7 @@ async def on_thread(function: Callable[[], _Result]) -> _Result:
     _jobs.put(_Job(lambda: context.run(function), told))
     if not _idle.acquire(blocking=False):
         threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
-    try:
-        result, error = await ended
-    except asyncio.CancelledError:
-        if not known:
-            raise
-        result, error = known[0]
+    result, error = await ended
     if isinstance(error, KeyboardInterrupt):  # no key was pressed: signals go to the main thread
         raise RuntimeError("a function on a thread raised KeyboardInterrupt") from error
     if error is not None:

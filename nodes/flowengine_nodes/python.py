@@ -122,25 +122,36 @@ class Python(StepKind):
     async def _on_thread(
         self, context: StepContext, function: _Function, arguments: dict[str, Any]
     ) -> Any:
-        ended = False
+        import asyncio
+
+        outcome: list[tuple[Any, BaseException | None]] = []
 
         def call() -> Any:
-            nonlocal ended
             try:
-                return function.call(**arguments)
-            finally:
-                ended = True
+                result = function.call(**arguments)
+            except BaseException as error:
+                outcome.append((None, error))
+                raise
+            outcome.append((result, None))
+            return result
 
         try:
             return await context.on_thread(call)
-        except BaseException:
-            if not ended:
+        except BaseException as failure:
+            if not outcome:
                 context.log.warning(
                     "cancelled, but a Python function cannot be stopped: %s keeps running in its "
                     "thread until it returns, and its result is dropped",
                     function.call.__name__,
                 )
-            raise
+                raise
+            result, error = outcome[0]
+            if failure is error or not isinstance(failure, asyncio.CancelledError):
+                raise
+            # Withdrawn, but it had ended by then: what it did is known, and nobody has to be asked.
+            if isinstance(error, Exception):
+                raise error from None
+            return result
 
     def _function(self, task: Mapping[str, Plain]) -> _Function:
         key = (task["function"], task.get("folder"))

@@ -42,7 +42,7 @@ def test_an_operator_writes_its_expression(built: Expr, text: str) -> None:
 
 def test_in_an_f_string_it_makes_a_template() -> None:
     assert f"a {x} b {x + 1}" == "a ${{ inputs.x }} b ${{ inputs.x + 1 }}"
-    with pytest.raises(TypeError, match="a format cannot be given"):
+    with pytest.raises(TypeError, match="a format is not supported here"):
         f"{x:>3}"
 
 

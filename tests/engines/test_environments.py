@@ -686,7 +686,7 @@ steps: [{id: a, python: "things:use", environments: [toy]}]
 
 
 def test_a_secret_in_clear_is_refused_before_anything_is_opened(toy: Toy) -> None:
-    with pytest.raises(FlowFileError, match="must name a secret, and not be its value") as error:
+    with pytest.raises(FlowFileError, match="must name a secret, not contain its value") as error:
         run(
             """
 environments: {toy: {kind: toy, config: {token: in-clear, headers: "${{ execution.id }}"}}}

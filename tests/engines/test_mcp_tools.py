@@ -212,7 +212,7 @@ STEP = "steps: [{id: a, call: %s}]\n"
         ("{mcp: {command: x}}", "box", "name one of its tools: box.TOOL"),
         ("{mcp: {command: x}}", "bxo.count", "there is no tool 'bxo.count'"),
         ("{mcp: {command: x, include: ['get_*']}}", "box.count", "'include' has get_*"),
-        ("{mcp: {command: x, exclude: ['c*']}}", "box.count", "left out by 'exclude'"),
+        ("{mcp: {command: x, exclude: ['c*']}}", "box.count", "ruled out by 'exclude'"),
         ("{mcp: {comand: x}}", "box.count", "did you mean 'command'"),
         ("{mcp: {command: x, url: 'http://a'}}", "box.count", "only one of them can be"),
         ("{mcp: {url: 'ftp://a'}}", "box.count", "match pattern"),

@@ -61,35 +61,6 @@ def test_what_a_withdrawn_function_returned_is_undone_and_nobody_is_asked(tmp_pa
     assert ("both/paid/compensate", "succeeded") in [(s["address"], s["status"]) for s in history]
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_what_had_returned_is_not_lost_to_a_cancel_in_the_same_moment(broken: bool) -> None:
-    def function() -> int:
-        if broken:
-            raise ValueError("broken")
-        return 7
-
-    async def withdrawn() -> int:
-        loop, ended = asyncio.get_running_loop(), threading.Event()
-        tell = loop.call_soon_threadsafe
-
-        def told(*words: object) -> None:
-            tell(*words)  # type: ignore[arg-type]
-            ended.set()
-
-        loop.call_soon_threadsafe = told  # type: ignore[method-assign, assignment]
-        task = loop.create_task(on_thread(function))
-        await asyncio.sleep(0)  # it has begun
-        assert ended.wait(60)
-        task.cancel()
-        return await task
-
-    if broken:
-        with pytest.raises(ValueError, match="broken"):
-            asyncio.run(withdrawn())
-    else:
-        assert asyncio.run(withdrawn()) == 7
-
-
 def test_what_runs_on_is_withdrawn() -> None:
     may_end = threading.Event()
 
