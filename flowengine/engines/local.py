@@ -29,8 +29,7 @@ POLL_SECONDS = 0.1
 UNKNOWN = -1
 """In place of the number of changes that it has seen."""
 LONGEST_SLEEP = 30.0
-"""Seconds after which the clock is read again before a timer: it may have been set meanwhile. A
-process that stays for less than that reads it sooner."""
+"""Seconds after which the clock is read again before a timer: it may have been set meanwhile."""
 TURNS_SECONDS = 0.005
 """How long executions that never wait may hold the loop."""
 
@@ -307,18 +306,14 @@ class Local(Driver):
         if self._alarm is not None:
             self._alarm.cancel()
         delay = (due - self.host.clock.now()) / 1000
-        longest = min(LONGEST_SLEEP, max(self.host.stay / 1000, 1.0))
-        self._alarm = self._loop.call_later(min(max(delay, 0.0), longest), self._ring)
+        self._alarm = self._loop.call_later(min(max(delay, 0.0), LONGEST_SLEEP), self._ring)
         self._alarm_due = due
 
     def _ring(self) -> None:
         """Fire what is due, and set the alarm for what is next."""
         self._alarm = None
-        too_early = self.host.clock.now() < self._alarm_due
         for execution in list(self.executions.values()):
             self.fire_timers(execution)
-            if too_early:  # the clock was set back: what was near may be too far off to stay for
-                self.look(execution)
             self._set_alarm(execution)
 
     def _poll(self) -> None:

@@ -497,26 +497,3 @@ def test_what_is_no_exception_is_a_failure_of_the_step_too(
 
     assert engine.run(file).outputs == {"error": "panics.Panic"}
     assert asyncio.run(engine.run_async(file)).outputs == {"error": "panics.Panic"}
-
-
-def test_a_clock_that_is_set_back_does_not_hold_the_process(tmp_path: Path) -> None:
-    class Clock:
-        behind = 0
-
-        def now(self) -> int:
-            return int(time.time() * 1000) - self.behind
-
-    clock = Clock()
-    file = world.make(tmp_path, "steps:\n  - {id: nap, wait: 500ms}\n")
-
-    async def main() -> Any:
-        async with Engine(tmp_path / "store", clock=clock, stay=1) as engine:
-
-            def set_back(update: Update) -> None:
-                if update.kind == "wait" and update.data["status"] == "pending":
-                    clock.behind = 3_600_000
-
-            engine.subscribe(set_back)
-            return await asyncio.wait_for(engine.run_async(file, id="it"), 20)
-
-    assert asyncio.run(main()).status == "waiting"
