@@ -157,7 +157,7 @@ def test_handlers_have_names_and_a_spec_can_choose(
         (SystemExit(0), "raised SystemExit"),
         ({"approved": True, "policy": {"allow": ["ls", "rm"]}}, "more than the spec: 'allow'"),
         ({"approved": True, "policy": {"network": "any"}}, "more than the spec: 'network'"),
-        ({"approved": True, "policy": {"secret_doors": True}}, "'secret_doors' is no rule"),
+        ({"approved": True, "policy": {"secret_doors": True}}, "'secret_doors' is not a rule"),
         ({"approved": True, "policy": "all"}, "its policy is not a mapping"),
     ],
 )
