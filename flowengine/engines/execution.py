@@ -431,8 +431,6 @@ class Execution:
                 self.told.waits.append((command.record, None))
         elif isinstance(command, CloseWait):
             record = self.waits.pop(command.wait, None)
-            if record is not None and (record.get("need") or 1) > 1:
-                self._opened[command.wait] = record  # with the vote that has closed it
             if self.told is not None and record is not None:
                 self.told.waits.append((record, command.how))
             result = pack(command.result)

@@ -20,9 +20,9 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
     """Put into the queue of an execution that was just loaded what happened since.
 
     First the attempts that its last process left: they were cut off before all else. Then messages
-    in the order they were stored, whatever the clocks of their senders said, and timers in the
-    order they were due, merged by time; on a tie messages come first. What begins the execution is
-    before all else, whatever clocks say. Last, what waits for an environment is tried again.
+    in the order they were stored and timers in the order they were due, merged by time; on a tie
+    messages come first. What begins the execution is before all else, whatever clocks say. Last,
+    what waits for an environment is tried again.
 
     Args:
         execution: Loaded, nothing applied yet.
@@ -36,8 +36,8 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         end_marked(execution.id)  # a second attempt must not meet the first
     for unit, attempt in left:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
-    happened = list(_in_order(execution, inbox))
-    happened += [(due, 1, timer, None) for due, timer in execution.timers.due(now)]
+    happened = [(_when(execution, message), 0, message.number, message) for message in inbox]
+    happened += [(due, 1, timer, None) for due, timer in execution.timers.due(now)]  # type: ignore[misc]
     for _, _, timer, message in sorted(happened, key=lambda entry: entry[:3]):
         if message is None:
             fire(execution, timer, now)
@@ -63,23 +63,8 @@ def _tries_for_environments(execution: Execution, now: int) -> Iterator[Event]:
             }
 
 
-def _in_order(
-    execution: Execution, inbox: list[Message]
-) -> Iterator[tuple[int, int, int, Message | None]]:
-    """Yield what the messages of the inbox are sorted by among the timers.
-
-    Of two messages the one with the lower number was committed first, so it did not happen later
-    than the other: the store has counted votes in this order.
-    """
-    latest: int | None = None
-    for message in reversed(inbox):
-        at = _when(execution, message)
-        latest = at if latest is None else min(latest, at)
-        yield latest, 0, message.number, message
-
-
 def _when(execution: Execution, message: Message) -> int:
-    """Return when its sender says that a message happened."""
+    """Return when a message of the inbox happened, for the order of events."""
     begins = not execution.seq and unpack_message(message)["type"] == "started"
     return -1 if begins else message.at  # a place that was free was given it at no time
 
