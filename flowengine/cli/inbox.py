@@ -68,14 +68,6 @@ def standing(wait: WaitInfo) -> str:
     return clean(f"{what} by {decision['by']}")
 
 
-def votes(wait: WaitInfo) -> int:
-    """Return how many have voted; the vote that closed it is its decision."""
-    voters = [vote["by"] for vote in wait.get("votes", [])]
-    decision = wait.get("decision", {})
-    closed_by = decision.get("by") if decision.get("via") != "expiry" else None
-    return len(voters) + (closed_by is not None and closed_by not in voters)
-
-
 def _then(wait: WaitInfo) -> str:
     """Say which choice is taken when nobody has decided, if one is."""
     from flowengine.engines.approvals import participle
@@ -112,7 +104,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         why = f": {one_line(link['comment'])}" if link.get("comment") else ""
         yield _fact("history", f"{link_text(link)} via {link.get('via', 'time')}{why}")
     if wait.get("need", 1) > 1:
-        yield _fact("votes", f"{votes(wait)} of {wait['need']}")
+        yield _fact("votes", f"{len(wait.get('votes', []))} of {wait['need']}")
     if wait.get("body"):
         yield ""
         yield from (f"  {line}".rstrip() for line in str(wait["body"]).rstrip().split("\n"))

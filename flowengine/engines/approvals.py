@@ -18,7 +18,7 @@ from flowengine.engines.results import Decision
 from flowengine.errors import Conflict, InputError
 from flowengine.journal.format import pack, unpack
 from flowengine.journal.records import Vote
-from flowengine.journal.shapes import unpack_event
+from flowengine.journal.shapes import damage, unpack_event
 from flowengine.kernel.times import format_time
 from flowengine.validation import check_numbers, validate
 
@@ -92,10 +92,22 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
     stands = store.decide(id, Vote(answer.who.user, now, approves, pack(event)))
     if stands.accepted:
         return _decision(wait, event, first=True)
-    if stands.event is None or stands.settled:
+    if stands.settled:
         return _settled(stands.wait, answer, files)
-    decided = unpack_event(stands.event, f"the decision of wait {stands.wait.id}")
+    if stands.event is None:
+        decided = _journaled(store, stands.wait, answer.who.user)
+    else:
+        decided = unpack_event(stands.event, f"the decision of wait {stands.wait.id}")
     return _agreed(stands.wait, decided, answer, files)
+
+
+def _journaled(store: Store, wait: Wait, user: str) -> Any:
+    """Return a vote that only the journal holds: of a fork, or of an execution that went back."""
+    for entry in reversed(store.events(wait.execution)):
+        event: Any = unpack_event(entry.payload, f"entry {entry.seq} of execution {wait.execution}")
+        if (event["type"], event.get("wait"), event.get("by")) == ("decided", wait.number, user):
+            return event
+    raise damage(f"the votes of wait {wait.id}", LookupError(f"no entry is that of {user}"))
 
 
 def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> dict[str, Any]:

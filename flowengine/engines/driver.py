@@ -229,17 +229,19 @@ class Driver:
         if not append.claims and not (over and "bound" in execution.state):
             return
         freed = any(claim.then in ("give", "cancel") for claim in append.claims)
-        for message in self.host.store.arrived(0):
-            if unpack_message(message)["type"] not in ("granted", "cancel"):
-                continue
-            if message.execution != execution.id and not (freed or over):
-                continue  # whoever made that happen goes on with it
-            other = self.executions.get(message.execution)
+        told = {
+            message.execution: True
+            for message in self.host.store.arrived(0)
+            if (message.execution == execution.id or freed or over)  # else who made it happen does
+            and unpack_message(message)["type"] in ("granted", "cancel")
+        }
+        for id in told:
+            other = self.executions.get(id)
             if other is None:
-                self.host.woken[message.execution] = True
-            elif take_message(other, message, self.host.clock.now()):
+                self.host.woken[id] = True
+            else:
                 other.waited_until = None
-                self.look(other)
+                self.read_inbox(other)  # what came before it is taken before it
         if execution.id in self.executions and "claims" in execution.state:
             self.look(execution)
 

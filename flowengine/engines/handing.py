@@ -200,7 +200,8 @@ def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
     if settings.is_one_of(to, record.get("exclude") or []):
         excluded = ", ".join(record["exclude"])
         raise NotAllowed(f"{to} may not decide on {wait.id}: excluded are {excluded}")
-    voters = {unpack_event(vote, f"a vote on wait {wait.id}")["by"] for vote in wait.votes}
+    cast = {unpack_event(vote, f"a vote on wait {wait.id}")["by"] for vote in wait.votes}
+    voters = cast | wait.journaled.keys()
     for user in (by, to):
         if user in voters:
             raise Conflict(f"{user} has voted on {wait.id} already")

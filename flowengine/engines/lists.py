@@ -73,7 +73,7 @@ def _is_mine(wait: Wait, user: str, settings: Settings) -> bool:
 def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
     """Return a wait of the store, with what was decided on it; with a state, what time will do."""
     how = wait.how or ("decided" if wait.decision is not None else None)
-    view = wait_view(wait.execution, wait.flow, wait.record, how)
+    view = wait_view(wait.execution, wait.flow, _with_votes(wait), how)
     if state is not None and wait.open and (timers := timers_of(state, wait.record["id"])):
         view["timers"] = timers
     if wait.decision is not None:
@@ -88,6 +88,19 @@ def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
             "via": "expiry",
         }
     return view
+
+
+def _with_votes(wait: Wait) -> dict[str, Any]:
+    """Return the record of a wait with the votes that no journal holds yet, in their order."""
+    from flowengine.kernel.approvals import counting
+
+    recorded = [
+        {"by": event["by"], "at": format_time(event["at"])}
+        for event in (unpack_event(vote, f"a vote on wait {wait.id}") for vote in wait.votes)
+        if event["by"] not in wait.journaled and counting(wait.record, event["choice"]) == "approve"
+    ]
+    votes = [*(wait.record.get("votes") or ()), *recorded]
+    return {**wait.record, "votes": votes} if recorded else wait.record
 
 
 def decision_view(event: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.shapes import unpack_message
@@ -20,9 +21,9 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
     """Put into the queue of an execution that was just loaded what happened since.
 
     First the attempts that its last process left: they were cut off before all else. Then messages
-    in the order they were stored and timers in the order they were due, merged by time; on a tie
-    messages come first. What begins the execution is before all else, whatever clocks say. Last,
-    what waits for an environment is tried again.
+    in the order of their commits, whatever the clocks of their senders said, and timers in the
+    order they were due, merged by time; on a tie messages come first. Last, what waits for an
+    environment is tried again.
 
     Args:
         execution: Loaded, nothing applied yet.
@@ -36,13 +37,15 @@ def recover(execution: Execution, inbox: list[Message], now: int) -> None:
         end_marked(execution.id)  # a second attempt must not meet the first
     for unit, attempt in left:
         execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
-    happened = [(_when(execution, message), 0, message.number, message) for message in inbox]
-    happened += [(due, 1, timer, None) for due, timer in execution.timers.due(now)]  # type: ignore[misc]
-    for _, _, timer, message in sorted(happened, key=lambda entry: entry[:3]):
-        if message is None:
-            fire(execution, timer, now)
-        else:
-            take_message(execution, message, now)
+    timers = execution.timers.due(now)
+    fired = 0
+    for at, message in _in_order(execution, inbox):
+        while fired < len(timers) and timers[fired][0] < at:
+            fire(execution, timers[fired][1], now)
+            fired += 1
+        take_message(execution, message, now)
+    for _, timer in timers[fired:]:
+        fire(execution, timer, now)
     execution.queue.extend(_tries_for_environments(execution, now))
 
 
@@ -63,10 +66,21 @@ def _tries_for_environments(execution: Execution, now: int) -> Iterator[Event]:
             }
 
 
-def _when(execution: Execution, message: Message) -> int:
-    """Return when a message of the inbox happened, for the order of events."""
-    begins = not execution.seq and unpack_message(message)["type"] == "started"
-    return -1 if begins else message.at  # a place that was free was given it at no time
+def _in_order(execution: Execution, inbox: list[Message]) -> list[tuple[int, Message]]:
+    """Return the messages of an inbox in the order in which they happened, and when each did.
+
+    That is the order of their commits, by which the store has counted votes already. So none can
+    have happened later than one that was stored after it, whatever its sender's clock said. Only
+    what begins an execution is stored after the locks that it was granted at once.
+    """
+    ordered = inbox if execution.seq else sorted(inbox, key=_begins, reverse=True)
+    latest = [*accumulate((message.at for message in reversed(ordered)), min)]
+    return list(zip(reversed(latest), ordered, strict=True))
+
+
+def _begins(message: Message) -> bool:
+    """Return whether a message begins its execution."""
+    return bool(unpack_message(message)["type"] == "started")
 
 
 def take_message(execution: Execution, message: Message, now: int) -> bool:

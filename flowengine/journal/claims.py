@@ -41,17 +41,17 @@ def write_claims(connection: sqlite3.Connection, number: int, append: Append) ->
         number: Of the execution.
         append: What it does.
     """
-    at = append.events[-1][0] if append.events else 0
+    at = append.at
     for claim in append.claims:
         if claim.then == "give":
             connection.execute(sql.GIVE_BACK, (claim.lock, number, claim.unit))
         else:
             row = (claim.lock, number, claim.unit, claim.permits, at, claim.granted)
-            connection.execute(sql.CLAIM, row)
-        if claim.then == "cancel":
-            _cancel_oldest(
-                connection, append.execution, claim.lock, claim.permits, at, claim.cancel
-            )
+            is_new = connection.execute(sql.CLAIM, row).rowcount == 1
+            if claim.then == "cancel" and is_new:
+                _cancel_oldest(
+                    connection, append.execution, claim.lock, claim.permits, at, claim.cancel
+                )
         _grant(connection, claim.lock, at)
 
 

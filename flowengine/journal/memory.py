@@ -301,7 +301,7 @@ class MemoryStore(Store):
             self._outgoing += 1
             kept = sent._replace(number=self._outgoing, sender=append.execution)
             self._outbox[self._outgoing] = kept
-        at = append.events[-1][0] if append.events else 0
+        at = append.at
         for claim in append.claims:
             self._write_claim(append.execution, claim, at)
         if append.head is not None and append.head.status in ENDED:
@@ -442,10 +442,10 @@ class MemoryStore(Store):
             self._claimed += 1
             claimed = Claimed(execution, claim.unit, at, False)
             queue.append(_Claim(self._claimed, claimed, claim.permits, claim.granted))
-        if claim.then == "cancel":
-            others = self._others(claim.lock, execution)
-            for kept in others[: max(len(others) - claim.permits + 1, 0)]:
-                self._tell(kept, "cancel", claim.cancel, at)
+            if claim.then == "cancel":
+                others = self._others(claim.lock, execution)
+                for kept in others[: max(len(others) - claim.permits + 1, 0)]:
+                    self._tell(kept, "cancel", claim.cancel, at)
         self._grant(claim.lock, at)
 
     def _grant(self, lock: str, at: int) -> None:
@@ -583,11 +583,11 @@ class MemoryStore(Store):
             kept = self._find_wait(wait)
             own = next((cast.event for cast in kept.votes if cast.by == vote.by), None)
             before = kept.show(votes=True)
-            if not before.open or own is not None:
+            if not before.open or own is not None or vote.by in before.journaled:
                 return Standing(False, not before.open, before.decision or own, before)
             kept.votes.append(vote)
-            approvals = sum(cast.approves for cast in kept.votes)
-            settled = not vote.approves or approvals >= before.record.get("need", 1)
+            approvals = {*before.journaled, *(cast.by for cast in kept.votes if cast.approves)}
+            settled = not vote.approves or len(approvals) >= before.record.get("need", 1)
             if settled:
                 kept.wait = kept.wait._replace(decision=vote.event)
             self._store_message(("wait", wait), vote.by, before.execution, vote.at, vote.event)

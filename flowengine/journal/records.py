@@ -109,8 +109,8 @@ class Claim(NamedTuple):
     permits: int = 1
     then: Literal["queue", "reject", "cancel", "give"] = "queue"
     """`queue`: wait for it. `reject`: if it is not free, the append is refused. `cancel`: send
-    `cancel` to as many of the oldest that have claimed it as are too many, then wait. `give`: give
-    it back."""
+    `cancel` to as many of the oldest that have claimed it as are too many, then wait; a claim that
+    is there already asks nobody to end. `give`: give it back."""
     granted: bytes = b""
     cancel: bytes = b""
 
@@ -161,6 +161,13 @@ class Append(NamedTuple):
     forms: Sequence[str] = ()
     """Hashes of flows that its journal needs besides the one that it runs; they are kept with
     it."""
+
+    @property
+    def at(self) -> int:
+        """When it happened (ms): with its last event, or when its head changed."""
+        if self.events:
+            return self.events[-1][0]
+        return 0 if self.head is None else self.head.at
 
     @property
     def is_one_event(self) -> bool:
@@ -277,6 +284,14 @@ class Wait(NamedTuple):
         """Whether it can still be answered."""
         return self.how is None and self.decision is None
 
+    @property
+    def journaled(self) -> dict[str, Plain]:
+        """Who has voted for it as its record says → their vote.
+
+        After a fork, or when its execution went back, `votes` holds none of these.
+        """
+        return {vote["by"]: vote for vote in self.record.get("votes") or ()}
+
 
 class Standing(NamedTuple):
     """What holds after `decide`."""
@@ -287,7 +302,8 @@ class Standing(NamedTuple):
     """Whether the wait is settled now, by this vote or before it."""
     event: bytes | None
     """The recorded decision that stands: this one, the one that settled the wait, or an earlier one
-    by the same person; None if the wait was closed without a decision."""
+    by the same person; None if the wait was closed without a decision, or if only its record tells
+    of that earlier one."""
     wait: Wait
     """The wait after the call, with all votes."""
 

@@ -354,11 +354,11 @@ class SqliteStore(Store):
             votes = connection.execute(sql.VOTES, (number,)).fetchall()
             record = read_wait(row, [event for _, _, event in votes])
             own = next((event for voter, _, event in votes if voter == vote.by), None)
-            if not record.open or own is not None:
+            if not record.open or own is not None or vote.by in record.journaled:
                 return Standing(False, not record.open, record.decision or own, record)
             connection.execute(sql.VOTE, (number, vote.by, vote.at, vote.approves, vote.event))
-            approvals = sum(approves for _, approves, _ in votes) + vote.approves
-            settled = not vote.approves or approvals >= record.record.get("need", 1)
+            approvals = {vote.by, *record.journaled, *(by for by, approves, _ in votes if approves)}
+            settled = not vote.approves or len(approvals) >= record.record.get("need", 1)
             if settled:
                 connection.execute(sql.SETTLE, (vote.event, number))
                 connection.execute(sql.CLOSE_WAIT_FOR, (wait,))

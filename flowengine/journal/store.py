@@ -290,8 +290,8 @@ class Store(Protocol):
         """Record an answer if none stands against it, and tell the execution, in one transaction.
 
         The first settling vote wins. A vote settles if it does not approve, or if with it the
-        record's `need` (default 1) approvals are there. Each person has one vote. An accepted vote
-        is in the inbox of the execution.
+        record's `need` (default 1) approvals are there, those that the record lists as `votes`
+        included. Each person has one vote. An accepted vote is in the inbox of the execution.
 
         Args:
             wait: Full id of the wait.

@@ -120,8 +120,8 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
     counts_as = counting(wait["record"], event["choice"])
     if counts_as == "approve":
         wait["record"]["votes"].append({"by": event.get("by"), "at": decision["at"]})
+        show(m, wait)
         if len(wait["record"]["votes"]) < (wait["record"].get("need") or 1):
-            show(m, wait)
             return
     _close(m, wait, decision, "decided", event["choice"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from flowengine.engines.driving import SYNC_SECONDS
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict
+from flowengine.journal.format import pack
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
 
@@ -155,6 +157,27 @@ def test_a_waiting_execution_goes_on_in_its_own_process(tmp_path: Path) -> None:
         process.join(60)
         assert process.exitcode == 0
         assert asked(engine, "e1")
+
+
+def test_what_was_sent_before_the_lock_came_free_is_taken_before_it(tmp_path: Path) -> None:
+    """Also where the process that gives it back drives who waits for it."""
+    text = HOLDS.replace("SCOPE", "global").replace("PERMITS", "1") + "signals: {go: {}}\n"
+    file = flow(tmp_path, text)
+
+    async def main() -> list[str]:
+        async with Engine(tmp_path / "store", stay=3600) as engine:
+            await engine.run_async(file, id="e0")
+            waits = asyncio.create_task(engine.run_async(file, id="e1"))
+            while len(engine.store.claims("global:a")) < 2:  # noqa: ASYNC110 - a store tells nobody
+                await asyncio.sleep(0)
+            message = pack({"type": "message", "at": 0, "signal": "go", "key": None, "data": None,
+                            "id": "m", "by": "user:me"})  # fmt: skip
+            engine.store.send("e1", message, 0, "go m")  # as another process would
+            await engine.approve_async(engine.result("e0").waits[0]["id"])
+            waits.cancel()
+            return [event["type"] for event in engine.events("e1")]
+
+    assert asyncio.run(main()) == ["started", "message", "granted"]
 
 
 def test_of_a_queue_each_begins_when_the_one_before_has_ended(

@@ -10,6 +10,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, FlowFileError, InputError, NotFound, UsageError
+from flowengine.journal.format import unpack
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
@@ -78,6 +79,49 @@ def test_what_begins_an_execution_comes_first_also_when_the_clock_was_set_back(
         ended = engine.resume(sent.execution)
     assert ended.status == "succeeded"
     assert ended.outputs == {"customer": "ada", "again": ["bob"]}
+
+
+@pytest.mark.parametrize("back", [0, 3_600_000])
+def test_what_begins_an_execution_comes_before_the_place_it_was_given(
+    tmp_path: Path, back: int
+) -> None:
+    """The store gives a free place, or takes one away, before it stores the message."""
+    clock = Clock()
+    file = world.make(tmp_path, ORDER)
+    bound = "concurrency: {key: all, max: 1, then: cancel}"
+    file.write_text(file.read_text().replace("state:", f"{bound}\nstate:"))
+    with Engine(None, user="user:me", clock=clock) as engine:
+        engine.register(file)
+        ids = []
+        for key in ("7", "8"):
+            first = engine.signal("placed", {"customer": "ada"}, key=key, resume=False)
+            for who in ("bob", "eve"):
+                clock.time -= back
+                engine.signal("placed", {"customer": who}, key=key, resume=False)
+            ids.append(first.execution)
+        kinds = [unpack(message.event)["type"] for message in engine.store.inbox(ids[0])]
+        assert kinds == ["granted", "started", "message", "message", "cancel"]
+        assert engine.resume(ids[0]).status == "cancelled"
+        taken = [event["type"] for event in engine.events(ids[0])]
+        assert taken == ["started", "granted", "message", "message", "cancel"]
+
+        engine.signal("paid", key="8", resume=False)
+        ended = engine.resume(ids[1])
+    assert ended.outputs == {"customer": "ada", "again": ["bob", "eve"]}
+
+
+def test_a_request_to_end_is_no_older_than_what_came_before_it(tmp_path: Path) -> None:
+    """Also where a message begins the execution that asks: a timer that was due fires first."""
+    clock = Clock()
+    text = ORDER.replace("start:", "concurrency: {key: all, max: 1, then: cancel}\nstart:")
+    text = text.replace("{signal: paid}", "{first: [{id: p, signal: paid}, {id: t, for: 1h}]}")
+    with Engine(None, user="user:me", clock=clock) as engine:
+        engine.register(world.make(tmp_path, text))
+        first = engine.signal("placed", {"customer": "ada"}, key="7")
+        clock.time += 7_200_000
+        engine.signal("placed", {"customer": "ada"}, key="8", resume=False)
+        ended = engine.resume(first.execution)
+    assert ended.status == "succeeded", "it had ended before it was asked to"
 
 
 def test_a_message_for_one_that_has_ended_begins_another(engine: Engine, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowengine.errors import Conflict, NotFound
-from flowengine.journal.records import Append, Claim, Head, NewExecution
+from flowengine.journal.records import Append, Beginning, Claim, Head, NewExecution
 from flowengine.journal.store import Store
 from flowengine.testing.store_conformance.making import (
     FLOW,
@@ -71,3 +71,21 @@ def check_a_claim_may_be_rejected_or_cancel_others(store: Store) -> None:
     same([m.event for m in store.inbox("e2")], [b""], "the other one")
     append_event(store, "e1", 3, head=Head("cancelled", 60))
     same([m.event for m in store.inbox("e3")], [b"granted"], "who took its place")
+
+    new_execution(store, "e4")
+    append_event(store, "e4", 1, claims=[cancelling])
+    append_event(store, "e3", 1, claims=[cancelling])
+    same([m.event for m in store.inbox("e2")], [b"", b"cancel"], "the next oldest")
+    same(store.inbox("e4"), [], "a later one, when an earlier claim is made again")
+
+
+@checks
+def check_a_message_claims_when_it_begins_an_execution(store: Store) -> None:
+    """The place that the execution is given is older in its inbox, but not in time."""
+    new = NewExecution("f", "1", FLOW, 40)
+    claim = Claim("l", 0, 1, granted=b"granted")
+    begin = Beginning("e1", new, [("placed", "7")], b"started", [claim])
+    store.send_keyed("placed", "7", b"sent", 40, "m1", begin)
+    inbox = [(message.at, message.event) for message in store.inbox("e1")]
+    same(inbox, [(40, b"granted"), (40, b"started")], "its inbox")
+    same([(one.execution, one.at) for one in store.claims("l")], [("e1", 40)], "its claim")

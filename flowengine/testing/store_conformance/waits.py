@@ -86,6 +86,26 @@ def check_votes_are_counted(store: Store) -> None:
 
 
 @checks
+def check_votes_of_the_record_count(store: Store) -> None:
+    """A wait may open with votes, after a fork; who has voted so does not vote again."""
+    new_execution(store, "e1")
+    votes = [{"by": "user:ana", "at": "2026-01-01T00:00:00Z"}]
+    append_event(store, "e1", 1, opened=[approval(0, need=3, votes=votes)])
+    id = wait_id("e1", 0)
+
+    for vote in (approve("user:ana"), reject("user:ana")):
+        again = store.decide(id, vote)
+        same((again.accepted, again.settled, again.event), (False, False, None), "the same person")
+    second = store.decide(id, approve("user:ben", b"b"))
+    same((second.accepted, second.settled), (True, False), "the second vote")
+    # It is journaled now, and counts once.
+    votes.append({"by": "user:ben", "at": "2026-01-01T00:00:00Z"})
+    append_event(store, "e1", 2, opened=[approval(0, need=3, votes=votes)])
+    third = store.decide(id, approve("user:cleo", b"c"))
+    same((third.accepted, third.settled, third.event), (True, True, b"c"), "the third vote")
+
+
+@checks
 def check_closed_waits_take_no_decision(store: Store) -> None:
     """A wait that expired or was withdrawn stands as it is."""
     new_execution(store, "e1")
