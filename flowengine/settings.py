@@ -1,9 +1,9 @@
 """Settings of the host: what a user and a project decide for every flow.
 
 `settings.yaml` is looked for in the user's configuration folder, then in the project's
-`.flowengine` folder. Where both say something, the stricter wins: the greater durability, only
-those members of a group whom both name, `strict` if one of them says so, and nobody acts for
-somebody else if one of them forbids it.
+`.flowengine` folder, the nearest one. Where both say something, the stricter wins: the greater
+durability, only those members of a group whom both name, `strict` if one of them says so, and
+nobody acts for somebody else if one of them forbids it.
 
     durability: process
     strict: true

@@ -1,8 +1,9 @@
 """Where a store is, and whether it is the user's own.
 
-A store's folder may lie in a project (`.flowengine`), and a project may come from a stranger, with
-a store in it that leads elsewhere. So what is found there by default is used only if this user made
-it, at this place. The proof lies where no project can put anything, in the user's state folder:
+By default it is the nearest `.flowengine`, in the current folder or above it, as Git finds `.git`.
+A project may come from a stranger, with a store in it that leads elsewhere. So what is found there
+by default is used only if this user made it, at this place. The proof lies where no project can put
+anything, in the user's state folder:
 
     PROJECT/.flowengine/id             a random id
     STATE/stores/ID/paths              the places where a store with this id is the user's own
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NoReturn
 
@@ -34,7 +36,7 @@ IGNORED = "# What belongs to this machine.\nflowengine.db*\nartifacts/\nid\n"
 """Text of a store's `.gitignore`."""
 
 
-def named(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
+def find_store(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
     """Return where the store is, and whether somebody named it.
 
     Args:
@@ -44,7 +46,43 @@ def named(given: str | os.PathLike[str] = "") -> tuple[str, bool]:
         The folder; and False where it is only the default.
     """
     path = os.fspath(given) or os.environ.get(SETTING)
-    return (path, True) if path else (DEFAULT, False)
+    return (path, True) if path else (project_folder(), False)
+
+
+def project_folder() -> str:
+    """Return the nearest `.flowengine`; if there is none, where one would be made.
+
+    It may be anybody's: `claim` tells. Not looked at are folders from which others could reach into
+    this user's projects, and the home folder, which is no project: see `folders_above`.
+    """
+    current = os.getcwd()
+    for folder in (current, *folders_above(current)):
+        path = os.path.join(folder, DEFAULT)
+        if os.path.lexists(path):
+            return path
+    return os.path.join(current, DEFAULT)
+
+
+def folders_above(folder: str) -> Iterator[str]:
+    """Yield the folders above one that can belong to the same project.
+
+    They end below the home folder, at the edge of the file system, and at a folder that belongs to
+    another user or can be written by all.
+    """
+    home = os.path.realpath(os.path.expanduser("~"))
+    device = os.stat(folder).st_dev
+    while folder != home:
+        folder, below = os.path.dirname(folder), folder
+        if folder in (home, below):
+            return
+        try:
+            found = os.stat(folder)
+        except OSError:
+            return
+        others_write = found.st_mode & stat.S_IWOTH
+        if found.st_dev != device or found.st_uid != os.geteuid() or others_write:
+            return
+        yield folder
 
 
 def state_folder() -> str:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from flowengine.cli.output import Colours, clean, is_terminal, rendered
-from flowengine.cli.progress import ADDRESS_WIDTH, STATUS_WIDTH, Progress
+from flowengine.cli.progress import STATUS_WIDTH, Progress
 from flowengine.cli.results import results
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class LiveProgress(Progress):
         frame = FRAMES[int(now * 8) % len(FRAMES)]
         shown = Text(no_wrap=True, overflow="ellipsis")
         for address, since in running[:MOST]:
-            shown.append(f"{frame} {clean(address):{ADDRESS_WIDTH}} ")
+            shown.append(f"{frame} {clean(address):{self._width}} ")
             shown.append(f"{'running':{STATUS_WIDTH}}", "cyan")
             shown.append(f" {now - since:.0f}s\n")
         if len(running) > MOST:

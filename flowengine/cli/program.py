@@ -270,7 +270,8 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
         "--store",
         metavar="PATH",
         default=default,
-        help="folder of the store; default: $FLOWENGINE_STORE, else .flowengine",
+        help="folder of the store; default: $FLOWENGINE_STORE, else .flowengine in this folder "
+        "or the nearest one above",
     )
     group.add_argument(
         "--engine",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 ADDRESS_WIDTH = 14
 WIDEST_ADDRESS = 48
-"""The column of addresses grows up to this as longer ones come."""
+"""The column of addresses is at most so wide; longer ones push the rest of their line."""
+KEY_WIDTH = {False: 4, True: 14}
+"""What is allowed for the number or the key of an item, which nobody knows before it runs."""
 STATUS_WIDTH = 11
 TOLD = frozenset({"succeeded", "failed", "skipped", "cancelled", "retrying"})
 """What is said of a step by itself; that it waits is said with what it waits for."""
@@ -115,6 +117,8 @@ class Progress:
         record = self.session.engine.store.execution(execution)
         version = f" version {record.version}" if record.version not in (None, "", "0") else ""
         parent = f", forked from {record.forked_from}" if record.forked_from else ""
+        width = address_width(self._flow(execution).compiled)
+        self._width = max(self._width, min(width, WIDEST_ADDRESS))
         name = paint(self.session.short(execution), "bold")
         self.line(f"execution {name} {record.flow}{version}{parent}")
 
@@ -155,10 +159,13 @@ class Progress:
 
     def _is_instant(self, execution: str, step: int) -> bool:
         """Return whether a step has nothing to wait for: it ends in the moment it begins."""
+        spec = self._flow(execution).compiled["steps"][step]
+        return spec["action"] in ("none", "fail", "cancel") and "map" not in spec
+
+    def _flow(self, execution: str) -> LoadedFlow:
         if execution not in self._flows:
             self._flows[execution] = self.session.flow_of(execution)
-        spec = self._flows[execution].compiled["steps"][step]
-        return spec["action"] in ("none", "fail", "cancel") and "map" not in spec
+        return self._flows[execution]
 
     def _detail(self, place: tuple[str, str], step: Observation, since: int | None) -> str:
         """Return what stands behind a status: who decided, what failed, how long it took."""
@@ -194,6 +201,31 @@ class Progress:
         shown = paint(f"{status:{STATUS_WIDTH}}", STATUS_COLOURS.get(status))
         self._width = max(self._width, min(len(address), WIDEST_ADDRESS))
         self.line(f"  {clean(address):{self._width}} {shown} {detail}".rstrip())
+
+
+def address_width(flow: Mapping[str, Any]) -> int:
+    """Return how wide the addresses of a flow's steps are, as far as its file tells.
+
+    So the columns stand still from the first line on. Only keys of items can be wider.
+
+    Args:
+        flow: Compiled.
+    """
+    widest, before = 0, {0: 0}
+    bodies = [0]
+    for body in bodies:  # grows while it is walked
+        for step in (flow["steps"][index] for index in flow["bodies"][body]["steps"]):
+            width = before[body] + len(step["id"])
+            if "map" in step:
+                width += KEY_WIDTH["key" in step["map"]]
+            if "loop" in step:
+                width += len("@10")
+            widest = max(widest, width)
+            child = step.get("child")
+            if child is not None and child not in before:
+                before[child] = width + len("/")
+                bodies.append(child)
+    return widest
 
 
 def what_for(session: Session, wait: WaitInfo) -> str:

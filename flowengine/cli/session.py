@@ -25,7 +25,7 @@ from flowengine.cli.progress import Progress
 from flowengine.engines.engine import Engine
 from flowengine.engines.printed import heard
 from flowengine.errors import NotFound
-from flowengine.store_folder import named
+from flowengine.store_folder import find_store
 
 if TYPE_CHECKING:
     from flowengine.engines.flows import LoadedFlow
@@ -60,11 +60,12 @@ class Session:
     def __init__(self, arguments: Namespace, *, make: str | None = None) -> None:
         self.arguments = arguments
         self.named: set[str] = set()
-        store, by_name = named(arguments.store or "")
+        store, by_name = find_store(arguments.store or "")
         if not os.path.exists(store):
             if make is None:
+                above = "" if by_name else ", nor in a folder above"
                 raise NoStore(
-                    f"there is no store at {store}",
+                    f"there is no store at {store}{above}",
                     hint="the first run creates it; --store PATH names another one",
                 )
             from flowengine.engines.flows import load
@@ -97,6 +98,11 @@ class Session:
     def pasted(self, command: str) -> str:
         """Return a command line of the engine's own so that it works when it is pasted here."""
         return command.replace("flowengine", self.command(), 1)
+
+    @property
+    def place(self) -> str:
+        """The folder of the store, for messages."""
+        return os.path.dirname(self.engine.store.location)
 
     def short(self, execution: str) -> str:
         """Return the beginning of an execution's id that is only its own."""

@@ -40,6 +40,7 @@ from flowengine.engines.results import (
 from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.errors import Conflict, NotAllowed
 from flowengine.settings import current_user, load_settings
+from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
     from flowengine.engines.beginning import Starting
@@ -61,7 +62,8 @@ class Engine(Reader):
 
     Args:
         store: Folder of the store (made if absent), an open `Store`, or None for one in memory.
-            Default: `$FLOWENGINE_STORE`, else `.flowengine` in the current folder.
+            Default: `$FLOWENGINE_STORE`, else the nearest `.flowengine`: in the current folder or
+            one above it. If there is none, it is made in the current folder.
         durability: What a commit survives: `power` (a power cut), `process` (a killed process),
             `none`. Default: the host's settings, else `power`.
         workdir: Folder that the file tools see as theirs of executions that begin here, whoever
@@ -94,7 +96,7 @@ class Engine(Reader):
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
-        settings = load_settings(".flowengine")
+        settings = load_settings(project_folder())
         self.user = user or current_user()
         self._via = via
         host = Host(

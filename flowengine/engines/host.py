@@ -16,7 +16,7 @@ from flowengine.engines.programs import Program, Programs
 from flowengine.engines.results import Update
 from flowengine.errors import NotFound, StoreError
 from flowengine.sdk import Execution as Context
-from flowengine.store_folder import DATABASE, claim, environments_of, named, state_folder
+from flowengine.store_folder import DATABASE, claim, environments_of, find_store, state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -198,7 +198,7 @@ def _own_folder(given: str | PathLike[str]) -> str:
     Raises:
         StoreError: It is not, or that cannot be written down.
     """
-    folder, by_name = named(given)
+    folder, by_name = find_store(given)
     try:
         claim(folder, by_name=by_name)
     except OSError as error:

@@ -44,7 +44,7 @@ from flowengine.sdk.background import background, refuse_in_loop
 from flowengine.sdk.environments import Scope
 from flowengine.sdk.errors import StepError
 from flowengine.sdk.process_identity import is_dead, this_process
-from flowengine.store_folder import claim, named, state_folder
+from flowengine.store_folder import claim, find_store, state_folder
 
 _Result = TypeVar("_Result")
 _FLUSH = 1.0
@@ -56,8 +56,8 @@ class EnvironmentManager:
 
     Args:
         folder: Where what is open is written down, and where workspaces are: a folder that only
-            this user may write. Default: that of the store in `$FLOWENGINE_STORE`, else in
-            `.flowengine`, which lies in the user's state folder.
+            this user may write. Default: that of the store in `$FLOWENGINE_STORE`, else of the
+            nearest `.flowengine`, which lies in the user's state folder.
         capacity: How much may be open at once; default: anything.
         bounds: How long providers may take.
         wanted: Says of a scope and owner whether it may still go on, in another process too: its
@@ -78,7 +78,7 @@ class EnvironmentManager:
         guarded: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         if folder is None:
-            guarded = [*guarded, named()[0]]
+            guarded = [*guarded, find_store()[0]]
         place = Path(folder).absolute() if folder is not None else default_folder()
         clock = clock or SystemClock()
         owner = this_process()
@@ -590,7 +590,7 @@ def default_folder() -> Path:
     Raises:
         StoreError: The store here is not the user's own, or that cannot be written down.
     """
-    folder, by_name = named()
+    folder, by_name = find_store()
     try:
         return Path(claim(folder, by_name=by_name), "environments")
     except OSError as error:

@@ -31,13 +31,14 @@ def shortest(full: str, others: Iterable[str], least: int) -> str:
     return full[:length]
 
 
-def the_one(beginning: str, found: Sequence[str], noun: str) -> str:
+def the_one(beginning: str, found: Sequence[str], noun: str, store: str) -> str:
     """Return the one id that somebody means by its beginning.
 
     Args:
         beginning: What was given.
         found: The ids that begin so, in order; the first few are enough.
         noun: What the ids name, for errors.
+        store: Where it was looked for, for errors.
 
     Returns:
         The id: the only one, or the one that was given in full.
@@ -49,6 +50,6 @@ def the_one(beginning: str, found: Sequence[str], noun: str) -> str:
     if beginning in found or (beginning and len(found) == 1):
         return found[0]
     if not found or not beginning:
-        raise NotFound(f"there is no {noun} {beginning!r} in this store")
+        raise NotFound(f"there is no {noun} {beginning!r} in {store}")
     some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
     raise UsageError(f"{beginning!r} begins several ids: {some}", hint="give more of it")

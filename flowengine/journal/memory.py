@@ -635,10 +635,12 @@ class MemoryStore(Store):
         return WaitPage(*_page(placed, after, limit))
 
     def find_execution(self, beginning: str) -> str:
-        return the_one(beginning, _that_begin(beginning, self._journals), "execution")
+        found = _that_begin(beginning, self._journals)
+        return the_one(beginning, found, "execution", self.location)
 
     def find_wait(self, beginning: str) -> str:
-        return the_one(beginning, _that_begin(beginning, self._waits), "approval or wait")
+        found = _that_begin(beginning, self._waits)
+        return the_one(beginning, found, "approval or wait", self.location)
 
     def short_execution(self, id: str) -> str:
         return shortest(id, [other for other in self._journals if other != id], SHORT_EXECUTION)

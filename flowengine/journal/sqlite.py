@@ -407,7 +407,7 @@ class SqliteStore(Store):
         query = sql.BEGINNING_SO.format(table=table)
         with self._database.reading() as connection:
             rows = connection.execute(query, (beginning, beginning + "\U0010ffff")).fetchall()
-        return the_one(beginning, [id for (id,) in rows], noun)
+        return the_one(beginning, [id for (id,) in rows], noun, os.path.dirname(self.location))
 
     def short_execution(self, id: str) -> str:
         return self._shorten("executions", id, SHORT_EXECUTION)

@@ -19,7 +19,7 @@ from flowengine.execution_environment import EnvironmentManager
 from flowengine.execution_environment.proofs import is_signed
 from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.process_identity import this_process
-from flowengine.store_folder import claim, environments_of, known, named
+from flowengine.store_folder import claim, environments_of, find_store, known
 
 FLOW = """\
 flowengine: 1
@@ -267,7 +267,7 @@ def test_where_nothing_can_be_kept_only_a_named_store_is_used(
         "flowengine: 1\nid: plain\nsteps: [{id: a, output: 1}]\noutputs: {a: 1}\n"
     )
     assert flowengine("--store", "here", "run", "plain.yaml").returncode == 0
-    assert named() == (".flowengine", False)
+    assert find_store() == (str(project / ".flowengine"), False)
 
 
 def test_no_sandbox_sees_the_store(project: Path, tmp_path: Path) -> None:

@@ -514,3 +514,29 @@ def test_short_ids_tell_executions_of_one_moment_apart(
     assert all(len(short) >= 12 for short in shown)
     for short in shown:  # also those that were shown before the others were there
         assert flowengine("--json", "show", short).json()["execution"].startswith(short)
+
+
+def test_columns_stand_still(flowengine: CommandLine) -> None:
+    """They are as wide as the flow's longest address from the first line on."""
+    flowengine.write(
+        "wide.yaml",
+        "flowengine: 1\nid: wide\nsteps:\n"
+        "  - {id: a, call: std.glob, with: {pattern: '*.txt'}}\n"
+        "  - id: group_of_steps\n"
+        "    group:\n"
+        "      - {id: each, map: {over: '${{ [1, 2] }}'}, output: 1}\n"
+        "      - {id: part, flow: other}\n"
+        "  - {id: z, output: 1}\n"
+        "flows:\n"
+        "  other:\n"
+        "    steps:\n"
+        "      - {id: first, output: 1}\n"
+        "      - {id: again, flow: other, when: '${{ 1 > 2 }}'}\n",
+    )
+
+    done = flowengine("run", "wide.yaml", "-v")
+
+    rows = [line for line in done.err.splitlines() if line.startswith("  ")]
+    places = {len(line[: line.index(line.split()[1])]) for line in rows}
+    assert len(rows) > 6
+    assert len(places) == 1, done.err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.cli.commands.init import EXAMPLES
-from flowengine.flow.schema import flow_schema
+from flowengine.flow.schema import case_schema, flow_schema
 from tests.cli.conftest import CommandLine
 
 SCHEMA = json.loads(json.dumps(flow_schema()))
@@ -39,10 +39,13 @@ def test_init_leaves_what_is_there_and_gives_editors_the_schema(
 
     assert "kept   hello.yaml\n" in done.out
     assert (tmp_path / "hello.yaml").read_text() == "mine"
-    schema = tmp_path / ".flowengine" / "flow-1.schema.json"
-    assert json.loads(schema.read_text()) == SCHEMA
     settings = json.loads((tmp_path / ".vscode" / "settings.json").read_text())
-    assert list(settings["yaml.schemas"]) == ["./.flowengine/flow-1.schema.json"]
+    assert settings["yaml.schemas"] == {
+        "./.flowengine/flow-1.schema.json": ["*.flow.yaml"],
+        "./.flowengine/test-1.schema.json": ["*.test.yaml"],
+    }
+    made = [json.loads((tmp_path / path).read_text()) for path in settings["yaml.schemas"]]
+    assert made == [SCHEMA, json.loads(json.dumps(case_schema()))]
 
 
 def test_a_valid_file_is_ok_and_its_host_steps_are_named(flowengine: CommandLine) -> None:

@@ -39,8 +39,8 @@ def run(arguments: Namespace) -> int:
     """
     try:
         session = Session(arguments)
-    except NoStore:
-        out_json([]) if arguments.json else err("no approvals or questions are waiting")
+    except NoStore as error:
+        out_json([]) if arguments.json else err(error.message)
         return 0
     with session:
         engine = session.engine
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
             return 0
         if not page.items:
             err(
-                "no approvals or questions are waiting"
+                f"no approvals or questions are waiting in {session.place}"
                 if arguments.status == "pending"
                 else "no matching approvals or questions"
             )

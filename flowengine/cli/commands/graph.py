@@ -90,7 +90,7 @@ def _picture(arguments: Namespace) -> Picture:
             compiled = session.flow_of(found["execution"]).compiled
             return draw(compiled, _statuses(found["steps"]))
     except NotFound as error:
-        raise NotFound(f"there is no file {what}, and no such execution", hint=error.hint) from None
+        raise NotFound(f"there is no file {what}, and {error.message}", hint=error.hint) from None
 
 
 def _statuses(steps: list[StepInfo]) -> dict[str, Iterable[str]]:

@@ -21,7 +21,8 @@ EXAMPLES = {
     "words": "a script for each file of a folder, and a sum",
 }
 SCHEMA = ".flowengine/flow-1.schema.json"
-EDITOR = {"yaml.schemas": {f"./{SCHEMA}": ["*.flow.yaml"]}}
+TESTS = ".flowengine/test-1.schema.json"
+EDITOR = {"yaml.schemas": {f"./{SCHEMA}": ["*.flow.yaml"], f"./{TESTS}": ["*.test.yaml"]}}
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -52,13 +53,14 @@ def run(arguments: Namespace) -> int:
         UsageError: They cannot be written.
     """
     from flowengine.cli.commands.schema import as_text
-    from flowengine.flow.schema import flow_schema
+    from flowengine.flow.schema import case_schema, flow_schema
 
     folder = Path(arguments.folder)
     name = f"{arguments.example}.yaml"
     wanted = {
         name: (files("flowengine.cli") / "templates" / name).read_text(encoding="utf-8"),
         SCHEMA: f"{as_text(flow_schema())}\n",
+        TESTS: f"{as_text(case_schema())}\n",
         ".flowengine/.gitignore": IGNORED,
         ".vscode/settings.json": f"{json.dumps(EDITOR, indent=2)}\n",
     }

@@ -62,7 +62,7 @@ def run(arguments: Namespace) -> int:
             out_json(page.items)
             return 0
         if not page.items:
-            err("no matching executions")
+            err(f"no matching executions in {session.place}")
             return 0
         rows = [
             [

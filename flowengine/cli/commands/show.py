@@ -139,7 +139,6 @@ def _step(step: StepInfo, width: int) -> str:
     took = ""
     if "ended_at" in step:
         took = duration(_time(step["ended_at"]) - _time(step["started_at"]))
-    tries = f"{step['attempts']} attempts  " if step["attempts"] > 1 else ""
     error: Any = step.get("error")
     detail = ""
     if error is not None:
@@ -149,7 +148,9 @@ def _step(step: StepInfo, width: int) -> str:
         detail = standing(wait)
     elif step["status"] == "succeeded" and step["output"] is not None:
         detail = one_line(inline(step["output"]), 80)
-    return f"  {clean(step['address']):{width}} {status} {took:8} {tries}{clean(detail)}".rstrip()
+    if step["attempts"] > 1:
+        detail += f"{'  ' * bool(detail)}({step['attempts']} attempts)"
+    return f"  {clean(step['address']):{width}} {status} {took:8} {clean(detail)}".rstrip()
 
 
 def _step_lines(steps: list[StepInfo]) -> Iterator[str]:

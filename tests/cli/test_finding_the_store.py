@@ -1,0 +1,173 @@
+"""The store of a command: the nearest `.flowengine`, here or above, if it is the user's own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flowengine import Engine
+from flowengine.execution_environment import EnvironmentManager
+from flowengine.store_folder import find_store, folders_above, known
+from tests.cli.conftest import CommandLine
+
+HELLO = (
+    "flowengine: 1\nid: hello\nsteps: [{id: a, output: 1}]\noutputs: {a: '${{ steps.a.output }}'}\n"
+)
+
+
+@pytest.fixture
+def below(flowengine: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Be in a folder two below that of the project, which has no store yet."""
+    folder = tmp_path / "project" / "flows" / "inner"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    flowengine.write("project/flows/inner/hello.yaml", HELLO)
+    return folder
+
+
+def at(folder: Path, flowengine: CommandLine, *words: str | Path, code: int = 0) -> str:
+    """Run a command in another folder, and return what it prints."""
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        done = flowengine(*words, code=code)
+    finally:
+        os.chdir(here)
+    return done.out + done.err
+
+
+def stores(folder: Path) -> list[Path]:
+    return sorted(found.parent for found in folder.rglob("flowengine.db"))
+
+
+def test_every_command_finds_the_store_above(
+    flowengine: CommandLine, below: Path, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    at(project, flowengine, "init")
+
+    flowengine("run", "hello.yaml")
+
+    assert stores(tmp_path) == [project / ".flowengine"]
+    for folder in (project, project / "flows", below):
+        assert len(at(folder, flowengine, "--json", "list").splitlines()) == 1
+        assert flowengine.newest() in at(folder, flowengine, "show", flowengine.newest()[:12])
+    with Engine() as engine:
+        assert [one["flow"] for one in engine.executions().items] == ["hello"]
+        assert engine.environments.written() == []
+    with EnvironmentManager() as manager:
+        assert manager.written() == []
+    assert not list(below.glob(".flowengine*"))
+
+
+def test_the_nearest_store_is_the_one(flowengine: CommandLine, below: Path, tmp_path: Path) -> None:
+    at(tmp_path / "project", flowengine, "init")
+    at(below.parent, flowengine, "init")
+
+    flowengine("run", "hello.yaml")
+
+    assert stores(tmp_path) == [below.parent / ".flowengine"]
+
+
+def test_settings_are_those_of_the_project(flowengine: CommandLine, below: Path) -> None:
+    at(below.parent, flowengine, "init")
+    (below.parent / ".flowengine" / "settings.yaml").write_text("durability: process\n")
+
+    flowengine("run", "hello.yaml")
+
+    assert "durability  process" in flowengine("show", flowengine.newest()).out
+
+
+def test_where_there_is_none_it_is_made_here(
+    flowengine: CommandLine, below: Path, tmp_path: Path
+) -> None:
+    listed = flowengine("list")
+    assert listed.err == f"there is no store at {below}/.flowengine, nor in a folder above\n"
+
+    flowengine("run", "hello.yaml")
+
+    assert stores(tmp_path) == [below / ".flowengine"]
+
+
+def test_a_store_above_that_is_not_ours_is_not_used(
+    flowengine: CommandLine, below: Path, tmp_path: Path
+) -> None:
+    at(tmp_path / "project", flowengine, "run", below / "hello.yaml")
+    moved = (tmp_path / "project").rename(tmp_path / "moved")
+    os.chdir(moved / "flows" / "inner")
+
+    for words in (["run", "hello.yaml"], ["list"], ["show", "01"]):
+        said = flowengine(*words, code=10).err
+        assert said.count(f"{moved}/.flowengine is not used: you did not make it") == 1
+        assert f"--store {moved}/.flowengine list" in said
+    assert stores(tmp_path) == [moved / ".flowengine"]
+
+    flowengine("--store", f"{moved}/.flowengine", "list")
+    assert "hello" in flowengine("list").out
+
+
+def test_a_store_above_that_others_can_write_is_not_used(
+    flowengine: CommandLine, below: Path
+) -> None:
+    at(below.parent, flowengine, "init")
+    (below.parent / ".flowengine").chmod(0o777)
+    (below.parent / ".flowengine" / "flowengine.db").write_bytes(b"")
+
+    said = flowengine("run", "hello.yaml", code=10).err
+
+    assert f"{below.parent}/.flowengine is not used: it can be written by other users" in said
+
+
+def test_nothing_is_looked_for_above_what_all_can_write(
+    flowengine: CommandLine, below: Path, tmp_path: Path
+) -> None:
+    """As in /tmp: whoever may write there could give others a store."""
+    at(tmp_path, flowengine, "init")
+    (tmp_path / "project").chmod(0o777)
+
+    assert list(folders_above(str(below))) == [str(below.parent)]
+    assert find_store() == (f"{below}/.flowengine", False)
+
+
+def test_nothing_is_looked_for_above_what_belongs_to_another_user(
+    flowengine: CommandLine, below: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at(tmp_path, flowengine, "init")
+    monkeypatch.setattr("os.geteuid", lambda: os.stat(below).st_uid + 1)
+
+    assert list(folders_above(str(below))) == []
+
+
+def test_nothing_is_looked_for_beyond_the_file_system() -> None:
+    assert "/" not in folders_above(f"/proc/{os.getpid()}/task")
+
+
+def test_the_home_folder_is_no_project_of_all_that_is_in_it(
+    flowengine: CommandLine, below: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "project"))
+    at(tmp_path / "project", flowengine, "run", below / "hello.yaml")
+
+    assert known(str(tmp_path / "project" / ".flowengine")) is not None
+    assert find_store() == (f"{below}/.flowengine", False)
+    os.chdir(tmp_path / "project")
+    assert find_store() == (f"{tmp_path}/project/.flowengine", False)
+
+
+def test_messages_about_what_is_in_a_store_name_it(flowengine: CommandLine, below: Path) -> None:
+    at(below.parent, flowengine, "run", below / "hello.yaml")
+    store = below.parent / ".flowengine"
+
+    assert flowengine("show", "01zz", code=9).err.startswith(
+        f"error: there is no execution '01zz' in {store}\n"
+    )
+    assert f"no approval or wait 'ff' in {store}" in flowengine("approve", "ff", code=9).err
+    assert flowengine("list", "--status", "failed").err == f"no matching executions in {store}\n"
+    assert flowengine("approvals", "list").err == (
+        f"no approvals or questions are waiting in {store}\n"
+    )
+    assert flowengine("graph", "none.yaml", code=9).err == (
+        f"error: there is no file none.yaml, and there is no execution 'none.yaml' in {store}\n"
+    )
