@@ -216,11 +216,11 @@ class Driver:
             return True  # it may be granted with this very commit
         if self.host.woken:
             return False  # it may be one of these that gives it back, once this process drives it
-        now, stay = self.host.clock.now(), self.host.stay
+        now, stay = monotonic(), self.host.stay
         if execution.waited_until is None:
             if stay and not self.look_later(execution, stay):
                 return True
-            execution.waited_until = now + stay
+            execution.waited_until = now + stay / 1000
         return now < execution.waited_until
 
     def _claimed(self, execution: Execution, append: Append) -> None:

@@ -81,7 +81,8 @@ class Execution:
         waits: Number → record of each open wait.
         timers: Those that are set.
         told: What happened since the last commit, for subscribers; None if nobody listens.
-        waited_until: How long it is stayed with while it waits for a lock of another execution.
+        waited_until: How long it is stayed with while it waits for a lock of another execution, by
+            the clock that nobody sets.
         error: Why it cannot go on in this process.
     """
 
@@ -143,7 +144,7 @@ class Execution:
         self.waits: dict[int, dict[str, Any]] = {}
         self.timers = Timers()
         self.told: Told | None = None
-        self.waited_until: int | None = None
+        self.waited_until: float | None = None
         self.error: Exception | None = None
         self._batch: list[Event] = []
         self._left: list[Command] = []

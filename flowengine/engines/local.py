@@ -29,7 +29,10 @@ POLL_SECONDS = 0.1
 UNKNOWN = -1
 """In place of the number of changes that it has seen."""
 LONGEST_SLEEP = 30.0
-"""Seconds after which the clock is read again before a timer: it may have been set meanwhile."""
+"""Seconds after which the clock is read again before a timer: it may have been set meanwhile. A
+process that stays for less than that reads it sooner."""
+SHORTEST_STAY = 1.0
+"""Seconds between two such readings at least."""
 TURNS_SECONDS = 0.005
 """How long executions that never wait may hold the loop."""
 
@@ -306,14 +309,18 @@ class Local(Driver):
         if self._alarm is not None:
             self._alarm.cancel()
         delay = (due - self.host.clock.now()) / 1000
-        self._alarm = self._loop.call_later(min(max(delay, 0.0), LONGEST_SLEEP), self._ring)
+        longest = min(max(self.host.stay / 1000, SHORTEST_STAY), LONGEST_SLEEP)
+        self._alarm = self._loop.call_later(min(max(delay, 0.0), longest), self._ring)
         self._alarm_due = due
 
     def _ring(self) -> None:
         """Fire what is due, and set the alarm for what is next."""
         self._alarm = None
+        until = self.host.clock.now() + self.host.stay
         for execution in list(self.executions.values()):
             self.fire_timers(execution)
+            if not execution.work and not execution.timers.stays(until):
+                self.look(execution)  # the clock was set back: its time is too far off to stay for
             self._set_alarm(execution)
 
     def _poll(self) -> None:

@@ -497,3 +497,53 @@ def test_what_is_no_exception_is_a_failure_of_the_step_too(
 
     assert engine.run(file).outputs == {"error": "panics.Panic"}
     assert asyncio.run(engine.run_async(file)).outputs == {"error": "panics.Panic"}
+
+
+class ClockSetBack:
+    """A clock that is set back by an hour."""
+
+    behind = 0
+
+    def now(self) -> int:
+        return int(time.time() * 1000) - self.behind
+
+    def set_back(self) -> None:
+        self.behind = 3_600_000
+
+
+def test_a_clock_that_is_set_back_does_not_hold_the_process(tmp_path: Path) -> None:
+    clock = ClockSetBack()
+    file = world.make(tmp_path, "steps:\n  - {id: nap, wait: 500ms}\n")
+
+    async def main() -> Any:
+        async with Engine(tmp_path / "store", clock=clock, stay=1) as engine:
+
+            def set_back(update: Update) -> None:
+                if update.kind == "wait" and update.data["status"] == "pending":
+                    clock.set_back()
+
+            engine.subscribe(set_back)
+            return await asyncio.wait_for(engine.run_async(file, id="it"), 20)
+
+    assert asyncio.run(main()).status == "waiting"
+
+
+def test_nor_does_it_where_a_lock_is_waited_for(tmp_path: Path) -> None:
+    clock = ClockSetBack()
+    text = (
+        "steps:\n  - {id: g, lock: {key: a, scope: global}, group: [{id: ok, approval: Sure?}]}\n"
+    )
+    file = world.make(tmp_path, text)
+
+    async def main() -> Any:
+        async with Engine(tmp_path / "store", clock=clock, stay=0.5) as engine:
+            await engine.run_async(file, id="first")
+            waits = asyncio.create_task(engine.run_async(file, id="second"))
+            while len(engine.store.claims("global:a")) < 2:  # noqa: ASYNC110 - a store tells nobody
+                await asyncio.sleep(0)
+            for _ in range(10):  # rounds of the loop, until it stays with it
+                await asyncio.sleep(0)
+            clock.set_back()
+            return await asyncio.wait_for(waits, 20)
+
+    assert asyncio.run(main()).status == "waiting"
