@@ -23,7 +23,7 @@ from flowengine.flow.compile.types import (
 )
 from flowengine.flow.compile.views import View
 from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.expressions import Checked, Piece, TemplateError, Want, check, split_text
+from flowengine.flow.expressions import Checked, Note, Piece, TemplateError, Want, check, split_text
 from flowengine.flow.models import Loc
 from flowengine.flow.report import Report
 from flowengine.kernel.graph import Plain, Value
@@ -43,6 +43,8 @@ class Typed(NamedTuple):
 
     value: Value
     schema: Schema
+    doubt: Note | None = None
+    """Why it may be null, if it is nothing but the path of a value that may be."""
 
     @property
     def constant(self) -> bool:
@@ -169,7 +171,9 @@ class Expressions:
                 compiled.append([self._secret(secret[1], part, loc)])
             elif len(parts) == 1:
                 number, checked = self._expression(part, loc, view, "any")
-                return Typed(["expr", number], checked.schema)
+                doubts = view.names(part.source).uncertain if checked.path else {}
+                doubt = doubts.get(".".join(map(str, checked.path or ())))
+                return Typed(["expr", number], checked.schema, doubt)
             else:
                 compiled.append(self._expression(part, loc, view, "text")[0])
         return Typed(["secret" if names_secret else "text", compiled], TEXT)

@@ -60,6 +60,8 @@ class Compiler:
         self.expressions = Expressions(report, secrets, in_other_file=in_other_file)
         self.outputs: dict[str, Schema] = {}
         """Types of its outputs."""
+        self.uncertain_outputs: list[str] = []
+        """Those that may be null although it succeeded."""
         self.edges.write()
         self.plan.whole = self._graph_is_whole()
         self.scopes = Scopes(self.plan)
@@ -228,6 +230,8 @@ class Compiler:
             self.outputs[name] = {**typed.schema, **model.json_schema}
             if model.json_schema:
                 outputs[name]["schema"] = model.json_schema
+            elif typed.doubt is not None and not typed.doubt.always:
+                self.uncertain_outputs.append(name)
         self.plan.flow["outputs"] = outputs
 
     def _keep_what_is_named(self) -> None:

@@ -140,6 +140,10 @@ class Program:
             return closed(said)
         return closed(part.outputs)
 
+    def uncertain_outputs(self, definition: Definition) -> list[str]:
+        """Return which outputs of a flow may be null; of one that runs itself nothing is known."""
+        return [] if definition in self._at_work else self.part(definition).uncertain_outputs
+
     def effect(self, definition: Definition) -> Effect:
         """Return what a crash in a flow may repeat: `once` if one of its steps must not be."""
         seen = [definition]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.pasts import Past, gives_output
+from flowengine.flow.compile.doubts import NONE, Doubts, missing, under
 from flowengine.flow.compile.messages import Messages
 from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Info, Plan
@@ -61,6 +62,8 @@ class Scopes:
         self.messages = Messages(plan)
         self.outputs: dict[int, Schema] = {}
         """Types of the outputs of steps, as far as they are known yet."""
+        self.doubts: dict[int, Doubts] = {}
+        """Step → why its output, or a part of it, may be null although it succeeded."""
         self.locals: dict[int, dict[str, Schema]] = {}
         """Body of a group or `finally` → the names of items and rounds that its steps see, and
         `error`."""
@@ -154,13 +157,18 @@ class Scopes:
         one: Schema = UNKNOWN if begun or not sources else {"x-sources": types}
         arrival = closed({"from": TEXT, "output": one})
         join = {"outputs": closed(types), "from": list_of(TEXT), "all": list_of(arrival)}
+        doubts: dict[str, Note] = {}
+        for source in sources:
+            about = self.doubts.get(source.number, NONE)
+            doubts |= under(f"join.outputs.{source.id}", about)
         kind = info.spec.get("join", {}).get("kind")
         need = info.spec.get("join", {}).get("need")
         if kind in {"all", "active"} or (kind == "count" and need != ["const", 1]):
             hint = "write join.outputs.x for step x, or values(join.outputs) for all"
             message = f"'join.output' of {info.id!r}: several arrivals are merged here"
-            return view.having({"join": closed(join)}, {"join.output": Note("E308", message, hint)})
-        return view.having({"join": closed({**join, "output": one})})
+            note = Note("E308", message, hint)
+            return view.having({"join": closed(join)}, {"join.output": note}, doubts)
+        return view.having({"join": closed({**join, "output": one})}, None, doubts)
 
     # Steps in the past
 
@@ -199,10 +207,10 @@ class Scopes:
         past = self._past(body)
         schema = self._schema(info)
         if here == CUT_SHORT:
-            return Seen(schema, None, self._doubt(info))
+            return Seen(schema, None, self._doubts(info, sure=False))
         if here == AT_END:
             sure = past.surely_at_end(info.number)
-            return Seen(schema, None, None if sure else self._doubt(info))
+            return Seen(schema, None, self._doubts(info, sure))
         at = self.plan.steps[here]
         if not past.may_be_behind(info.number, here):
             around = info is at or info.number in {group.number for group in self.plan.around(at)}
@@ -210,7 +218,7 @@ class Scopes:
                 return Seen(UNKNOWN, self._not_yet(info, at))
             return Seen(schema)  # the way that leads here may be among what was left out
         sure = past.surely_behind(info.number, here)
-        return Seen(schema, None, None if sure else self._doubt(info))
+        return Seen(schema, None, self._doubts(info, sure))
 
     def _not_yet(self, info: Info, at: Info) -> Note:
         if info is at:
@@ -229,14 +237,15 @@ class Scopes:
             hint = "a token sees the steps behind it; parallel branches share values through state"
         return Note("E304", message, hint)
 
-    def _doubt(self, info: Info) -> Note:
-        """Say why the output of a step may be null."""
-        output = f"steps.{info.id}.output"
+    def _doubts(self, info: Info, sure: bool) -> Doubts:
+        """Say why the output of a step, which has succeeded for `sure` or not, may be null."""
+        own = self.doubts.get(info.number, NONE)
+        if sure:
+            return own
         if gives_output(info.spec):
             why = f"{info.id!r} may not have run here, or has failed"
         elif info.model.when is not None:
             why = f"{info.id!r} may have been skipped"
         else:
             why = f"{info.id!r} may have failed and continued"
-        hint = f"write default({output}.…, …), or test {output} != null"
-        return Note("W305", f"{why}: '{output}' is then null", hint)
+        return {"": missing(why, f"steps.{info.id}.output"), **own}

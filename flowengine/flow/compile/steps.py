@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.calls import Calls, of_compensation
+from flowengine.flow.compile.doubts import (
+    NONE,
+    Doubts,
+    missing,
+    of_items,
+    passed_on,
+    several_ways_out,
+    under,
+)
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import NULL, Expressions, Typed
@@ -101,17 +113,18 @@ class Steps:
         round_ = self._loop_start(info, item)
         self._lock(info, round_)
         raw = self.actions.write(info, round_)
+        doubts = self._doubts_of_flow(info)
         if info.children:
             self.scopes.locals[info.spec["child"]] = _locals(round_)
             for number in info.children:
                 self._step(self.plan.steps[number])
             self._finally(info.spec["child"], _locals(round_), info.loc)
-            raw = self._group_output(info)
+            raw, doubts = self._group_output(info)
             info.effect = self._effect_of_group(info)
             self._check_retry(info)
         inside = self.scopes.inside(round_, info)
-        result = self._output(info, inside, raw)
-        after = inside.having({"output": result, "outcome": TEXT})
+        result, doubts = self._output(info, inside, raw, doubts)
+        after = inside.having({"output": result, "outcome": TEXT}, None, under("output", doubts))
         spec_set = self.sets(model.set, (*info.loc, "set"), after)
         if spec_set:
             spec["set"] = spec_set
@@ -123,7 +136,9 @@ class Steps:
         once = list_of(result) if kept else result
         whole = list_of(once) if over and not info.each else once
         self.scopes.outputs[info.number] = whole
-        leaving = outer.having({"output": whole, "outcome": TEXT})
+        doubts = of_items(doubts) if whole is not result else doubts
+        self.scopes.doubts[info.number] = doubts
+        leaving = outer.having({"output": whole, "outcome": TEXT}, None, under("output", doubts))
         for entry, condition in self.edges.conditions.get(info.number, ()):
             loc = (*condition.loc, "when")
             entry["when"] = self.expressions.condition(str(condition.when), loc, leaving)
@@ -332,28 +347,53 @@ class Steps:
 
     # Going out
 
-    def _output(self, info: Info, view: View, raw: Schema) -> Schema:
+    def _output(self, info: Info, view: View, raw: Schema, doubts: Doubts) -> tuple[Schema, Doubts]:
+        """Write what a step says that it gives; return its type, and what of it may be null."""
         model = info.model
         if not model.has("output"):
-            return raw
-        seen = view.having({"result": raw})
+            return raw, doubts
+        seen = view.having({"result": raw}, None, under("result", doubts))
         typed = self.expressions.value(model.output, (*info.loc, "output"), seen)
         info.spec["output"] = typed.value
-        return typed.schema
+        own = {} if typed.doubt is None or typed.doubt.always else {"": typed.doubt}
+        return typed.schema, passed_on(own, f"steps.{info.id}.output")
 
-    def _group_output(self, info: Info) -> Schema:
+    def _doubts_of_flow(self, info: Info) -> Doubts:
+        """Say what of the outputs of the flow that a step runs may be null."""
+        if info.flow is None:
+            return NONE
+        names = self.calls.tools.program.uncertain_outputs(info.flow)
+        path = f"steps.{info.id}.output"
+        return {
+            f".{name}": missing(f"{info.flow.id!r} may end without it", f"{path}.{name}")
+            for name in names
+        }
+
+    def _group_output(self, info: Info) -> tuple[Schema, Doubts]:
         """Write what a group gives by itself: the output of its last step, or a map of all."""
+        path = f"steps.{info.id}.output"
         body = self.plan.body(info.spec["child"])
         end = self.scopes.inside(self.scopes.entry(info), info)
         if info.action == "parallel":
             entries = {self.plan.steps[n].id: self._output_of(n, end) for n in info.children}
             body["output"] = ["map", {name: typed.value for name, typed in entries.items()}]
-            return self.scopes.parallel_output(info)
-        last = last_step(self.plan, info)
-        if last is None:
-            return NOTHING
-        body["output"] = self._output_of(last, end).value
-        return self.scopes.raw(self.plan.steps[last])
+            doubts = [under(f".{name}", self._doubts_at(end, name)) for name in entries]
+            return self.scopes.parallel_output(info), passed_on(reduce(or_, doubts, {}), path)
+        lasts = [self.plan.steps[number] for number in last_steps(self.plan, info)]
+        if not self.plan.whole:
+            return UNKNOWN, NONE  # a way may be missing that leads out of it
+        if len(lasts) == 1:
+            body["output"] = self._output_of(lasts[0].number, end).value
+            return self.scopes.raw(lasts[0]), passed_on(self._doubts_at(end, lasts[0].id), path)
+        if not lasts:
+            return NOTHING, NONE
+        giving = [one.id for one in lasts if self.scopes.raw(one) != NOTHING]
+        return NOTHING, {"": several_ways_out(info.id, [one.id for one in lasts], giving)}
+
+    def _doubts_at(self, view: View, step: str) -> Doubts:
+        """Return what a view says of the output of a step."""
+        seen = None if view.look is None else view.look(step)
+        return NONE if seen is None else seen.uncertain
 
     def _output_of(self, number: int, view: View) -> Typed:
         info = self.plan.steps[number]
@@ -444,19 +484,17 @@ def _locals(view: View) -> dict[str, Schema]:
     return {root: schema for root, schema in view.roots.items() if root not in outside}
 
 
-def last_step(plan: Plan, group: Info) -> int | None:
-    """Return the one step with which every play of a group ends that ends well.
+def last_steps(plan: Plan, group: Info) -> list[int]:
+    """Return the steps that lead out of a group, in file order.
+
+    If there is one, every play of the group that ends well ends with it.
 
     Args:
         plan: The steps, with edges.
         group: The group.
-
-    Returns:
-        Its number; None if there are several, or none.
     """
-    lasts = [
+    return [
         number
         for number in plan.body(group.spec["child"])["steps"]
         if any(target < 0 for target in targets(plan.flow["steps"][number]))
     ]
-    return lasts[0] if len(lasts) == 1 else None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from flowengine.flow.compile.doubts import NONE, Doubts, under
 from flowengine.flow.compile.types import Schema
 from flowengine.flow.expressions import Names, Note
 
@@ -46,8 +47,8 @@ class Seen(NamedTuple):
     schema: Schema
     hidden: Note | None = None
     """Why it cannot be named."""
-    uncertain: Note | None = None
-    """Why its output may be null."""
+    uncertain: Doubts = NONE
+    """Why its output, or a part of it, may be null."""
 
 
 class View:
@@ -133,6 +134,5 @@ class View:
                 hidden[f"steps.{name}"] = seen.hidden
                 continue
             properties[name] = seen.schema
-            if seen.uncertain is not None:
-                uncertain[f"steps.{name}.output"] = seen.uncertain
+            uncertain.update(under(f"steps.{name}.output", seen.uncertain))
         return {"type": "object", "properties": properties, "additionalProperties": False}

@@ -110,9 +110,7 @@ class _Check:
                         "put the parts into a list and join() them")  # fmt: skip
         self._check_want(typed, want)
         for value, problem in self.uncertain:
-            beside = tuple(value.split(".")[:-1])
-            named = {(*beside, "status"), (*beside, "outcome")}
-            if value not in self.tested and not named & self.references.keys():
+            if value not in self.tested and not self._knows_of(value):
                 self.problems.append(problem)
         record: dict[str, Any] = {"node": typed.node, "at": [0, 0, self.source]}
         if want == "bool":
@@ -120,6 +118,12 @@ class _Check:
         problems = sorted(self.problems, key=lambda problem: (problem.offset, problem.code))
         path = self._whole_path(typed)
         return Checked(record, _plain(typed.schema), list(self.references), problems, path)
+
+    def _knows_of(self, value: str) -> bool:
+        """Say whether the expression asks how the step of an uncertain value has ended."""
+        beside = tuple(value.split(".")[:-1])
+        named = {(*beside, "status"), (*beside, "outcome")}
+        return not self.names.uncertain[value].always and bool(named & self.references.keys())
 
     def _whole_path(self, typed: Typed) -> Path | None:
         """Return the path, if the expression is exactly one of constant text keys."""

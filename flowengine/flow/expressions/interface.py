@@ -18,6 +18,8 @@ class Note(NamedTuple):
     code: str
     message: str
     hint: str | None = None
+    always: bool = False
+    """Of an uncertain value: it is null whatever has run, so that naming it is a mistake."""
 
 
 class Names(NamedTuple):
@@ -38,7 +40,8 @@ class Names(NamedTuple):
     """Values that may be null here although their schema does not say so, by dotted path:
     `steps.maybe.output`. A path that leads through one gives the note (a warning), unless it
     stands in `default` or `has`, or the expression tests the value against null or names the
-    `status` or `outcome` beside it."""
+    `status` or `outcome` beside it. One that is `always` null gives it where the path ends, too,
+    and whatever is named beside it."""
 
 
 class Problem(NamedTuple):

@@ -65,12 +65,20 @@ def follow(names: Names, root: str, segments: list[Segment]) -> Found:
         shown = written(root, [key if key is not None else ... for key in keys[: count - 1]])
         at = _into(at, segment, shown if count else "")
         if at.trouble:
-            return at._replace(trouble=at.trouble._replace(keys=count))
+            note = _explained(at.trouble.note, names.uncertain.get(uncertain or ""))
+            return at._replace(trouble=Trouble(note, count))
     if SOURCES in at.schema:
         at = Found(types.common(list(at.schema[SOURCES].values())), at.root)
-    if dotted in names.uncertain:
+    if dotted in names.uncertain and names.uncertain[dotted].always:
+        uncertain = dotted
+    elif dotted in names.uncertain:
         at = at._replace(schema=types.or_null(at.schema))
     return at._replace(uncertain=uncertain)
+
+
+def _explained(note: Note, doubt: Note | None) -> Note:
+    """Return what is wrong inside a value; if that is always null, with what to do about it."""
+    return note if doubt is None or not doubt.always else note._replace(hint=doubt.hint)
 
 
 def _into(at: Found, segment: Segment, shown: str) -> Found:
