@@ -156,7 +156,7 @@ def begun_by(host: Host, program: Program, event: Mapping[str, Any]) -> Beginnin
         raise InputError(f"'start' on signal '{name}': {error.message}", field="data") from None
     checked = check_inputs(program.graph, given or {}, data, now, host.workdir)
     started: Any = {"type": "started", "at": now, "inputs": checked, "execution": data}
-    started["message"] = {name: message[name] for name in ("name", "key", "id")}
+    started["message"] = {name: message[name] for name in ("name", "key", "id", "data")}
     new = new_record(program, data, now, None)
     keys, claims = declared_by(program, started)
     return Beginning(data["id"], new, keys, pack(started), claims)

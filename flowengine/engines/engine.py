@@ -401,7 +401,8 @@ class Engine(Reader):
             data: Must fit the declared schema.
             execution: Id, or any unambiguous beginning of it.
             key: In place of `execution`.
-            id: A second signal of the same id is not stored.
+            id: The same signal again, with the same id and data, is not stored; with other data it
+                is a `Conflict`.
             by: Who sends it, as `user:NAME`. Default: the engine's user.
             flow: A flow, or the path of its file, that begins an execution if no open one has the
                 key; it is registered first. Default: the one registered flow that says so.

@@ -368,6 +368,8 @@ class Sent(NamedTuple):
     """How the execution stands after going on with it; None if it was not resumed here."""
     began: bool = False
     """Whether the signal began the execution."""
+    first: bool = True
+    """False if the same message had been sent before; then nothing was stored."""
 
 
 class Update(NamedTuple):

@@ -53,23 +53,27 @@ def check_same_start(host: Host, id: str, starting: Starting) -> None:
     with Sound(f"what is stored of execution {id}"):
         began = parse_time(execution["started_at"])
     given = with_defaults(found.program.graph, starting.inputs, execution, began)
-    differing = [
-        f"'{name}' is {_shown(had, name)} there and {_shown(given, name)} here"
-        for name in {**had, **given}
-        if name not in had or name not in given or not same(had[name], given[name])
-    ]
-    if differing:
+    if differences := differing(had, given):
         raise Conflict(
-            f"there is an execution {id} already, with other inputs: {', '.join(differing)}",
+            f"there is an execution {id} already, with other inputs: {', '.join(differences)}",
             hint=hint,
         )
 
 
-def _shown(inputs: Mapping[str, Any], name: str) -> str:
-    """Return an input as a message shows it."""
-    if name not in inputs:
+def differing(had: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Return what differs between what is stored and what is given now, as text by name."""
+    return [
+        f"'{name}' is {_shown(had, name)} there and {_shown(given, name)} here"
+        for name in {**had, **given}
+        if name not in had or name not in given or not same(had[name], given[name])
+    ]
+
+
+def _shown(values: Mapping[str, Any], name: str) -> str:
+    """Return a value as a message shows it."""
+    if name not in values:
         return "missing"
     import json
 
-    text = json.dumps(inputs[name], ensure_ascii=False, default=repr)
+    text = json.dumps(values[name], ensure_ascii=False, default=repr)
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

@@ -14,6 +14,7 @@ from flowengine.engines.flows import as_loaded
 from flowengine.engines.results import Sent
 from flowengine.errors import Conflict, InputError, NotFound, UsageError
 from flowengine.journal.format import pack
+from flowengine.journal.shapes import unpack_event
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def send_signal(
         data: Must fit its schema.
         execution: Full id; or
         key: the key that an open execution has, or that one to be begun will have.
-        id: A second message of the same id is not stored.
+        id: A second message of the same id and data is not stored.
         who: Who sends it.
         flow: Id of the flow to begin an execution of, where several could.
 
@@ -85,7 +86,8 @@ def send_signal(
         InputError: The flow declares no such signal, the data does not fit, or the execution that
             it would begin would not have the key.
         NotFound: No open execution has the key, and no flow begins one.
-        Conflict: The execution has ended; or several flows begin on the signal.
+        Conflict: The execution has ended; several flows begin on the signal; or a message of this
+            id was sent with other data.
     """
     if (execution is None) == (key is None):
         raise UsageError("a signal goes to an execution or to a key: give one of them")
@@ -99,7 +101,9 @@ def send_signal(
         sent = host.store.send(execution, pack(event), at, f"{name} {id}")
     else:
         sent = send_keyed(host, event, flow)
-    return Sent(sent.execution, id, None, sent.began)
+    if not sent.first:
+        _check_same_message(host, event, sent)
+    return Sent(sent.execution, id, None, sent.began, sent.first)
 
 
 def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> Stored:
@@ -129,6 +133,29 @@ def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> St
                 return host.store.send_keyed(name, key, packed, at, event["id"])
             raise
         return host.store.send_keyed(name, key, packed, at, event["id"], begin)
+
+
+def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None:
+    """Check that the message whose id was sent before says what that one said.
+
+    Raises:
+        Conflict: It has other data.
+    """
+    from flowengine.engines.same_start import differing
+
+    before = unpack_event(sent.event, f"a message to execution {sent.execution}")
+    said = before["message"] if before["type"] == "started" else before
+    if "data" not in said:
+        return  # it began an execution before such were stored with their data
+    datas = said["data"], event["data"]
+    if not all(isinstance(data, dict) for data in datas):
+        datas = {"data": datas[0]}, {"data": datas[1]}
+    if differences := differing(*datas):
+        raise Conflict(
+            f"message {event['id']!r} of signal '{event['signal']}' was sent before, with other "
+            f"data: {', '.join(differences)}",
+            hint=f"give this one another id, or see: flowengine show {sent.execution}",
+        )
 
 
 def check(program: Program, name: str, data: Any) -> None:

@@ -545,7 +545,8 @@ class MemoryStore(Store):
     def _sent_before(self, address: tuple[str, ...], message_id: str) -> Sent | None:
         for sent in self._sent:
             if (sent.address, sent.message_id) == (address, message_id):
-                return Sent(sent.message.number, sent.message.execution, first=False)
+                number, execution, _, event = sent.message
+                return Sent(number, execution, first=False, event=event)
         return None
 
     def _store_message(
@@ -556,7 +557,7 @@ class MemoryStore(Store):
         self._sent.append(_Sent(address, message_id, message))
         self._untaken[number] = message
         self._changes += 1
-        return Sent(number, execution, first=True)
+        return Sent(number, execution, first=True, event=event)
 
     def _forget(self, is_unwanted: Callable[[_Sent], bool]) -> None:
         """Remove messages, taken or not."""

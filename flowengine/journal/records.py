@@ -226,6 +226,8 @@ class Sent(NamedTuple):
     """False if a message of this id was there before; then nothing was stored."""
     began: bool = False
     """Whether it began the execution."""
+    event: bytes = b""
+    """What is stored: the packed event of the message that was first."""
 
 
 class Beginning(NamedTuple):

@@ -208,7 +208,7 @@ INSERT INTO messages (execution, address, message_id, at, event) VALUES (?, ?, ?
 """A message to an execution."""
 
 SENT = """
-SELECT messages.number, executions.id
+SELECT messages.number, executions.id, messages.event
 FROM messages JOIN executions ON executions.number = messages.execution
 WHERE address = ? AND message_id = ?"""
 """The message that was sent to this address with this id."""

@@ -276,7 +276,7 @@ class SqliteStore(Store):
             if record.status in ENDED:
                 raise Conflict(f"execution {execution} has {record.status}", standing=record)
             number = _store_message(connection, row[0], address, message_id, at, event)
-        return Sent(number, execution, first=True)
+        return Sent(number, execution, first=True, event=event)
 
     def send_keyed(
         self,
@@ -298,9 +298,9 @@ class SqliteStore(Store):
             if row is None and begin is not None:
                 started = create_waiting(connection, begin, at)
                 number = _store_message(connection, started, address, message_id, at, begin.event)
-                return Sent(number, begin.id, first=True, began=True)
+                return Sent(number, begin.id, first=True, began=True, event=begin.event)
             number = _store_message(connection, row[0], address, message_id, at, event)
-        return Sent(number, row[1], first=True)
+        return Sent(number, row[1], first=True, event=event)
 
     def find_key(self, signal: str, key: str) -> str:
         with self._database.reading() as connection:
@@ -479,7 +479,7 @@ def _read_journal(
 def _sent_before(connection: sqlite3.Connection, address: str, message_id: str) -> Sent | None:
     """Return the message of this id to this address, if there is one."""
     row = connection.execute(sql.SENT, (address, message_id)).fetchone()
-    return None if row is None else Sent(row[0], row[1], first=False)
+    return None if row is None else Sent(row[0], row[1], first=False, event=row[2])
 
 
 def _store_message(

@@ -48,7 +48,8 @@ class Started(TypedDict):
     execution: dict[str, Plain]
     """`id flow version started_at scheduled_at started_by parent labels`; times as RFC 3339."""
     message: NotRequired[dict[str, Plain]]
-    """`{name, key, id}` of the signal that began it, if one did; for the history."""
+    """`{name, key, id, data}` of the signal that began it, if one did: for the history, and to
+    tell whether another of the same id says the same."""
 
 
 class Succeeded(TypedDict):

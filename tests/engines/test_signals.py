@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,9 +69,41 @@ def test_message_that_comes_before_its_wait_is_kept(engine: Engine, tmp_path: Pa
 
 def test_second_message_of_the_same_id_is_not_stored(engine: Engine, tmp_path: Path) -> None:
     result = engine.run(world.make(tmp_path, ORDER))
-    for n in (1, 2):
-        engine.signal("paid", {"n": n}, execution=result.execution, id="m1", resume=False)
+    for _ in range(2):
+        engine.signal("paid", {"n": 1}, execution=result.execution, id="m1", resume=False)
+    assert len(engine.store.inbox(result.execution)) == 1
     assert engine.resume(result.execution).outputs == {"n": 1}
+
+
+@pytest.mark.parametrize("where", ["execution", "key"])
+@pytest.mark.parametrize("taken", [False, True], ids=["in the inbox", "taken"])
+def test_message_of_the_same_id_with_other_data_is_a_conflict(
+    tmp_path: Path, where: str, taken: bool
+) -> None:
+    for place in (None, tmp_path / "store"):
+        with Engine(place, user="user:me") as engine:
+            id = engine.run(world.make(tmp_path, ORDER)).execution
+            to: dict[str, Any] = {"execution": id} if where == "execution" else {"key": "7"}
+            first = engine.signal("paid", {"n": 1}, id="m1", resume=taken, **to)
+            again = engine.signal("paid", {"n": 1}, id="m1", resume=False, by="user:ana", **to)
+            assert (first.first, again.first, again.execution) == (True, False, id)
+            with pytest.raises(
+                Conflict, match=r"'m1' of signal 'paid' .*: 'n' is 1 there and 2 here"
+            ) as caught:
+                engine.signal("paid", {"n": 2}, id="m1", **to)
+            assert f"flowengine show {id}" in (caught.value.hint or "")
+            with pytest.raises(Conflict, match="'more' is missing there and true here"):
+                engine.signal("paid", {"n": 1, "more": True}, id="m1", **to)
+            assert engine.resume(id).outputs == {"n": 1}
+
+
+def test_data_that_is_no_mapping_is_compared_too(engine: Engine, tmp_path: Path) -> None:
+    id = engine.run(world.make(tmp_path, ORDER)).execution
+    for _ in range(2):
+        engine.signal("stop", [1, [2, 3]], execution=id, id="m1", resume=False)
+    with pytest.raises(Conflict, match=r"'data' is \[1, \[2, 3\]\] there and null here"):
+        engine.signal("stop", execution=id, id="m1")
+    assert engine.signal("paid", {"n": 1}, execution=id, id="m1").first, "another signal"
 
 
 def test_message_that_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:

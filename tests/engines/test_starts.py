@@ -148,6 +148,23 @@ def test_the_same_message_again_begins_nothing(engine: Engine, tmp_path: Path) -
     assert len(engine.executions().items) == 1
 
 
+def test_another_message_of_the_id_that_began_one_is_a_conflict(tmp_path: Path) -> None:
+    for place in (None, tmp_path / "store"):
+        with Engine(place) as engine:
+            flow = engine.load(world.make(tmp_path, ORDER))
+            for resume in (False, True):  # in the inbox, then journaled
+                engine.signal(
+                    "placed", {"customer": "ada"}, key="7", id="m1", flow=flow, resume=resume
+                )
+                with pytest.raises(Conflict, match='\'customer\' is "ada" there and "bob" here'):
+                    engine.signal("placed", {"customer": "bob"}, key="7", id="m1")
+            assert engine.signal("paid", key="7").result is not None
+            with pytest.raises(Conflict, match="'m1' of signal 'placed' was sent before"):
+                engine.signal("placed", {"customer": "bob"}, key="7", id="m1")
+            [one] = engine.executions().items
+            assert engine.result(one["execution"]).outputs == {"customer": "ada", "again": []}
+
+
 def test_nothing_begins_for_a_message_that_does_not_fit(engine: Engine, tmp_path: Path) -> None:
     engine.register(world.make(tmp_path, ORDER))
     with pytest.raises(InputError, match="signal 'placed'"):

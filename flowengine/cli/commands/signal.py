@@ -34,7 +34,9 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="JSON|@FILE", help="data of the signal")
     parser.add_argument(
-        "--id", metavar="ID", help="id of the message; a message is stored once for each id"
+        "--id",
+        metavar="ID",
+        help="id of the message: the same id and data again are not stored; other data is refused",
     )
     parser.add_argument(
         "--as", dest="by", metavar="USER", type=read.user, help="send it on behalf of somebody else"
@@ -83,7 +85,7 @@ def run(arguments: Namespace) -> int:
             resume=False,
         )
         if not arguments.quiet:
-            did = "started" if sent.began else "sent to"
+            did = "started" if sent.began else "sent to" if sent.first else "was already sent to"
             err(f"{clean(arguments.name)} {did} {session.short(sent.execution)}")
         if arguments.no_resume:
             if arguments.json:

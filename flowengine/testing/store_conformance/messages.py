@@ -80,7 +80,8 @@ def check_keys_find_the_oldest_open_execution(store: Store) -> None:
     for number, id in enumerate(("e2", "e1", "e3"), 1):
         new_execution(store, id)
         append_event(store, id, 1, keys=[("paid", "7"), ("paid", id), ("left", "7")])
-        same(store.send_keyed("paid", id, b"own", 40, "m"), Sent(number, id, True), f"to {id}")
+        sent = Sent(number, id, True, event=b"own")
+        same(store.send_keyed("paid", id, b"own", 40, "m"), sent, f"to {id}")
 
     sent = store.send_keyed("paid", "7", b"one", 40, "m")
     same((sent.execution, sent.first), ("e2", True), "the oldest")
@@ -90,6 +91,8 @@ def check_keys_find_the_oldest_open_execution(store: Store) -> None:
 
     again = store.send_keyed("paid", "7", b"one", 42, "m")
     same((again.execution, again.first), ("e2", False), "the same message again")
+    again = store.send_keyed("paid", "7", b"other", 42, "m")
+    same((again.first, again.event), (False, b"one"), "another message of its id")
     same(store.find_key("paid", "7"), "e1", "who would get it")
     raises(NotFound, lambda: store.find_key("paid", "8"), "who would get another key")
     raises(NotFound, lambda: store.send_keyed("paid", "8", b"", 1, "m3"), "another key")
@@ -112,6 +115,7 @@ def check_a_message_begins_an_execution_where_none_is_open(store: Store) -> None
     same((second.execution, second.first, second.began), ("e1", True, False), "the second one")
     again = send("e3", "m1")
     same((again.execution, again.first, again.began), ("e1", False, False), "the first again")
+    same([one.event for one in (began, again)], [b"started e1"] * 2, "what it was stored as")
     events = [message.event for message in store.inbox("e1")]
     same(events, [b"started e1", b"sent"], "its inbox")
     same(store.execution("e1").status, "running", "its status")
@@ -120,7 +124,7 @@ def check_a_message_begins_an_execution_where_none_is_open(store: Store) -> None
 
     ended = Append("e1", 0, 0, [(1, b"started e1")], head=Head("succeeded", 60))
     same(store.commit([ended]), [None], "its end")
-    same(send("e4", "m4")[1:], ("e4", True, True), "after it has ended")
+    same(send("e4", "m4")[1:4], ("e4", True, True), "after it has ended")
     conflict = raises(Conflict, lambda: send_other(store, new), "an id that is taken")
     same(conflict.standing, store.execution("e4"), "what stands")
     raises(NotFound, lambda: store.find_key("placed", "8"), "what was refused")
