@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# A shell ignores SIGINT for what it runs in the background, and nohup ignores SIGHUP. All programs
+# below would inherit that: tests that send these signals would find that nothing happens.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell ignores it for what it runs in the background, and all programs below would inherit
-    # that: tests that interrupt a program would find that nothing happens.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is no fault of an example. Each run draws the same ones, so that what a change did
 # is told from luck; others are drawn with --hypothesis-profile=explore.

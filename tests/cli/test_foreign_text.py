@@ -154,7 +154,8 @@ class Fake:
         monkeypatch.setattr(EnvironmentManager, "examine", lambda s: [environment(text), gone])
         monkeypatch.setattr(Session, "short", lambda self, execution: "01m7")
         monkeypatch.setattr(Session, "short_wait", lambda self, wait: "a7f3")
-        flow = Namespace(host_steps=[text], id=text, compiled={"steps": [{"action": "task"}]})
+        compiled = {"steps": [{"id": text, "action": "task"}], "bodies": [{"steps": [0]}]}
+        flow = Namespace(host_steps=[text], id=text, compiled=compiled)
         monkeypatch.setattr(Session, "flow_of", lambda self, execution: flow)
 
 

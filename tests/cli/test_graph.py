@@ -409,7 +409,10 @@ def test_what_is_neither_a_file_nor_an_execution_is_said_so(
 
     done = flowengine("graph", "nothing", code=9)
 
-    assert done.err == "error: there is no file nothing, and no such execution\n"
+    assert done.err == (
+        "error: there is no file nothing, and there is no execution 'nothing'"
+        f" in {flowengine.folder}/.flowengine\n"
+    )
     assert "cannot write" in flowengine("graph", hello, "-o", "none/x.mmd", code=2).err
 
 
