@@ -61,24 +61,18 @@ def evidence_of(session: Session, execution: str, error: Mapping[str, Any]) -> M
     return {}
 
 
-def again_lines(session: Session, short: str, error: Any) -> Iterator[str]:
+def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines that say which steps were not undone, and how to try it again.
 
     Args:
-        session: Makes command lines.
-        short: Id of the failed execution.
-        error: What it failed with.
+        failed: The failed execution, with `command` and `not_undone`.
 
     Yields:
         Lines.
     """
-    from flowengine.engines.failures import not_undone
-
-    left = not_undone(error)
-    for address in left:
-        yield f"not undone  {clean(address.removesuffix('/compensate'))}"
-    words = ["fork", short, "--at", left[0]] if left else ["retry", short]
-    yield f"try again   {session.command(*words)}"
+    for address in failed.get("not_undone", ()):
+        yield f"not undone  {clean(address)}"
+    yield f"try again   {failed['command']}"
 
 
 def failed_at(error: Mapping[str, Any]) -> str:

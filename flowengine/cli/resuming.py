@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.cli.output import clean, err
-from flowengine.cli.session import EXIT_CODES, Session, as_object
+from flowengine.cli.session import EXIT_CODES, Session
 from flowengine.errors import Conflict
 
 if TYPE_CHECKING:
@@ -68,5 +68,5 @@ def _resume(session: Session, execution: str) -> tuple[Result | None, Progress]:
 
 def _finish(session: Session, result: Result, resumed: Resumed) -> None:
     objects, codes = resumed
-    objects.append(as_object(result))
+    objects.append(session.as_object(result))
     codes.append(EXIT_CODES[result.status] if session.arguments.json else session.finish(result))

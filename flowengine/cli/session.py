@@ -196,7 +196,7 @@ class Session:
         """
         code = EXIT_CODES[result.status]
         if self.arguments.json:
-            out_json(as_object(result))
+            out_json(self.as_object(result))
             return code
         if getattr(self.arguments, "events", False):
             return code
@@ -244,8 +244,19 @@ class Session:
             short = self.short(result.execution)
             words = ["show", short, *(["--step", failed_at(error)] if evidence else [])]
             err(f"  look        {self.command(*words)}")
-            for line in again_lines(self, short, error):
+            for line in again_lines(self.as_object(result)):
                 err(f"  {line}")
+
+    def as_object(self, result: Result) -> dict[str, Any]:
+        """Return a result as the documented JSON object."""
+        found = {key: value for key, value in result._asdict().items() if key != "due"}
+        if result.status == "failed":
+            from flowengine.engines.failures import again, not_undone
+
+            found["command"] = self.pasted(again(result.error, self.short(result.execution)))
+            if left := not_undone(result.error):
+                found["not_undone"] = left
+        return found
 
     def tell_event(self, entry: dict[str, Any]) -> None:
         """Print one entry of the journal as a line of JSON."""
@@ -259,11 +270,6 @@ class NoStore(NotFound):
 
 class Interrupted(KeyboardInterrupt):
     """The user has stopped the process; says what is saved, and where."""
-
-
-def as_object(result: Result) -> dict[str, Any]:
-    """Return a result as the documented JSON object."""
-    return {key: value for key, value in result._asdict().items() if key != "due"}
 
 
 def _colour(status: str) -> str | None:

@@ -8,7 +8,7 @@ Nothing here is loaded before a flow uses an environment.
 from __future__ import annotations
 
 from _thread import allocate_lock
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +42,8 @@ REGION: Scope = "region"
 EXECUTION: Scope = "execution"
 SESSION: Scope = "session"
 _ANEW = "(opened anew: what was set before in this environment is gone, its files are there)"
+_ON_RELEASE = "closed while the execution waits (on_wait: release)"
+_ON_END = "closed because this process ends (on_wait: keep lasts no longer)"
 _ENDING = 5.0
 """Seconds that a command has to end when its attempt is withdrawn."""
 _TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
@@ -154,6 +156,8 @@ class Environments:
         """Execution → the scopes of it that have something."""
         self._ending: dict[str, dict[asyncio.Future[None], set[str]]] = {}
         """Execution → what tells that a region of it is closed → the names of what that had."""
+        self._resting: dict[str, tuple[Context, dict[str, Handle]]] = {}
+        """Execution → what stays open while it waits (`on_wait: keep`), by id of the opening."""
         self._seen: dict[str, dict[str, int]] = {}
         """Execution → id of the spec → the generation that it used last."""
         self._ids: dict[tuple[Scope, str], dict[str, tuple[Plain, str]]] = {}
@@ -288,6 +292,7 @@ class Environments:
             if scope in scopes and (scope, owner) not in owners:
                 await self.manager.async_release_scope(scope, owner)
         self._owners.pop(execution.id, None)
+        self._resting.pop(execution.id, None)
         self._seen.pop(execution.id, None)
 
     async def _suspend(self, execution: Execution) -> None:
@@ -296,13 +301,21 @@ class Environments:
             kept = self._kept.pop((scope, owner), {})
             report = await self.manager.async_suspend_scope(scope, owner)
             self._look_at(execution.id, report)
-            _tell_released(execution, [kept[one] for one in report.released if one in kept])
+            released = {one: kept.pop(one) for one in report.released if one in kept}
+            _tell_closed(execution.context, released.values(), _ON_RELEASE)
+            if kept:
+                _, resting = self._resting.setdefault(execution.id, (execution.context, {}))
+                resting.update(kept)
 
     def close(self) -> None:
-        """Give back everything."""
+        """Close everything, and tell whose state is lost while its execution waits."""
         if self._found is not None:
-            self._found.close()
+            closed = set(self._found.close().released)
             self._found = None
+            for context, resting in self._resting.values():
+                lost = [handle for one, handle in resting.items() if one in closed]
+                _tell_closed(context, lost, _ON_END)
+            self._resting.clear()
         if self._temporary is not None:
             from flowengine.sdk.scratch import remove_scratch
 
@@ -446,20 +459,17 @@ class Environments:
         return bool(self._wanted(owner.partition("/")[0]))
 
 
-def _tell_released(execution: Execution, handles: list[Handle]) -> None:
-    """Tell which environments ended while the execution waits, if more than files was in them."""
+def _tell_closed(context: Context, handles: Iterable[Handle], why: str) -> None:
+    """Tell which environments ended before their execution, if more than files was in them."""
     from flowengine import registry
     from flowengine.step_log import StepLog
 
     for handle in handles:
         if registry.provider(handle.kind).live:
             name = handle.resource_key
-            text = (
-                "closed while the execution waits (on_wait: release): variables, names and "
-                "directories in it are gone, files stay"
-            )
-            StepLog(execution.id, name, str).warning("%s", text)
-            execution.context.warn(f"{name}: {text}", {"environment": name})
+            text = f"{why}: variables, names and directories in it are gone, files stay"
+            StepLog(context.id, name, str).warning("%s", text)
+            context.warn(f"{name}: {text}", {"environment": name})
 
 
 def _region(execution: str, region: int) -> str:

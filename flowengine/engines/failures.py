@@ -14,6 +14,7 @@ from flowengine.sdk import StepError, ValidationError
 
 _LONGEST = 4000
 _CAUSES = 3
+_COMPENSATION = "/compensate"
 
 
 def failure_of(error: BaseException, mask: Mask) -> ErrorData:
@@ -35,7 +36,26 @@ def failure_of(error: BaseException, mask: Mask) -> ErrorData:
 
 
 def not_undone(error: ErrorData | None) -> list[str]:
-    """Return the addresses of the compensations that failed, if that is what the error is about."""
+    """Return the addresses of the steps whose compensation failed, if the error is about that."""
+    return [address.removesuffix(_COMPENSATION) for address in _failed_compensations(error)]
+
+
+def again(error: ErrorData | None, id: str) -> str:
+    """Return the command line that tries again what failed in an execution.
+
+    Args:
+        error: Of the execution. What was not undone is undone in a fork; anything else is retried.
+        id: Of the execution.
+    """
+    left = _failed_compensations(error)
+    if not left:
+        return f"flowengine retry {id}"
+    from shlex import quote
+
+    return f"flowengine fork {id} --at {quote(left[0])}"
+
+
+def _failed_compensations(error: ErrorData | None) -> list[str]:
     if error is None or error["type"] != "CompensationFailed":
         return []
     data = error.get("data")

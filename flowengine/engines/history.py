@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.budgets import budget_views
+from flowengine.engines.failures import again, not_undone
 from flowengine.engines.interrupted import standing_view
 from flowengine.engines.journals import Moment, read, unpacked, walk
 from flowengine.engines.lists import decision_view, stored_wait_view
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Programs
+    from flowengine.journal.records import Execution as Record
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.events import Event, Warned
+    from flowengine.kernel.events import ErrorData, Event, Warned
 
 FOLLOW_SECONDS = 0.2
 """How often a journal that is followed is looked at."""
@@ -65,8 +67,10 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
         for key in ("input", "tries"):
             found.pop(key, None)  # type: ignore[misc]
     first: Any = journal[0] if journal else {"inputs": {}}
+    error = unpack_error(record.error, f"execution {record.id}")
     return {
         **standing_view(host, record),
+        **_again(host, record, error),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
         "inputs": first["inputs"] if last is None else last.state["inputs"],
@@ -78,8 +82,18 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
         "undelivered": [undelivered(sent) for sent in host.store.undelivered(execution)],
         "warnings": [_warning(event) for event in journal if event["type"] == "warning"],
         "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
-        "error": unpack_error(record.error, f"execution {record.id}"),
+        "error": error,
     }
+
+
+def _again(host: Host, record: Record, error: ErrorData | None) -> ExecutionInfo:
+    """Return how to try again what failed, and which steps were not undone."""
+    if record.status != "failed":
+        return {}
+    view: ExecutionInfo = {"command": again(error, host.store.short_execution(record.id))}
+    if left := not_undone(error):
+        view["not_undone"] = left
+    return view
 
 
 def steps_of(programs: Programs, hash: str, journal: list[Event]) -> list[StepInfo]:

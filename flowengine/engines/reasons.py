@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines import budgets
 from flowengine.engines.circles import circle
-from flowengine.engines.failures import not_undone
+from flowengine.engines.failures import again, not_undone
 from flowengine.engines.results import ENDED, Reason
 from flowengine.engines.views import timers_of
 from flowengine.journal.shapes import unpack_message
@@ -84,15 +84,10 @@ def _ended(state: State, id: str) -> Reason:
     if error is not None:
         reason["address"] = error.get("step", "")
         reason["what"] += f" with {error['type']}: {message}"
-    left = not_undone(error)
-    if left:
-        from shlex import quote
-
-        reason["wakes"] = "an operator who tries again to undo it, in a new execution"
-        reason["command"] = f"flowengine fork {id} --at {quote(left[0])}"
-        return reason
     reason["wakes"] = "an operator who tries it again"
-    reason["command"] = f"flowengine retry {id}"
+    if not_undone(error):
+        reason["wakes"] = "an operator who tries again to undo it, in a new execution"
+    reason["command"] = again(error, id)
     return reason
 
 

@@ -139,7 +139,11 @@ class ExecutionInfo(TypedDict, total=False):
     due: str
     """When the next timer is due, while it waits and nobody drives it."""
     command: str
-    """The command line that resumes it, if it was interrupted."""
+    """The command line that continues it: `resume` if it was interrupted; if it failed, and only
+    where one execution is shown, `retry`, or the `fork` that undoes what was not undone."""
+    not_undone: list[str]
+    """Addresses of steps whose compensation failed, in the order in which they are undone; absent:
+    there are none."""
 
     durability: str
     budgets: list[BudgetInfo]

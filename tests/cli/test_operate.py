@@ -109,6 +109,7 @@ def test_all_about_an_execution_is_shown(flowengine: CommandLine, failed: str) -
         "  first          succeeded   0.0s     1\n"
         "  second         failed      0.0s     ExitCode: exit code 1\n"
         "error       ExitCode at second: exit code 1\n"
+        "try again   flowengine retry EXECUTION\n"
     )
 
 

@@ -52,6 +52,10 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     ran = flowengine("run", flowengine.write("saga.yaml", SAGA), "--id", "first", code=1)
     assert "".join(f"  {line}\n" for line in TOLD.splitlines()) in ran.err
     assert flowengine("show", "first").out.endswith(TOLD)
+    for words in (["show", "first"], ["resume", "first"]):
+        found = flowengine("--json", *words, code=words[0] == "resume").json()
+        assert found["not_undone"] == ["three", "two"]
+        assert found["command"] == "flowengine fork first --at three/compensate"
     assert (tmp_path / "undone").read_text() == "four one "
 
     still = flowengine("fork", "first", "--at", "three/compensate", "--id", "second", code=1)

@@ -469,10 +469,20 @@ def test_while_it_waits_nothing_is_open_and_then_it_is_there_again(toy: Toy) -> 
 
 @pytest.mark.parametrize(
     ("on_wait", "live", "told"),
-    [("release", True, True), ("release", False, False), ("keep", True, False)],
+    [
+        ("release", True, "closed while the execution waits (on_wait: release)"),
+        ("release", False, None),
+        ("keep", True, "closed because this process ends (on_wait: keep lasts no longer)"),
+        ("keep", False, None),
+    ],
 )
-def test_it_is_told_when_waiting_ends_what_lives_in_an_environment(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch, on_wait: str, live: bool, told: bool
+def test_it_is_told_when_what_lives_in_an_environment_is_lost(
+    toy: Toy,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    on_wait: str,
+    live: bool,
+    told: str | None,
 ) -> None:
     monkeypatch.setattr(type(toy), "live", live)
     Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{WAITS.format(on_wait=on_wait)}")
@@ -480,10 +490,31 @@ def test_it_is_told_when_waiting_ends_what_lives_in_an_environment(
     with Engine("store") as engine:
         engine.subscribe(seen.append)
         assert engine.run("flow.yaml", id="it").status == "waiting"
+        before = [update for update in seen if update.kind == "warning"]
 
     warnings = [update.data for update in seen if update.kind == "warning"]
-    assert [one["environment"] for one in warnings] == ["toy"] * told
-    assert all("variables, names and directories in it are gone" in w["text"] for w in warnings)
+    text = f"{told}: variables, names and directories in it are gone, files stay"
+    expected = [] if told is None else [{"environment": "toy", "text": f"toy: {text}"}]
+    assert warnings == expected
+    assert caplog.messages == ([] if told is None else [f"it toy: {text}"])
+    assert len(before) == (told is not None and on_wait == "release")
+
+
+def test_what_is_kept_over_a_wait_and_used_again_is_not_told_of(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(toy), "live", True)
+    Path("flow.yaml").write_text(f"flowengine: 1\nid: it\n{WAITS.format(on_wait='keep')}")
+    seen: list[Any] = []
+    with Engine("store") as engine:
+        engine.subscribe(seen.append)
+        [wait] = engine.run("flow.yaml").waits
+        ended = engine.approve(wait["id"])
+        assert ended.result is not None
+        assert ended.result.status == "succeeded"
+
+    assert toy.opens == 1
+    assert [update for update in seen if update.kind == "warning"] == []
 
 
 def test_executions_that_wait_hold_nothing_open(toy: Toy) -> None:

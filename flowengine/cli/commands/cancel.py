@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.cli.output import err, out_json
 from flowengine.cli.program import show_error
-from flowengine.cli.session import Session, as_object
+from flowengine.cli.session import Session
 from flowengine.errors import Conflict, FlowEngineError
 
 HELP = "cancel executions: running steps are stopped, then 'finally' runs"
@@ -89,7 +89,7 @@ def run(arguments: Namespace) -> int:
                 continue
             assert result is not None
             result = _settled(session, result)
-            objects.append(as_object(result))
+            objects.append(session.as_object(result))
             if not arguments.quiet:
                 err(f"{session.short(result.execution)} {_told(result)}")
             if result.ended and result.status != "cancelled":

@@ -58,6 +58,9 @@ def run(arguments: Namespace) -> int:
             since=arguments.since,
             limit=arguments.limit,
         )
+        for one in page.items:
+            if "command" in one:
+                one["command"] = session.pasted(one["command"])
         if arguments.json:
             out_json(page.items)
             return 0
@@ -81,7 +84,7 @@ def run(arguments: Namespace) -> int:
             out(line.replace(row[2], _painted(row[2]), 1))
         commands = [one["command"] for one in page.items if "command" in one]
         for command in commands[:MOST]:
-            err(f"interrupted; to resume it: {session.pasted(command)}")
+            err(f"interrupted; to resume it: {command}")
         if len(commands) > MOST:
             more = session.command("list", "--status", "interrupted")
             err(f"and {len(commands) - MOST} more: {more}")

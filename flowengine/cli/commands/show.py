@@ -51,6 +51,8 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         found = session.engine.show(arguments.execution, step=arguments.step)
+        if "command" in found:
+            found["command"] = session.pasted(found["command"])
         if arguments.json:
             out_json(found)
             return 0
@@ -87,8 +89,8 @@ def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
     if error is not None:
         place = f" at {error['step']}" if error.get("step") else ""
         yield f"error       {clean(error['type'])}{clean(place)}: {clean(error['message'])}"
-        if error["type"] == "CompensationFailed":
-            yield from again_lines(session, session.short(found["execution"]), error)
+    if found["status"] == "failed":
+        yield from again_lines(found)
 
 
 def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
@@ -97,8 +99,8 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     yield f"execution   {found['execution']}"
     yield f"flow        {clean(found['flow'])}{clean(version)}"
     yield f"status      {status}"
-    if "command" in found:
-        yield f"resume      {session.pasted(found['command'])}"
+    if found["status"] == "interrupted":
+        yield f"resume      {found['command']}"
     yield f"started     {when(found['started_at'])} by {clean(found['started_by'])}"
     if "ended_at" in found:
         took = duration(_time(found["ended_at"]) - _time(found["started_at"]))

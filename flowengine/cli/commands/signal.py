@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.cli import arguments as read
 from flowengine.cli.output import clean, err, out_json
-from flowengine.cli.session import Session, as_object
+from flowengine.cli.session import Session
 from flowengine.errors import Conflict, UsageError
 
 HELP = "send a signal to an execution, to the open one with a key, or start one"
@@ -89,12 +89,12 @@ def run(arguments: Namespace) -> int:
             err(f"{clean(arguments.name)} {did} {session.short(sent.execution)}")
         if arguments.no_resume:
             if arguments.json:
-                out_json(as_object(engine.result(sent.execution)))
+                out_json(session.as_object(engine.result(sent.execution)))
             return 0
         try:
             return session.drive(lambda: engine.resume(sent.execution))
         except Conflict as error:
             err(f"recorded; {clean(error.message)}")
             if arguments.json:
-                out_json(as_object(engine.result(sent.execution)))
+                out_json(session.as_object(engine.result(sent.execution)))
             return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.output import clean, out, out_json, when
+from flowengine.cli.output import out, out_json, when
 from flowengine.cli.session import Session
 from flowengine.cli.waiting import is_overdue
 
@@ -29,20 +29,21 @@ def run(arguments: Namespace) -> int:
     with Session(arguments) as session:
         execution = session.engine.find(arguments.execution)
         reasons = session.engine.why(execution)
+        for reason in reasons:
+            if reason.get("command"):
+                reason["command"] = session.pasted(reason["command"])
         if arguments.json:
             out_json(reasons)
             return 0
         for reason in reasons:
             what = f"{reason['address'] or session.short(execution)}: {reason['what']}"
-            out(clean(when(what)))
+            out(when(what))
             for timer in reason.get("timers", []):
                 late = " (overdue)" if is_overdue(timer["due"]) else ""
                 out(f"  {timer['what']:11} {when(timer['due'])}{late}")
             for name in ("since", "due", "wakes", "command"):
                 if reason.get(name):
                     text = when(str(reason[name]))
-                    if name == "command":
-                        text = session.pasted(text)
                     late = " (overdue)" if name == "due" and is_overdue(reason["due"]) else ""
-                    out(f"  {name:11} {clean(text)}{late}")
+                    out(f"  {name:11} {text}{late}")
     return 0
