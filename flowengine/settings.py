@@ -16,9 +16,10 @@ nobody acts for somebody else if one of them forbids it.
 from __future__ import annotations
 
 import os
+import stat
 from typing import Any, Literal, NamedTuple
 
-from flowengine.errors import UsageError
+from flowengine.errors import NotFound, UsageError
 
 DURABILITIES: tuple[Literal["none", "process", "power"], ...] = ("none", "process", "power")
 """From the weakest promise to the strongest: none, a killed process, a power cut."""
@@ -94,31 +95,49 @@ def _merge(user: Settings, project: Settings) -> Settings:
 
 
 def _read(path: str) -> Settings:
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (FileNotFoundError, NotADirectoryError):
+    data = _data(path)
+    if data is None:
         return Settings()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    import yaml
-
-    try:
-        data = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not YAML: {error}") from None
     if not isinstance(data, dict):
         raise UsageError(f"{path} must be a mapping", hint="durability: power")
-    for key in data:
-        if key not in Settings._fields:
-            known = ", ".join(Settings._fields)
-            raise UsageError(f"{path}: there is no setting '{key}'", hint=f"known: {known}")
+    unknown = [key for key in data if key not in Settings._fields]
+    if unknown:
+        # A file in which no setting stands may be another one, behind a link: it is not quoted.
+        quoted = len(unknown) < len(data)
+        what = f"there is no setting '{unknown[0]}'" if quoted else "none of its keys is a setting"
+        raise UsageError(f"{path}: {what}", hint=f"known: {', '.join(Settings._fields)}")
     return Settings(
         _durability(path, data.get("durability")),
         _groups(path, data.get("groups")),
         _switch(path, data, "strict", default=False),
         _switch(path, data, "act_for_others", default=True),
     )
+
+
+def _data(path: str) -> Any:
+    """Return what a settings file says; None if there is none, or nothing in it.
+
+    Raises:
+        UsageError: It cannot be read. Nothing of its text is told: it may be a link to any other.
+    """
+    try:
+        kind = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    if not stat.S_ISREG(kind):
+        raise UsageError(f"{path} is not a file", hint="remove it, or write your settings there")
+    from flowengine.flow.source import read
+
+    try:
+        source = read(path)
+    except NotFound as error:
+        raise UsageError(error.message) from None
+    if source.problems:
+        first = source.problems[0]
+        raise UsageError(f"{path}:{first.line}:{first.column}: this cannot be read as YAML")
+    return source.data
 
 
 def _switch(path: str, data: dict[Any, Any], name: str, *, default: bool) -> bool:

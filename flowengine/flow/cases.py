@@ -48,6 +48,9 @@ def load_cases(path: str) -> Cases:
     """
     source = read(path)
     diagnostics = Diagnostics()
+    if source.text and not source.says("cases"):  # and so may be anybody's, behind a link
+        message = f"{path} is not a file of test cases: it does not say 'cases:'"
+        raise FlowFileError(message, [])
     faults = Faults(source, diagnostics)
     model = _model(source, faults)
     if model is None:
@@ -57,6 +60,10 @@ def load_cases(path: str) -> Cases:
         named = model.flow or flow_path or "'flow'"
         hint = "give the path of the flow file, relative to this file"
         faults.add("E401", f"there is no flow file {named}", ("flow",), hint)
+        _refuse(diagnostics, source)
+    if not read(flow_path).says("flowengine"):
+        message = f"{model.flow or flow_path!r} is not a flow file"
+        faults.add("E401", message, ("flow",), "a flow file says 'flowengine: 1'")
         _refuse(diagnostics, source)
     compiled = compile_file(flow_path)
     _Names(faults, compiled.flow).check(model)

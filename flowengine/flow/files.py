@@ -10,11 +10,12 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from flowengine.errors import NotFound
 from flowengine.flow.diagnostics import Diagnostics, Lines, Origin, did_you_mean
 from flowengine.flow.load import load_source
 from flowengine.flow.models import FlowBody, FlowModel, Loc
 from flowengine.flow.report import Report
-from flowengine.flow.source import read
+from flowengine.flow.source import Source, read
 from flowengine.python_modules import find_module
 
 
@@ -150,7 +151,7 @@ class Files:
             message = f"the imports form a cycle: {' → '.join(chain)}"
             file.report.at("E405", message, loc, "move what both need into a file of its own")
             return None
-        return self._get(found, place, f"{file.prefix}{alias}.")
+        return self._get(found, place, f"{file.prefix}{alias}.", file, path, loc)
 
     def at(self, file: File, path: str, loc: Loc) -> File | None:
         """Return the file at a path that another one names; None if that was reported.
@@ -164,14 +165,37 @@ class Files:
         if found is None:
             return None
         stem = os.path.splitext(os.path.basename(path))[0]
-        return self._get(found, os.path.realpath(found), f"{file.prefix}{stem}.")
+        prefix = f"{file.prefix}{stem}."
+        return self._get(found, os.path.realpath(found), prefix, file, path, loc)
 
-    def _get(self, path: str, place: str, prefix: str) -> File | None:
+    def _get(
+        self, found: str, place: str, prefix: str, file: File, path: str, loc: Loc
+    ) -> File | None:
         if place not in self._known:
-            self.paths.append(path)
-            folder = os.path.dirname(os.path.abspath(path))
-            self._load(read(path), folder, place, self._alone(prefix))
+            source = self._read(found, file, path, loc)
+            if source is None:
+                return None
+            self.paths.append(found)
+            folder = os.path.dirname(os.path.abspath(found))
+            self._load(source, folder, place, self._alone(prefix))
         return self._known[place]
+
+    def _read(self, found: str, file: File, path: str, loc: Loc) -> Source | None:
+        """Return a file that another one names; None if it is not a flow file.
+
+        The path may lead anywhere, to a private key for example: what does not say that it is a
+        flow file is refused with none of its text.
+        """
+        try:
+            source = read(found)
+        except NotFound as error:
+            file.report.at("E401", error.message, loc, "give the path of a flow file")
+            return None
+        if source.text and not source.says("flowengine"):
+            hint = "flow files and libraries say 'flowengine: 1'"
+            file.report.at("E401", f"{path!r} is not a flow file", loc, hint)
+            return None
+        return source
 
     def _alone(self, prefix: str) -> str:
         """Return a prefix that no other file has."""
@@ -241,8 +265,13 @@ def _names(file: File, section: str) -> Iterable[str]:
 
 
 def _beside(path: str) -> list[str]:
-    """Return the names of the files that lie where one was looked for."""
+    """Return the names of the files that lie where one was looked for and may be flow files."""
     try:
-        return sorted(one for one in os.listdir(os.path.dirname(path) or ".") if "." in one)
+        with os.scandir(os.path.dirname(path) or ".") as entries:
+            return sorted(
+                one.name
+                for one in entries
+                if one.name.endswith((".yaml", ".yml", ".json")) and one.is_file()
+            )
     except OSError:
         return []

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 
 from flowengine.errors import NotFound
 from flowengine.flow.cases import SUFFIX
-
-_SAYS_SO = re.compile(rb"""^[{\s]*["']?flowengine["']?\s*:""", re.MULTILINE)
+from flowengine.flow.source import says
 
 
 def files_below(folder: str, *endings: str) -> list[str]:
@@ -67,6 +65,6 @@ def _says_so(path: str) -> bool:
     """Return whether a file says that it is a flow; an unreadable one is told by its reader."""
     try:
         with open(path, "rb") as file:
-            return _SAYS_SO.search(file.read()) is not None
+            return says(file.read().decode("utf-8", "replace"), "flowengine")
     except OSError:
         return True

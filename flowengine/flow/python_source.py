@@ -141,9 +141,10 @@ class Reader:
         try:
             with open(path, "rb") as file:
                 tree = ast.parse(file.read(), path)
-        except (SyntaxError, ValueError, OSError) as error:
+        except (SyntaxError, ValueError, OSError, RecursionError) as error:
             line = error.lineno if isinstance(error, SyntaxError) else None
             what = error.msg if isinstance(error, SyntaxError) else str(error)
+            what = what.partition(":")[0] if what.startswith("unknown encoding") else what
             raise SignatureError(
                 f"module '{name}' cannot be read ({path}{f':{line}' if line else ''}): {what}",
                 path=path,

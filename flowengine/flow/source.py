@@ -58,6 +58,16 @@ class Source:
         """Whether it could be read to its end."""
         return self.root is not None
 
+    def says(self, key: str) -> bool:
+        """Return whether the file has a key at its top; one that is not YAML, whether it seems so.
+
+        By this key a file says of which kind it is. What does not say so may be anybody's, so that
+        nothing in it may be shown.
+        """
+        if self.readable:
+            return isinstance(self.data, dict) and key in self.data
+        return says(self.text, key)
+
     @property
     def files(self) -> dict[str, Source]:
         """The file itself, for reports."""
@@ -167,6 +177,16 @@ class Source:
         for match in unit.finditer(self.text, start, end):
             if not _blank(match.group()):
                 yield match.start(), len(match.group())
+
+
+def says(text: str, key: str) -> bool:
+    """Return whether a line of a text begins with a key, as far as can be told without parsing it.
+
+    Args:
+        text: What is in a file.
+        key: For example `flowengine`.
+    """
+    return re.search(rf"""^[{{\s]*["']?{key}["']?\s*:""", text, re.MULTILINE) is not None
 
 
 PLAIN = re.compile(r"[\s\S]")

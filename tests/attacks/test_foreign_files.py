@@ -1,0 +1,210 @@
+"""A project from a stranger names files that are none of its own: nothing in them is shown.
+
+A link, or a path that leads out of the project, is read with the rights of whoever runs `check`,
+and what is told goes to logs and pages. A file named on the command line may be quoted, for whoever
+names it can read it; what another file names, or a folder holds, is quoted only if it is of the
+kind that it should be.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flowengine.cli import main
+
+SECRETS = {
+    "shadow": "hostadmin:$6$SALT$HASH0123456789:19000:0:99999:7:::\ndaemon:*:19000::::::\n",
+    "key": "-----BEGIN OPENSSH PRIVATE KEY-----\nHASH0123456789\n-----END\n",
+    "hosts": "github.com:\n    oauth_token: HASH0123456789\n    user: ana\n",
+    "netrc": "machine HASH0123456789 login: [ana\n",
+    "list": "- HASH0123456789\n- *HASH0123456789\n",
+    "binary": "\x00\x01HASH0123456789\n",
+    "coding": "# coding: HASH0123456789\n",
+    "tabs": "a: 1\n\tHASH0123456789: {\n",
+}
+STEPS = "steps:\n  - {id: a, output: 1}\n"
+
+
+@pytest.fixture(params=SECRETS, ids=str)
+def project(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Return a project's folder in which `foreign` is a link to a file of somebody's own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "own.yaml").write_text(SECRETS[request.param])
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("foreign.yaml", "foreign.test.yaml", "foreign_module.py"):
+        (project / name).symlink_to(home / "own.yaml")
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    return project
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a command that has to fail, and return all that it says."""
+    assert main(arguments) not in {0, 1}
+    said = capsys.readouterr()
+    return said.out + said.err
+
+
+def write(name: str, text: str) -> None:
+    Path(name).write_text(f"flowengine: 1\nid: f\n{text}")
+
+
+def keeps_quiet(said: str) -> None:
+    assert [word for word in ("HASH", "hostadmin", "oauth", "BEGIN") if word in said] == []
+
+
+def refused(said: str, place: str, name: str) -> None:
+    assert f"{place}: error[E401]: {name!r} is not a flow file" in said
+    keeps_quiet(said)
+
+
+@pytest.mark.parametrize("path", ["./foreign.yaml", "../home/own.yaml"])
+@pytest.mark.usefixtures("project")
+def test_an_import(capsys: pytest.CaptureFixture[str], path: str) -> None:
+    write("f.yaml", f"imports: {{x: {path}}}\n{STEPS}")
+
+    refused(told(capsys, "check", "f.yaml"), "f.yaml:3:14", path)
+    refused(told(capsys, "run", "f.yaml"), "f.yaml:3:14", path)
+    said = told(capsys, "--json", "check", "f.yaml")
+    assert f"{path!r} is not a flow file" in said
+    keeps_quiet(said)
+
+
+@pytest.mark.usefixtures("project")
+def test_an_import_of_an_import(capsys: pytest.CaptureFixture[str]) -> None:
+    write("f.yaml", f"imports: {{lib: ./lib.yaml}}\n{STEPS}")
+    Path("lib.yaml").write_text("flowengine: 1\nid: lib\nimports: {x: ./foreign.yaml}\n")
+
+    refused(told(capsys, "check", "f.yaml"), "lib.yaml:3:14", "./foreign.yaml")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_flow_that_a_step_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    write("f.yaml", "steps:\n  - {id: a, flow: ./foreign.yaml}\n")
+
+    refused(told(capsys, "check", "f.yaml"), "f.yaml:4:19", "./foreign.yaml")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_flow_that_test_cases_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.test.yaml").write_text("flow: ./foreign.yaml\ncases: [{name: n}]\n")
+
+    refused(told(capsys, "test", "a.test.yaml"), "a.test.yaml:1:7", "./foreign.yaml")
+    Path("foreign.test.yaml").unlink()
+    Path("foreign.test.yaml").write_text("cases: [{name: n}]\n")
+    refused(told(capsys, "test", "foreign.test.yaml"), "foreign.test.yaml:1:1", "foreign.yaml")
+
+
+@pytest.mark.usefixtures("project")
+def test_test_cases_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    said = told(capsys, "test", ".")
+
+    assert "foreign.test.yaml is not a file of test cases" in said
+    keeps_quiet(said)
+
+
+def test_settings_of_a_project(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if "coding" in Path("foreign.yaml").read_text():
+        Path("foreign.yaml").write_text("HASH0123456789\n")  # a comment alone is no mistake
+    write("f.yaml", STEPS)
+    (project / ".flowengine").mkdir(mode=0o700)
+    (project / ".flowengine" / "settings.yaml").symlink_to(os.path.realpath("foreign.yaml"))
+
+    said = told(capsys, "run", "f.yaml")
+
+    assert "settings.yaml" in said
+    keeps_quiet(said)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [b"\xff\xfe", b"[" * 100_000, b"strict: " + b"[" * 100_000, "folder", "pipe", "/dev/zero"],
+    ids=["bytes", "deep", "deeper", "folder", "pipe", "endless"],
+)
+def test_settings_that_cannot_be_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    planted: bytes | str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("f.yaml", STEPS)
+    settings = Path(".flowengine/settings.yaml")
+    settings.parent.mkdir(mode=0o700)
+    if isinstance(planted, bytes):
+        settings.write_bytes(planted)
+    elif planted == "folder":
+        settings.mkdir()
+    elif planted == "pipe":
+        os.mkfifo(settings)
+    else:
+        settings.symlink_to(planted)
+
+    said = told(capsys, "run", "f.yaml")
+
+    assert "settings.yaml" in said
+    assert "this is a bug" not in said
+    assert len(said) < 500
+
+
+@pytest.mark.usefixtures("project")
+def test_a_python_module(capsys: pytest.CaptureFixture[str]) -> None:
+    write("f.yaml", "steps:\n  - {id: a, python: 'foreign_module:f'}\n")
+
+    said = told(capsys, "check", "f.yaml")
+
+    assert "foreign_module" in said
+    keeps_quiet(said)
+
+
+def test_a_file_that_cannot_be_read_is_told_where_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("f.yaml", f"imports: {{x: ./x.yaml}}\n{STEPS}")
+    Path("x.yaml").write_text("flowengine: 1\nid: x\n")
+    real = Path.open
+
+    def refuse(self: Path, *given: object, **named: object) -> object:
+        if self.name == "x.yaml":
+            raise PermissionError(13, "Permission denied")
+        return real(self, *given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refuse)
+
+    assert "f.yaml:3:14: error[E401]: cannot read x.yaml: Permission denied" in told(
+        capsys, "check", "f.yaml"
+    )
+
+
+def test_a_file_next_to_a_missing_one_is_named_only_if_it_may_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("id_rsa.pub").touch()
+    Path("library.yaml").touch()
+    write("f.yaml", f"imports:\n  x: ./id_rsa.pup\n  y: ./libary.yaml\n{STEPS}")
+
+    said = told(capsys, "check", "f.yaml")
+
+    assert "id_rsa.pub" not in said
+    assert "did you mean 'library.yaml'?" in said
+
+
+def test_a_python_module_that_nests_too_deeply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("deep.py").write_text("y = 1" + " + 1" * 30_000)
+    write("f.yaml", "steps:\n  - {id: a, python: 'deep:f'}\n")
+
+    said = told(capsys, "check", "f.yaml")
+
+    assert "error[E401]: module 'deep' cannot be read" in said
