@@ -112,10 +112,12 @@ def find_module(name: str, folder: str | None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(top, [folder])
     else:
         spec = _find_installed(top)
+    found = top
     for part in rest:
         if spec is None or spec.submodule_search_locations is None:
             return None
-        spec = _find_in(list(spec.submodule_search_locations), f"{spec.name}.{part}")
+        found = f"{found}.{part}"
+        spec = _find_in(list(spec.submodule_search_locations), found)
     return spec
 
 
@@ -145,7 +147,12 @@ def _find_installed(name: str) -> ModuleSpec | None:
 
 def _find_in(path: Sequence[str], full_name: str) -> ModuleSpec | None:
     for finder in sys.meta_path:
-        spec = finder.find_spec(full_name, path)
+        try:
+            spec = finder.find_spec(full_name, path)
+        except KeyError:
+            # A folder without `__init__.py`: importlib asks `sys.modules` for its parent, which is
+            # not imported. By its own name alone it has none.
+            spec = PathFinder.find_spec(full_name.rpartition(".")[2], path)
         if spec is not None:
             return spec
     return None

@@ -97,7 +97,14 @@ def _problems(
         for key in (one for one in names if not good(one)):
             yield SchemaProblem((*place, key), "E103", f"{key!r} cannot be a name here", key=True)
     else:
-        yield SchemaProblem(place, "E103", _message(kind, error.instance, owner))
+        example = _example(owner) if isinstance(kind, OF_TEXT) else None
+        yield SchemaProblem(place, "E103", _message(kind, error.instance, owner), example)
+
+
+def _example(owner: dict[str, Any]) -> str | None:
+    """Return a hint that shows a text that fits; None if the schema has no example."""
+    example = next(iter(owner.get("examples", ())), None)
+    return f"for example {example!r}" if isinstance(example, str) else None
 
 
 def _one_of(error: ValidationError, owner: dict[str, Any], noun: str, loc: Loc) -> SchemaProblem:

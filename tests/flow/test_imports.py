@@ -496,3 +496,21 @@ def test_the_schema_for_a_file_knows_the_flows_it_can_run(
     names = json.dumps(definitions["FlowName"])
     assert "lib.greet" in names
     assert "lib.hello" in json.dumps(definitions["ToolName"])
+
+
+def test_a_function_in_folders_without_init_files(folder: Path) -> None:
+    (folder / "steps" / "billing").mkdir(parents=True)
+    (folder / "steps" / "billing" / "charge.py").write_text(
+        "def total(a: int) -> int:\n    return a * 2\n"
+    )
+    name = write(
+        "f.yaml",
+        "outputs: {x: '${{ steps.a.output }}'}\n"
+        "steps:\n  - {id: a, python: 'steps.billing.charge:total', with: {a: 4}}\n",
+    )
+
+    assert run(name) == {"x": 8}
+    write("g.yaml", "steps:\n  - {id: a, python: 'steps.billing.nothing:total'}\n")
+    assert refused("g.yaml") == [
+        ("g.yaml", 4, "E401", "there is no module 'steps.billing.nothing'")
+    ]
