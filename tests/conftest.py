@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import gc
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Thousands of programs start below. Without this each of them would compile all of its modules
+# where the machine forbids to keep what was compiled, as images of containers like to.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell ignores SIGINT for what it runs in the background, and nohup ignores SIGHUP. All programs
 # below would inherit that: tests that send these signals would find that nothing happens.
@@ -27,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail when a test was skipped: what it needs belongs on the machine",
     )
+
+
+def pytest_collection_finish() -> None:
+    """Keep the tests themselves, a million objects, out of each collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
