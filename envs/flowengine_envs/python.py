@@ -77,6 +77,7 @@ class PythonSandbox(Supervised):
         """
         given = self.call_limits.encoded_inputs(code, inputs)
         seconds = self.call_limits.seconds(timeout)
+        await self.cancelled_calls_ended()
         await self._plan()
         streams = Streams(on_output)
         kills = self.sandbox.memory_kills()

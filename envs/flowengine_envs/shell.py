@@ -37,6 +37,7 @@ from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell_input import (
     CHECK,
     check_key,
+    check_size,
     check_wait,
     checked_command,
     is_plain,
@@ -56,6 +57,8 @@ FOLDER = f"{OWN}/terminal"
 """Folder of the workspace for the terminal's socket and records."""
 STARTING = 60.0
 """Seconds for another shell to be there, `activate` not counted."""
+_SHELLS = 3
+"""How many more shells are tried for a command that ends before it is read."""
 _VIEWER = str(Path(__file__).with_name("viewer.py"))
 _MIRRORS = threading.Lock()
 """Held by whoever makes a mirror: each shell has one."""
@@ -146,14 +149,28 @@ class Shell(Supervised):
         if timeout is not None or self.limits.time is not None or self.limits.total_time:
             hard = self.call_limits.seconds(timeout)
         check_wait(self.name, wait)
+        await self.cancelled_calls_ended()
         await self._enter()
         wrong = await self._wrong(text)
         if wrong is not None:
             return wrong
-        return await self._begin(text, hard, wait)
+        return await self._begin_in_any(text, hard, wait)
 
     run = blocking(_run)
     async_run = awaitable(_run)
+
+    async def _begin_in_any(
+        self, text: bytes, hard: float | None, wait: float | None
+    ) -> ShellResult:
+        """Begin a command; if the shell ends before it reads the command, use the next shell."""
+        result = await self._begin(text, hard, wait)
+        for _ in range(_SHELLS):
+            if result.id or result.status != "lost" or not result.shell_restarted:
+                break
+            await self._enter()
+            result = await self._begin(text, hard, wait)
+            result = result._replace(shell_restarted=True)
+        return result
 
     async def _run_in_turn(self, command: str) -> ShellResult:
         """Run a command to its end when those of other steps have ended.
@@ -183,7 +200,8 @@ class Shell(Supervised):
             How it stands, with all its output; of no command that runs, how the last one ended.
 
         Raises:
-            EnvironmentLost: The terminal has ended, or there was no command.
+            ValidationError: No command was run yet.
+            EnvironmentLost: The terminal has ended.
         """
         check_wait(self.name, wait)
         return await self._answer("await", wait=wait)
@@ -252,6 +270,23 @@ class Shell(Supervised):
 
     screen = blocking(_screen)
     async_screen = awaitable(_screen)
+
+    async def _resize(self, columns: int, rows: int) -> None:
+        """Set the size of the terminal, 200 by 50 at first; programs in it get SIGWINCH.
+
+        Args:
+            columns: Characters of a line.
+            rows: Lines.
+
+        Raises:
+            ValidationError: A terminal cannot have this size.
+            EnvironmentLost: The terminal has ended.
+        """
+        check_size(self.name, columns, rows)
+        await self._ask("resize", columns=columns, rows=rows)
+
+    resize = blocking(_resize)
+    async_resize = awaitable(_resize)
 
     def attach_command(self) -> str:
         """Return the command that shows the terminal in another one; keys typed there do nothing.

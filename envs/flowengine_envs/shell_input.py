@@ -8,6 +8,7 @@ from typing import Any
 from flowengine.sdk import ValidationError
 
 LARGEST_COMMAND = 4 * 1024 * 1024
+LARGEST_SIZE = 10_000
 CHECK = ("bash", "--noprofile", "--norc", "-O", "extglob", "-n")
 """Reads a command and tells whether its syntax is wrong or unfinished."""
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+( +[A-Za-z0-9_./:=,@%+-]+)*")
@@ -66,6 +67,21 @@ def check_key(name: str, key: str) -> None:
         raise ValidationError(
             f"{name}: there is no key {key!r}; keys are named as 'Up', 'Enter', 'Tab', 'C-c', 'F1'"
         )
+
+
+def check_size(name: str, *sizes: int) -> None:
+    """Refuse a size that a terminal cannot have.
+
+    Args:
+        name: Names the environment in messages.
+        sizes: Columns and rows.
+
+    Raises:
+        ValidationError: One is not between 1 and 10,000.
+    """
+    for size in sizes:
+        if not 1 <= size <= LARGEST_SIZE:
+            raise ValidationError(f"{name}: a terminal has 1 to {LARGEST_SIZE} columns or rows")
 
 
 def check_wait(name: str, wait: float | None) -> None:

@@ -42,6 +42,7 @@ def talk(shell: Any, name: str) -> int:
         import readline  # noqa: F401 - lines are edited, earlier ones come back
 
     err(paint(f"a shell in '{name}'; Ctrl-D ends it and everything in it", "dim"))
+    size = _Size(shell)
     code, text, cwd = 0, "", ""
     while True:
         try:
@@ -59,7 +60,7 @@ def talk(shell: Any, name: str) -> int:
             text = ""
             continue
         with _raw():
-            result = _run(shell, text.rstrip("\n"))
+            result = _run(shell, text.rstrip("\n"), size)
         if is_unfinished(result):
             continue
         text, code, cwd = "", code_of(result), result.cwd
@@ -91,16 +92,34 @@ def _prompt(name: str, cwd: str, code: int) -> str:
     return f"{name}{':' if cwd else ''}{clean(cwd)}{failed}$ "
 
 
-def _run(shell: Any, command: str) -> Any:
+class _Size:
+    """Keeps the shell's terminal as large as this one."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._size: os.terminal_size | None = None
+
+    def follow(self) -> None:
+        """Tell the shell if this terminal has another size than before."""
+        with suppress(OSError):  # the terminal is gone
+            size = os.get_terminal_size(sys.stdout.fileno())
+            if size != self._size and size.columns and size.lines:
+                self._size = size
+                self._shell.resize(size.columns, size.lines)
+
+
+def _run(shell: Any, command: str, size: _Size) -> Any:
     """Run a command; what it writes goes to the terminal as it is, keys go to it."""
     shown = 0
     decoder = getincrementaldecoder("utf-8")("replace")
+    size.follow()
     result = shell.run(command, wait=_GLANCE)
     while True:
         if result.status != "syntax_error":
             shown = _show(result.raw, shown)
         if not result.busy:
             return result
+        size.follow()
         waits = result.status == "waiting_for_input"
         # A command that waits is looked at again when something is typed.
         ready, _, _ = select.select([sys.stdin], [], [], _GLANCE if waits else 0)

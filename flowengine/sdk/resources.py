@@ -88,6 +88,18 @@ class Resource:
         if self._calls:
             await asyncio.wait(list(self._calls), timeout=bound)
 
+    async def cancelled_calls_ended(self) -> None:
+        """Wait until cancelled calls have ended; their callers may already have moved on.
+
+        A verb that refuses to run beside another awaits this first.
+        """
+        import asyncio
+
+        this = asyncio.current_task()
+        ending = [task for task in self._calls if task is not this and task.cancelling()]
+        if ending:
+            await asyncio.wait(ending)
+
     async def _call(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
         """Do one call; it has a task of its own."""
         import asyncio

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import termios
 from collections.abc import Iterator
 from ctypes import CDLL
 from pathlib import Path
@@ -195,6 +196,25 @@ def test_a_conversation_at_a_terminal(flowengine: CommandLine) -> None:
         terminal.expect("got-Bob")
         terminal.answer("box:/tmp$ ", "\x04")
         assert terminal.end(0).endswith("box:/tmp$ \n")
+    finally:
+        terminal.close()
+
+
+def test_the_shell_follows_the_size_of_the_terminal(flowengine: CommandLine) -> None:
+    terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
+    changed = (
+        "trap 'stty size </dev/tty; exit' WINCH; echo rea''dy; while :; do read -t 1 <&8; done"
+    )
+    try:
+        termios.tcsetwinsize(terminal.master, (33, 111))
+        terminal.answer("box$ ", "mkfifo gate; stty size\n")
+        terminal.expect("\n33 111")
+        terminal.answer("box:/workspace$ ", f'exec 8<>gate; bash -c "{changed}"\n')
+        terminal.expect("\nready")
+        termios.tcsetwinsize(terminal.master, (22, 77))
+        terminal.expect("\n22 77")
+        terminal.answer("box:/workspace$ ", "\x04")
+        terminal.end(0)
     finally:
         terminal.close()
 

@@ -100,6 +100,7 @@ def supervisor() -> bytes:
         "terminal.foreground",
         "terminal.handover",
         "terminal.lines",
+        "terminal.looks",
         "terminal.requests",
         "terminal.shell",
         "terminal.stream",

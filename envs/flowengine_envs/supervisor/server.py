@@ -47,7 +47,7 @@ from flowengine_envs.supervisor.loop import Loop, Outbox
 from flowengine_envs.supervisor.output import Limits
 from flowengine_envs.supervisor.programs import Programs
 from flowengine_envs.supervisor.quota import Quota
-from flowengine_envs.supervisor.terminal.command import Busy, Gone
+from flowengine_envs.supervisor.terminal.command import Busy, Gone, NoCommand
 from flowengine_envs.supervisor.terminal.requests import TerminalRequests
 from flowengine_envs.supervisor.worker import Job, Plan, PythonWorker
 
@@ -193,6 +193,8 @@ class Server:
             self._fault(id, error.kind, error.reason)
         except Busy as error:
             self._fault(id, "busy", str(error))
+        except NoCommand as error:
+            self._fault(id, "bad_request", str(error))
         except Gone:
             self._fault(id, "gone", "there is no terminal")
         except (KeyError, TypeError, ValueError) as error:

@@ -74,7 +74,10 @@ class Answers:
         header.update(
             exit_code=code, pipe_codes=codes, jobs=left, processes=left, restarted=restarted
         )
-        self._record(running, header, raw)
+        if running.begun:
+            self._record(running, header, raw)
+        else:
+            header["command"] = 0
         return Answer(header, raw, masked(running.background, self._plan.secrets))
 
     def _path(self, path: str) -> str:

@@ -69,6 +69,8 @@ class Running:
         self.code: Optional[int] = None  # noqa: UP045
         self.echo = Transcript(BACKGROUND)
         self.background = b""
+        self.typed: list[bytes] = []
+        """The lines with which the shell was to take it."""
         self.stopped_at = 0.0
         self.pause = FIRST_LOOK
         self.timers: list[Timer] = []
@@ -96,3 +98,10 @@ class Busy(Exception):
 
 class Gone(Exception):
     """The terminal has ended."""
+
+
+class NoCommand(Exception):
+    """There is none to wait for."""
+
+    def __init__(self) -> None:
+        super().__init__("no command was run yet, so there is none to wait for")

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from functools import partial
 
 from flowengine_envs.supervisor.loop import Loop, Outbox
+from flowengine_envs.supervisor.terminal import foreground
 from flowengine_envs.supervisor.terminal.command import BACKGROUND, Running
 from flowengine_envs.supervisor.terminal.ending import Ending
 from flowengine_envs.supervisor.terminal.files import TerminalFiles
 from flowengine_envs.supervisor.terminal.lines import Lines
+from flowengine_envs.supervisor.terminal.shell import TerminalShell
 from flowengine_envs.supervisor.terminal.stream import TerminalStream
 from flowengine_envs.supervisor.terminal.tmux import Tmux
 from flowengine_envs.supervisor.terminal.transcript import Transcript
@@ -24,6 +26,11 @@ BEGIN = 10.0
 """Seconds within which a shell at its prompt takes a line."""
 _CLEAR = b"\x15"
 """Takes back what stands at a prompt, whoever reads it."""
+_MISSED = 0.2
+"""Seconds after which a shell is looked at that has not come for its command."""
+_LOOK = 0.03
+_SURE = 3
+"""Looks in a row that must find it at its prompt."""
 
 
 class Handover:
@@ -31,6 +38,7 @@ class Handover:
 
     Args:
         loop: The loop.
+        shell: The shell.
         files: Where the pipes are.
         lines: What is typed, and shown in its place.
         stream: What is written to the terminal.
@@ -42,6 +50,7 @@ class Handover:
     def __init__(
         self,
         loop: Loop,
+        shell: TerminalShell,
         files: TerminalFiles,
         lines: Lines,
         stream: TerminalStream,
@@ -50,6 +59,7 @@ class Handover:
         begun: Callable[[Running], None],
     ) -> None:
         self._loop = loop
+        self._shell = shell
         self._files = files
         self._lines = lines
         self._stream = stream
@@ -79,8 +89,29 @@ class Handover:
         # Where no job was left, what came since the last command is the prompt.
         running.background = self._between.bytes() if self._jobs else b""
         self._stream.sink = running.echo
+        self._type(running)
+
+    def _type(self, running: Running) -> None:
+        running.typed.append(self._lines.taking(running))
         # What was typed at the prompt before is no part of it.
-        self._tmux.type(_CLEAR + self._lines.taking(running) + b"\r")
+        self._tmux.type(_CLEAR + running.typed[-1] + b"\r")
+        running.timers.append(self._loop.after(_MISSED, partial(self._look, running, 0)))
+
+    def _look(self, running: Running, found: int) -> None:
+        """Look whether the shell is back at its prompt; tmux must have passed on what was typed."""
+        self._tmux.cursor(lambda *_: self._tmux.cursor(lambda *_: self._typed(running, found)))
+
+    def _typed(self, running: Running, found: int) -> None:
+        tty = self._stream.tty
+        if running.begun or running.ending or running.over or tty is None:
+            return
+        found = found + 1 if foreground.look(self._shell.pane, tty).shell else 0
+        if found < _SURE:
+            running.timers.append(self._loop.after(_LOOK, partial(self._look, running, found)))
+        elif self._lines.next_way():  # it did something else instead
+            self._type(running)
+        else:
+            self._ending.stuck(running)
 
     def opened(self, running: Running) -> None:
         """Give the shell, which now reads from the pipe, the command."""
@@ -92,15 +123,14 @@ class Handover:
     def _show(self, running: Running) -> None:
         """Put the command in the place of the line that was typed, for those who watch."""
         running.lines = running.echo.bytes().count(b"\n")
+        running.lines += sum(len(line) // self._tmux.columns for line in running.typed)
         self._stream.barrier(partial(self._begin, running), self._lines.shown(running))
 
     def _begin(self, running: Running) -> None:
         if self._jobs:
             echo = running.echo.bytes()
-            for part in (
-                self._lines.taking(running) + b"\r\n",
-                self._lines.shown(running).replace(b"\n", b"\r\n"),
-            ):
+            shown = self._lines.shown(running).replace(b"\n", b"\r\n")
+            for part in (*(line + b"\r\n" for line in running.typed), shown):
                 echo = echo.replace(part, b"")
             running.background += echo
         self._stream.sink = running.output

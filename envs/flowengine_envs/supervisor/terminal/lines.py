@@ -17,6 +17,15 @@ _PIPES = 16
 """Programs of a pipeline whose exit codes are told."""
 _SHOWN = 150
 """Characters of a command that are shown to those who watch."""
+_WAYS = (
+    r" \. {}",
+    r" \source {}",
+    r" \command . {}",
+    r" \command source {}",
+    r" \builtin . {}",
+)
+"""Lines with which a shell reads a command from its pipe: a function may stand before a builtin,
+and a builtin may be turned off."""
 
 
 class Lines:
@@ -37,7 +46,12 @@ class Lines:
 
     def taking(self, running: Running) -> bytes:
         """Return the line that is typed: with it the shell reads a command from its pipe."""
-        return b" \\. " + self._files.path(running.id).encode()
+        return _WAYS[self._shell.way].format(self._files.path(running.id)).encode()
+
+    def next_way(self) -> bool:
+        """Take another line for that; returns whether there is one more."""
+        self._shell.way = (self._shell.way + 1) % len(_WAYS)
+        return self._shell.way > 0
 
     def telling(self, running: Running) -> bytes:
         """Return the line that tells how the command before it ended, and has the same status.

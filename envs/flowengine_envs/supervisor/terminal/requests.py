@@ -43,6 +43,7 @@ class TerminalRequests:
             "press": self._press,
             "interrupt": self._interrupt,
             "screen": self._screen,
+            "resize": self._resize,
             "watch": self._watch,
             "hang_up": self._hang_up,
         }
@@ -102,6 +103,9 @@ class TerminalRequests:
 
     def _screen(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         self._its(header).screen(lambda text: self._say(id, {"done": True}, text))
+
+    def _resize(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
+        self._its(header).resize(header["columns"], header["rows"], partial(self._done, id))
 
     def _watch(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
         self._its(header).watch(id, partial(self._say, id))

@@ -28,7 +28,7 @@ bash --noprofile --rcfile '{folder}/start' -i 2>&3 3>&-
 
 
 def pane(folder: str, shell: Optional[str]) -> str:  # noqa: UP045
-    """Return what runs on the terminal, and tells how the shell ended.
+    """Return the script that runs on the terminal, and tells how the shell ended.
 
     Args:
         folder: For its files.
@@ -50,11 +50,14 @@ class TerminalShell:
         """Whether that one knows no lists of exit codes: it is not bash."""
         self.pane = 0
         """What all of it was started by."""
+        self.way = 0
+        """How the shell at its prompt takes a command: which of the lines that can be typed."""
 
     def started(self, pid: int) -> None:
         """Take a shell that has just started."""
         self.pid = self.idle = pid
         self.plain = False
+        self.way = 0
         found = foreground.process(pid)
         self.pane = found.parent if found is not None else pid
 
@@ -68,12 +71,15 @@ class TerminalShell:
 
     def at_prompt(self, seen: foreground.Seen) -> None:
         """Take the shell that was seen at its prompt."""
+        if seen.shell != self.idle:
+            self.way = 0
         self.idle, self.plain = seen.shell, seen.plain
 
     def fall_back(self) -> None:
         """Take the first shell if the one at its prompt has ended."""
         if self.idle and foreground.process(self.idle) is None:
             self.idle = self.pid
+            self.way = 0
 
     def kill(self) -> None:
         """End it at once."""

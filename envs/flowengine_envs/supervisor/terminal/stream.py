@@ -41,10 +41,12 @@ class TerminalStream:
         return self._tty
 
     def open(self, path: str) -> None:
-        """Write to a terminal, and no more to the one before."""
+        """Write to a terminal, and no more to the one before, from which nothing comes back."""
         if self._tty is not None:
             os.close(self._tty)
         self._tty = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        for number, _call, _timer in list(self._barriers):
+            self._give_up(number)
 
     def close(self) -> None:
         """Write no more, and call nothing that still waits."""

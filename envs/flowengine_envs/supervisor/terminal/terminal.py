@@ -22,11 +22,19 @@ from flowengine_envs.supervisor.loop import Call
 from flowengine_envs.supervisor.programs import Ended, Programs
 from flowengine_envs.supervisor.terminal import foreground
 from flowengine_envs.supervisor.terminal.answers import Answers
-from flowengine_envs.supervisor.terminal.command import Busy, Gone, Plan, Running, Task
+from flowengine_envs.supervisor.terminal.command import (
+    Busy,
+    Gone,
+    NoCommand,
+    Plan,
+    Running,
+    Task,
+)
 from flowengine_envs.supervisor.terminal.ending import Ending
 from flowengine_envs.supervisor.terminal.files import TerminalFiles
 from flowengine_envs.supervisor.terminal.handover import BEGIN, Handover
 from flowengine_envs.supervisor.terminal.lines import Lines
+from flowengine_envs.supervisor.terminal.looks import Looks
 from flowengine_envs.supervisor.terminal.shell import START, TerminalShell, pane
 from flowengine_envs.supervisor.terminal.stream import TerminalStream
 from flowengine_envs.supervisor.terminal.text import clean, masked
@@ -34,11 +42,6 @@ from flowengine_envs.supervisor.terminal.tmux import Tmux
 from flowengine_envs.supervisor.terminal.waiters import Answer, Waiters
 from flowengine_envs.supervisor.terminal.watching import Watching
 
-_LAST_LOOK = 0.15
-"""Seconds between looks at the processes at most, while a command runs."""
-_SURE = 3
-"""Looks in a row that must find the same."""
-_LOST_LOOKS = 5
 _AGAIN = 0.3
 
 
@@ -87,8 +90,24 @@ class Terminal:
         )
         self._watching = Watching(loop, self._tmux, plan.secrets, full)
         self._ending = Ending(loop, self._shell)
+        looks = Looks(
+            loop,
+            self._shell,
+            self._stream,
+            self._ending,
+            self._at_prompt,
+            self._waits,
+            self._shell_ended,
+        )
         self._handover = Handover(
-            loop, self._files, self._lines, self._stream, self._tmux, self._ending, self._begun
+            loop,
+            self._shell,
+            self._files,
+            self._lines,
+            self._stream,
+            self._tmux,
+            self._ending,
+            looks.begin,
         )
 
     @property
@@ -120,8 +139,21 @@ class Terminal:
         self._running = running
         self._waiters.add(request, wait, say)
         self._handover.prepare(running)
+        if self._restarted:  # since the last command, which could not tell
+            self._lose(running)
+        if self._shell.pid and running is self._running:
+            self._stream.barrier(partial(self._type, running, self._shell.pid))
+
+    def _type(self, running: Running, pid: int) -> None:
+        if pid == self._shell.pid:  # else its end is told
+            self._handover.type(running)
+
+    def _lose(self, running: Running) -> None:
+        """End a command that no shell has begun: the next shell may have to be activated first."""
+        running.stopped = "lost"
+        running.ending = True
         if self._shell.pid:
-            self._stream.barrier(partial(self._handover.type, running))
+            self._finish(running, None, [])
 
     @property
     def own(self) -> set[int]:
@@ -138,11 +170,11 @@ class Terminal:
             say: As of `run`.
 
         Raises:
-            Gone: There was no command.
+            NoCommand: There was none yet.
         """
         if self._running is None:
             if self._last is None:
-                raise Gone
+                raise NoCommand
             self._last.tell(say)
             return
         self._waiters.add(request, wait, say)
@@ -183,6 +215,10 @@ class Terminal:
             done(masked(text, self._plan.secrets))
 
         self._tmux.screen(told)
+
+    def resize(self, columns: int, rows: int, done: Call) -> None:
+        """Set the size of the terminal."""
+        self._tmux.resize(columns, rows, lambda *_: done())
 
     def watch(self, request: int, say: Say) -> None:
         """Tell what the screen shows each time it changes, until the request is withdrawn."""
@@ -282,25 +318,25 @@ class Terminal:
         running = self._running
         if running is not None and running.ending:
             self._finish(running, running.code, [])
-        elif running is not None and not running.begun:
-            self._stream.barrier(partial(self._handover.type, running))
 
     def _first(self, opened: Any) -> None:
         self._handover.rest(jobs=False)
         opened(None)
 
-    def _shell_ended(self, code: Optional[int]) -> None:  # noqa: UP045
+    def _shell_ended(self, code: Optional[int] = None) -> None:  # noqa: UP045
         """Start a new shell; the command that ended the old one is told of when that is there."""
         if not self._shell.pid:
             return
         self._restarted = True
         running = self._running
+        self._stream.sink = None
+        self._shell.pid = 0
         if running is not None and (running.begun or running.stopped is not None):
             running.ending = True
             running.code = code
             self._handover.close_pipe(running)
-        self._stream.sink = None
-        self._shell.pid = 0
+        elif running is not None:
+            self._lose(running)
         self._files.open_gate("exit")
         self._tmux.again(self._plan.cwd)
 
@@ -311,6 +347,7 @@ class Terminal:
         opened, self._opened = self._opened, None
         if opened is not None:
             opened(words or _last_words(ended))
+        self._restarted = False
         if self._running is not None:
             self._running.stopped = "lost"
             self._finish(self._running, None, [])
@@ -320,39 +357,17 @@ class Terminal:
         for closed in self._closed:
             closed()
 
-    # Looking at processes
+    # Seen by looking at processes
 
-    def _begun(self, running: Running) -> None:
-        running.timers.append(self._loop.after(running.pause, partial(self._look, running)))
+    def _at_prompt(self, running: Running, seen: foreground.Seen) -> None:
+        # Who was interrupted while it read does not read the rest.
+        self._handover.close_pipe(running)
+        self._shell.at_prompt(seen)
+        running.asked = True
+        self._stream.barrier(partial(self._ask, running))
 
-    def _look(self, running: Running) -> None:
-        tty = self._stream.tty
-        if running is not self._running or running.ending or tty is None:
-            return
-        if foreground.process(self._shell.pane) is None:
-            running.missing += 1
-            if running.missing == _LOST_LOOKS:
-                self._shell_ended(None)
-                return
-        self._ending.interrupt_again(running)
-        seen = foreground.look(self._shell.pane, tty)
-        running.count = running.count + 1 if running.seen == seen else 1
-        running.seen = seen
-        if running.count >= _SURE and seen.shell:
-            # Who was interrupted while it read does not read the rest.
-            self._handover.close_pipe(running)
-            self._shell.at_prompt(seen)
-            running.asked = True
-            self._stream.barrier(partial(self._ask, running))
-            return
-        if running.count >= _SURE and seen.waiting is not None:
-            if running.waiting is None:
-                running.waiting = {"kind": seen.waiting, "prompt": ""}
-                self._stream.barrier(partial(self._tell_waiting, running))
-        elif seen.waiting is None:
-            running.waiting = None
-        running.pause = min(running.pause * 1.3, _LAST_LOOK)
-        self._loop.after(running.pause, partial(self._look, running))
+    def _waits(self, running: Running) -> None:
+        self._stream.barrier(partial(self._tell_waiting, running))
 
     def _tell_waiting(self, running: Running) -> None:
         if running is self._running and running.waiting is not None:

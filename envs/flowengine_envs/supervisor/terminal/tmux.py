@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
@@ -49,7 +50,7 @@ class Tmux:
         programs: Starts it.
         folder: Where its socket is; the server works there, so that the path can be short.
         env: The whole environment.
-        command: What runs in the pane, for a shell.
+        script: What runs in the pane: text for a shell.
         cwd: Where it runs.
         limits: Resource limits by name.
         output: Called with what programs write.
@@ -61,7 +62,7 @@ class Tmux:
         programs: Programs,
         folder: str,
         env: Mapping[str, str],
-        command: str,
+        script: str,
         cwd: str,
         limits: Mapping[str, int],
         output: Callable[[bytes], None],
@@ -78,22 +79,24 @@ class Tmux:
         self._held: Optional[list[bytes]] = []  # noqa: UP045
         """Commands, until there is a window: tmux may read them before it makes one."""
         self._words = b""
-        with open(os.path.join(folder, "settings"), "w", encoding="utf-8") as file:
-            file.write(_SETTINGS)
+        self.columns = COLUMNS
+        for name, text in (("settings", _SETTINGS), ("pane", script)):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        self._command = f"exec /bin/sh {shlex.quote(os.path.join(folder, 'pane'))}"
         source, self._feed = os.pipe()
         self._reader, sink = os.pipe()
         for fd in (self._feed, self._reader):
             os.set_blocking(fd, False)
         self._input = Outbox(loop, self._feed, _nothing)
         argv = ["tmux", "-u", "-S", SOCKET, "-f", "settings", "-C", "new-session", "-s", SESSION]
-        argv += ["-x", str(COLUMNS), "-y", str(ROWS), "-c", cwd, command]
+        argv += ["-x", str(COLUMNS), "-y", str(ROWS), "-c", cwd, self._command]
         fds = {0: source, 1: sink, 2: sink}
         self.program = programs.start(Task(argv, env, folder, limits), fds, self._has_ended)
         os.close(source)
         os.close(sink)
         loop.reading(self._reader, self._read)
-        # No setting of the file: where there is no window yet, tmux 3.3 would crash.
-        self.do("set-option", "-g", "window-size", "manual")
+        self._keep_size()
 
     def do(self, *words: str, reply: Optional[Reply] = None) -> None:  # noqa: UP045
         """Have tmux do a command.
@@ -132,9 +135,26 @@ class Tmux:
         """Tell where the cursor is: column and row, from 0."""
         self.do("display-message", "-p", "-t", SESSION, "#{cursor_x} #{cursor_y}", reply=reply)
 
+    def resize(self, columns: int, rows: int, reply: Reply) -> None:
+        """Set the size of the window, and of those that follow."""
+        self.columns = columns
+        self.do("set-option", "-t", SESSION, "default-size", f"{columns}x{rows}")
+        size = ("-x", str(columns), "-y", str(rows))
+        self.do("resize-window", "-t", SESSION, *size, reply=reply)
+
     def again(self, cwd: str) -> None:
-        """End what runs in the pane and start its command anew, on a terminal of its own."""
-        self.do("respawn-pane", "-k", "-c", cwd, "-t", SESSION)
+        """End what runs in the pane and start its command anew, on a terminal of its own.
+
+        In a new window: tmux 3.3 crashes when a pane begins anew while output of it is not yet
+        passed on.
+        """
+        self.do("new-window", "-t", f"{SESSION}:", "-c", cwd, self._command)
+        self.do("kill-window", "-a", "-t", SESSION)
+        self._keep_size()
+
+    def _keep_size(self) -> None:
+        """Do not let clients change it. Of the window only: else tmux 3.3 cannot make another."""
+        self.do("set-option", "-w", "-t", SESSION, "window-size", "manual")
 
     def _read(self) -> None:
         try:

@@ -23,8 +23,12 @@ class Transcript:
         self._half = max(1, kept // 2)
         self._head = bytearray()
         self._tail = bytearray()
-        self.left_out = 0
-        """Bytes in between that are gone."""
+        self._cut_off = 0
+
+    @property
+    def left_out(self) -> int:
+        """Bytes between the beginning and the end that `bytes` does not return."""
+        return self._cut_off + max(0, len(self._tail) - self._half)
 
     def add(self, data: bytes) -> None:
         """Take what was written."""
@@ -47,7 +51,7 @@ class Transcript:
 
     def _cut(self) -> None:
         over = len(self._tail) - self._half
-        self.left_out += over
+        self._cut_off += over
         del self._tail[:over]
 
 

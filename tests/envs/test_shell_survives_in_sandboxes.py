@@ -1,0 +1,151 @@
+"""What commands do to their own shell, and the calls that follow: none of them is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from flowengine.sdk import ValidationError
+from flowengine.sdk.environments import Sandbox
+from flowengine_envs.python import Python
+from flowengine_envs.shell import Shell, ShellProvider
+from tests.envs.opening import opened
+from tests.envs.test_shell_in_sandboxes import runs
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        ".() { :; }",
+        "enable -n .",
+        "source() { :; }; .() { echo no; false; }; command() { :; }",
+    ],
+)
+def test_a_shell_without_its_source_builtin_takes_the_next_command(
+    sandbox: type[Sandbox], tmp_path: Path, hostile: str
+) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path) as shell:
+        shell.run("cd /; X=1")
+        shell.run(hostile)
+        for _ in range(2):
+            result = shell.run("echo $X $PWD; (exit 4)")
+            assert (result.status, result.exit_code, result.output) == ("done", 4, "1 /\n")
+            assert not result.shell_restarted
+        # Another shell at its prompt is asked in the usual way again.
+        assert shell.run("bash --norc -i", wait=20).status == "done"
+        assert shell.run("echo inner").output == "inner\n"
+
+
+def test_a_shell_that_can_take_no_command_is_replaced(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    config = {"activate": "export ACTIVE=yes"}
+    with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
+        shell.run("X=1; enable -n . source")
+
+        result = shell.run("echo [$X] [$ACTIVE]")
+
+        assert (result.status, result.output) == ("done", "[] [yes]\n")
+        assert result.shell_restarted
+
+
+def test_a_shell_that_has_ended_by_itself_is_replaced(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    """Its end may be noticed before, while or after the next command is typed."""
+    config = {"activate": "export ACTIVE=yes"}
+    with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
+        for number in range(40):
+            assert shell.run("X=1; exec 0</dev/null").status == "done"
+
+            result = shell.run(f"echo {number} [$X] [$ACTIVE]")
+
+            assert (result.status, result.output) == ("done", f"{number} [] [yes]\n")
+            assert result.shell_restarted
+            assert result.duration < 4  # nothing had to be given up
+        assert shell.run("stty size").output == "50 200\n"
+
+
+def test_a_call_that_was_cancelled_is_not_in_the_way_of_the_next(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path) as shell:
+        with pytest.raises(ValidationError, match="no command was run yet"):
+            shell.wait()
+        shell.run("cd /")
+
+        async def cancelled() -> str:
+            for _ in range(3):
+                task = asyncio.ensure_future(shell.async_run("echo begun; sleep 60"))
+                while not runs(await shell.async_wait(0.05), "sleep 60"):
+                    pass
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                assert task.cancelled()
+                result = await shell.async_run("pwd")
+            return str(result.output)
+
+        assert asyncio.run(cancelled()) == "/\n"
+
+
+def test_a_call_of_python_that_was_cancelled_is_not_in_the_way_of_the_next(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    config = {"on_busy": "refuse"}
+    with opened(Python(), sandbox, tmp_path, config=config) as python:
+
+        async def cancelled() -> object:
+            begun, loop = asyncio.Event(), asyncio.get_running_loop()
+            for _ in range(3):
+                begun.clear()
+                code = "print('begun', flush=True)\nimport time\ntime.sleep(60)"
+                task = asyncio.ensure_future(
+                    python.async_run(
+                        code, on_output=lambda *_: loop.call_soon_threadsafe(begun.set)
+                    )
+                )
+                await begun.wait()
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                assert task.cancelled()
+                result = await python.async_run("6 * 7")
+            return result.value
+
+        assert asyncio.run(cancelled()) == 42
+
+
+def test_what_is_left_out_of_output_is_counted(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path, limits={"output": "100kB"}) as shell:
+        for size in (100_000, 100_001, 140_000, 150_000, 160_000, 420_000):
+            result = shell.run(f"head -c {size} /dev/zero | tr '\\0' x")
+
+            assert result.raw.count(b"x") + result.left_out == size
+            assert (f"... {result.left_out} bytes left out ..." in result.output) == (
+                result.left_out > 0
+            )
+
+
+def test_the_size_of_the_terminal_can_be_set(shell: Shell) -> None:
+    assert shell.run("stty size").output == "50 200\n"
+    try:
+        shell.resize(90, 30)
+        assert shell.run("stty size").output == "30 90\n"
+
+        wait = (
+            "trap 'stty size </dev/tty; exit' WINCH; echo ready; while :; do read -t 1 < gate; done"
+        )
+        shell.run(f'mkfifo gate; exec 8<>gate; bash -c "{wait}"', wait=0)
+        while "ready" not in shell.wait(0.05).output:
+            pass
+        shell.resize(70, 20)
+        assert shell.wait(60).output.endswith("20 70\n")
+
+        assert shell.run("exit 3").shell_restarted
+        assert shell.run("stty size").output == "20 70\n"
+        for size in ((0, 20), (20, 0), (10_001, 20)):
+            with pytest.raises(ValidationError, match="1 to 10000"):
+                shell.resize(*size)
+    finally:
+        shell.resize(200, 50)
