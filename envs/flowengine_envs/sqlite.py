@@ -65,8 +65,8 @@ _READS = {
     sqlite3.SQLITE_RECURSIVE,
     sqlite3.SQLITE_FUNCTION,
     sqlite3.SQLITE_PRAGMA,
-    sqlite3.SQLITE_TRANSACTION,
 }
+"""No transaction: one that a statement leaves open would lock the file for those who write."""
 _NEVER = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH}
 _PRAGMAS = frozenset(
     {
@@ -218,7 +218,7 @@ class Database(Resource):
             raise ValidationError(f"{self.name}: a transaction is open already")
         await self._turn.acquire()
         try:
-            await self._on_thread(lambda: self._connection.execute("BEGIN"))
+            await self._on_thread(lambda: self._transact("BEGIN"))
         except BaseException:
             self._turn.release()
             raise
@@ -228,7 +228,7 @@ class Database(Resource):
 
     async def _end_(self, how: str) -> None:
         try:
-            await self._on_thread(lambda: self._connection.execute(how))
+            await self._on_thread(lambda: self._transact(how))
         except BaseException:
             with suppress(StepError):
                 await self._on_thread(self._connection.rollback)
@@ -238,6 +238,14 @@ class Database(Resource):
 
     _end = blocking(_end_)
     _async_end = awaitable(_end_)
+
+    def _transact(self, statement: str) -> None:
+        """Begin or end a transaction, which statements of a read-only database may not."""
+        self._connection.set_authorizer(None)
+        try:
+            self._connection.execute(statement)
+        finally:
+            self._connection.set_authorizer(_reader if self._reads_only else _writer)
 
     async def close(self) -> None:
         """Roll back what is open and close the connection; again is no harm."""

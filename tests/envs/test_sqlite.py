@@ -180,6 +180,13 @@ def test_a_value_that_no_database_holds_is_an_error(opened: Open) -> None:
         "reindex",
         "analyze",
         "replace into t values (1, 2)",
+        "begin",
+        "BEGIN DEFERRED",
+        "begin immediate",
+        "begin exclusive transaction",
+        "savepoint s",
+        "commit",
+        "rollback",
     ],
 )
 def test_read_only_is_kept_by_the_database(
@@ -195,6 +202,30 @@ def test_read_only_is_kept_by_the_database(
     assert file.read_bytes() == before
     assert not (tmp_path / "b.db").exists()
     assert len(database.query("-- c\nselect 1 from t")) == 3
+    # Nothing that was refused has left a lock: others can write at once.
+    with sqlite3.connect(file, timeout=0) as other:
+        other.execute("insert into t values (4, 'z')")
+    other.close()
+    assert len(database.query("select 1 from t")) == 4
+
+
+def test_a_transaction_of_a_read_only_database_sees_one_state_and_ends(
+    opened: Open, file: Path
+) -> None:
+    database = opened()
+    with sqlite3.connect(file) as other:
+        other.execute("pragma journal_mode = wal")
+    with database.transaction():
+        assert len(database.query("select 1 from t")) == 3
+        with sqlite3.connect(file, timeout=0) as other:
+            other.execute("insert into t values (4, 'z')")
+        assert len(database.query("select 1 from t")) == 3
+        with pytest.raises(Refused):
+            database.execute("commit")
+        with pytest.raises(Refused):
+            database.execute("delete from t")
+    assert len(database.query("select 1 from t")) == 4
+    other.close()
 
 
 def test_what_was_refused_is_said_with_what_would_let_it(opened: Open, file: Path) -> None:
