@@ -85,6 +85,11 @@ class Validator:
         if self._proof is None:
             self._validator()
 
+    @property
+    def is_simple(self) -> bool:
+        """Whether what is found depends on the value alone, not on which files there are."""
+        return self._proof is not None
+
     def check(self, value: Any, what: str) -> None:
         """Check a value.
 

@@ -57,7 +57,10 @@ class Task:
         if self._environments:
             given = given[1]["input"]  # type: ignore[index] # those have one
         self._has_secrets = has_secret(given)
-        self._masks = bool(secrets.names)
+        self.masks = bool(secrets.names)
+        """Whether the flow has secrets."""
+        self._is_fixed = "args" not in step and (given is None or given[0] == "const")
+        """All attempts are given the same."""
         self._kind: StepKind | None = None
         self._args: Validator | None = None
         self._returns: Validator | None = None
@@ -66,8 +69,6 @@ class Task:
 
     def guarded(self, execution: Execution) -> Execution:
         """Return an execution whose files are looked at for the secrets of the flow."""
-        if not self._masks:
-            return execution
         from flowengine.engines.guarded_files import GuardedFiles
 
         return execution._replace(artifacts=GuardedFiles(execution.artifacts, self.secrets))
@@ -84,10 +85,14 @@ class Task:
             return self._failing(error)
         if work is None:
             return None
+        fits = False
 
         def call(execution: Execution, run: Run) -> Kept:
+            nonlocal fits
             try:
-                self._check(run.args, run.input)
+                if not fits:
+                    self._check(run.args, run.input)
+                    fits = self._is_fixed and (self._args is None or self._args.is_simple)
                 context = _Attempt(self, execution, run)
                 with Started() as started:
                     value = work(context, copy(run.input))
@@ -223,7 +228,7 @@ class Task:
                 self._returns.check(kept.value, "the result")
         except ValidationError as error:
             raise ValidationError(f"the result cannot be kept: {error.message}") from None
-        if not self._masks:
+        if not self.masks:
             return kept
         masked = self.secrets.mask(kept.value)
         return kept if masked is kept.value else Kept(masked)
@@ -273,7 +278,7 @@ class _Attempt:
     def __init__(
         self, task: Task, execution: Execution, run: Run, output: Printed | None = None
     ) -> None:
-        self.execution = task.guarded(execution)
+        self.execution = task.guarded(execution) if task.masks else execution
         self.output = output
         self._task = task
         self.run = run

@@ -92,7 +92,8 @@ class Driver:
                 self.halt(execution, error)
                 continue
             going.append(execution)
-            appends.append(execution.take(release=self._may_rest(execution)))
+            rests = execution.state["status"] != "running" and self._may_rest(execution)
+            appends.append(execution.take(release=rests))
         if not appends:
             return
         try:
@@ -109,7 +110,7 @@ class Driver:
                     self._rest(execution)
                 else:
                     self._follow(execution)
-                if verdict is None:
+                if verdict is None and (append.claims or append.head is not None):
                     self._claimed(execution, append)
             except Exception as error:
                 self.halt(execution, error)
@@ -294,6 +295,7 @@ class Driver:
             return
         execution.commands = []
         until = monotonic() + QUICK_SECONDS
+        runner = execution.program.runner
         for i, command in enumerate(commands):
             if isinstance(command, Run):
                 if execution.program.compiled["steps"][command.step].get("kind") == "flow":
@@ -301,7 +303,7 @@ class Driver:
                     continue
                 call = None
                 if not (execution.context.environments or execution.context.missing):
-                    call = execution.program.runner.quick(command.step)
+                    call = runner.quick(command.step)
                 if call is None:
                     self.start(execution, command)
                 else:

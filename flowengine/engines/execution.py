@@ -320,14 +320,17 @@ class Execution:
         self._tail += len(packed)
         self._events.append((event["at"], packed))
         for command in commands:
-            self._note(command)
+            if type(command) is Run:
+                self.commands.append(command)
+            else:
+                self._note(command)
 
     def _pack(self, event: Event) -> bytes:
         """Return an event as bytes; those of a result are known already."""
         if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
-            last = [*event][-1] == "value"
-            if last and kept.packed is not None and kept.value is event["value"]:
-                return pack_with({**event, "value": None}, kept.packed)
+            packed = kept.packed
+            if packed is not None and kept.value is event["value"] and [*event][-1] == "value":
+                return pack_with({**event, "value": None}, packed)
         return pack(event)
 
     def _upgrade(self, event: Upgraded, observe: list[Observation] | None) -> list[Command]:
@@ -359,7 +362,9 @@ class Execution:
         events, seq = self._events, self.seq
         self._events = []
         self.seq = seq + len(events)
-        head, snapshot = self._changed_head(release), self._due_snapshot()
+        unchanged = not release and self._head[0] == "running" == self.state["status"]
+        head = None if unchanged else self._changed_head(release)
+        snapshot = self._due_snapshot()
         listed = self._opened or self._closed or self._taken or self._sent or self._claims
         if not (head or snapshot or release or listed):
             return Append(self.id, self.epoch, seq, events)  # most steps of most flows
@@ -418,10 +423,7 @@ class Execution:
 
     def _note(self, command: Command) -> None:
         """Keep the index of waits and timers, and the rest for when the event is on disk."""
-        kind = type(command)
-        if kind is Run:
-            self.commands.append(command)
-        elif isinstance(command, SetTimer):
+        if isinstance(command, SetTimer):
             self.timers.set(command)
         elif isinstance(command, ClearTimer):
             self.timers.clear(command.timer)
@@ -468,8 +470,6 @@ class Execution:
         state = self.state
         status = state["status"]
         if status == "running":
-            if self._head[0] == "running" and not release:
-                return None
             head: tuple[str, int | None] = (status, self.timers.next() if release else None)
         else:
             head = (status, self.timers.next())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.format import unpack
@@ -25,8 +26,6 @@ class Program:
         hash: Its structural hash.
     """
 
-    __slots__ = ("_runner", "compiled", "graph", "hash")
-
     def __init__(self, compiled: CompiledFlow, hash: str) -> None:
         from flowengine.flow.expressions import CelEvaluator
 
@@ -34,16 +33,13 @@ class Program:
         self.hash = hash
         evaluator = CelEvaluator(compiled["expressions"], compiled["id"])
         self.graph = Graph(compiled, evaluator, why_not, reducer)
-        self._runner: Runner | None = None
 
-    @property
+    @cached_property
     def runner(self) -> Runner:
         """Return what runs its steps."""
-        if self._runner is None:
-            from flowengine.engines.runner import Runner
+        from flowengine.engines.runner import Runner
 
-            self._runner = Runner(self.compiled)
-        return self._runner
+        return Runner(self.compiled)
 
 
 class Programs:

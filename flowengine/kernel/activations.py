@@ -59,33 +59,52 @@ def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:
 def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activation:
     """Return a new activation, put into the state."""
     first = arrivals[0]
+    scope = m.state["scopes"][first["scope"]]
+    came = [[first["source"], first["output"]]]
+    act = put_activation(m, scope, node.index, came, first)
+    if len(arrivals) > 1:
+        _merge(m, node, act, arrivals)
+    if m.graph.bodies[scope["body"]].watched:
+        tokens.place(m, scope, node.index, 1)
+    return act
+
+
+def put_activation(
+    m: Machine, scope: Scope, step: int, arrivals: list[list[Any]], token: Arrival | Activation
+) -> Activation:
+    """Put a new activation into the state.
+
+    Args:
+        m: The advance at work.
+        scope: Its scope.
+        step: Its step.
+        arrivals: `[source, output]` of each token taken.
+        token: What it carries on.
+
+    Returns:
+        The activation.
+    """
     state = m.state
-    scope = state["scopes"][first["scope"]]
-    state["last"] += 1
-    number = state["last"]
+    number = state["last"] = state["last"] + 1
     act: Activation = {
         "id": number,
         "scope": scope["id"],
-        "step": node.index,
+        "step": step,
         "number": 1,
-        "arrivals": [[first["source"], first["output"]]],
-        "past": first["past"],
-        "line": first["line"],
-        "marks": first["marks"],
+        "arrivals": arrivals,
+        "past": token["past"],
+        "line": token["line"],
+        "marks": token["marks"],
         "at": m.now,
         "units": {},
         "busy": 0,
     }
-    if "message" in first:
-        act["message"] = first["message"]
-    if first.get("knows"):
-        act["knows"] = first["knows"]
-    if len(arrivals) > 1:
-        _merge(m, node, act, arrivals)
+    if "message" in token:
+        act["message"] = token["message"]
+    if "knows" in token:
+        act["knows"] = token["knows"]
     state["acts"][number] = act
-    scope["live"][number] = node.index
-    if m.graph.bodies[scope["body"]].watched:
-        tokens.place(m, scope, node.index, 1)
+    scope["live"][number] = step
     return act
 
 
@@ -402,9 +421,20 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
         act: The activation.
         item: Index of the item; -1 without a map.
     """
+    unit = new_unit(m, m.state["scopes"][act["scope"]], act, item)
+    if item >= 0 and "knows" in act:
+        learn(unit, act["knows"])
+    then = ("attempt" if m.graph.nodes[act["step"]].loop is None else "round", unit["id"])
+    if item >= 0 and "hold" in m.state and holding.begins_held(m, act, unit):
+        unit["phase"], unit["then"] = "held", list(then)
+    else:
+        m.agenda.append(then)
+
+
+def new_unit(m: Machine, scope: Scope, act: Activation, item: int) -> Unit:
+    """Return a new unit of an activation, put into the state; the scopes around it are awake."""
     state = m.state
-    state["last"] += 1
-    number = state["last"]
+    number = state["last"] = state["last"] + 1
     unit: Unit = {
         "id": number,
         "act": act["id"],
@@ -417,13 +447,7 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
     state["units"][number] = unit
     act["units"][number] = True
     act["busy"] += 1
-    if item >= 0 and "knows" in act:
-        learn(unit, act["knows"])
-    owner = state["scopes"][act["scope"]]["unit"]
+    owner = scope["unit"]
     if owner:
         unpark(m, state["units"][owner])
-    then = ("attempt" if m.graph.nodes[act["step"]].loop is None else "round", number)
-    if item >= 0 and "hold" in m.state and holding.begins_held(m, act, unit):
-        unit["phase"], unit["then"] = "held", list(then)
-    else:
-        m.agenda.append(then)
+    return unit

@@ -32,7 +32,10 @@ def learn(who: Any, knows: Mapping[str, int] | None) -> None:
     """
     if not knows:
         return
-    mine = who.get("knows", {})
+    mine = who.get("knows")
+    if mine is None:
+        who["knows"] = {**knows}
+        return
     news = {key: number for key, number in knows.items() if number > mine.get(key, 0)}
     if news:
         who["knows"] = {**mine, **news}

@@ -279,10 +279,22 @@ class Graph:
         self.nodes = _Linked(lambda index: Node(index, self._specs[index]))
         """The steps; who goes through many asks here, without a call."""
         self.bodies = _Linked(lambda index: Body(index, flow["bodies"][index], self._specs))
+        self.followers = _Linked(self._follower)
+        """Step → the step to which its token always goes and that begins at once, or None."""
         self._stored: set[str] | None = None
         self._after_triggers: set[int] | None = None
         for index in flow.get("triggered", ()):
             self._add_trigger(index, self._specs[index]["trigger"])
+
+    def _follower(self, index: int) -> Node | None:
+        node = self.nodes[index]
+        if node.targets is None or len(node.targets) != 1 or node.targets[0] < 0:
+            return None
+        following = self.nodes[node.targets[0]]
+        joins = following.join is not None and following.join["kind"] != "each"
+        if node.action in ("group", "flow") or joins or self.bodies[following.body].watched:
+            return None
+        return following if following.plain and following.action in ("task", "none") else None
 
     def _add_trigger(self, index: int, spec: TriggerSpec) -> None:
         for signal in spec.get("signals", ()):

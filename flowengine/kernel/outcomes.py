@@ -43,6 +43,7 @@ from flowengine.kernel.linked import Node
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.parking import unpark
+from flowengine.kernel.passing import pass_on
 from flowengine.kernel.records import known, record
 
 if TYPE_CHECKING:
@@ -482,7 +483,8 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
         m.note(act, status, outcome=outcome, output=output, to=targets)
     if "done" in act or "cut" in act or "finals" in act:
         hand_over(m, act)
-    tokens.leave(m, act, targets, output)
+    if not pass_on(m, act, output):
+        tokens.leave(m, act, targets, output)
 
 
 def _choose(m: Machine, act: Activation, outcome: str, output: Plain) -> list[int]:

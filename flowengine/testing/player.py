@@ -130,7 +130,7 @@ class Player(Driver):
         case = self.case
         self.flow = LoadedFlow(_without_files(self.flow.compiled), self.flow.hash)
         program = self.host.programs.of(self.flow.compiled, self.flow.hash)
-        program._runner = Unused()  # type: ignore[assignment]
+        program.runner = Unused()  # type: ignore[assignment]
         inputs = as_data(case.inputs)
         starting = Starting(self.flow, inputs, case.id, case.labels, case.by)
         self.execution = begin(self.host, starting)

@@ -1,0 +1,178 @@
+"""A token that is passed on at once leaves the state that the agenda would have left."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from copy import copy
+from itertools import count
+from typing import Any
+
+import pytest
+
+from flowengine.flow.compile import compile_text
+from flowengine.flow.expressions import CelEvaluator
+from flowengine.journal.format import pack
+from flowengine.kernel import Graph, advance, new_state
+from flowengine.kernel.commands import Observation
+from flowengine.testing.random_graphs import random_graph
+from flowengine.testing.simulator import Fails, Simulator
+
+FLOWS = 160
+
+
+def stepwise(graph: Graph) -> Graph:
+    """Return a graph in which no token is passed on: everything takes its turn on the agenda."""
+    other = copy(graph)
+    other.followers = defaultdict(lambda: None)  # type: ignore[assignment]
+    return other
+
+
+def play(graph: Graph, seed: int) -> Simulator:
+    draws = random.Random(seed)
+
+    def task(_run: Any) -> Any:
+        if draws.random() < 0.1:
+            raise Fails("Drawn", retryable=draws.random() < 0.5)
+        return draws.randrange(10)
+
+    script = {spec["id"]: task for spec in graph.flow["steps"]}
+    played = Simulator(graph, script, seed=seed).start()
+    for _ in range(200):
+        waits = played.waits()
+        if draws.random() < 0.1:
+            played.send("s", draws.randrange(9), id=str(len(played.journal)))
+        elif draws.random() < 0.05:
+            played.crash()
+        elif waits and waits[0]["kind"] in ("approval", "question") and draws.random() < 0.5:
+            choice = draws.choice(waits[0]["choices"])["id"]
+            played.decide(waits[0]["address"], choice, value=1)
+        else:
+            played.step()
+    return played
+
+
+def compared(graph: Graph, events: list[Any]) -> int:
+    """Apply events to two states, passing tokens on and not, and return how many were passed on."""
+    other = stepwise(graph)
+    states = new_state(), new_state()
+    for event in events:
+        seen: tuple[list[Observation], list[Observation]] = [], []
+        first = advance(graph, states[0], dict(event), seen[0])  # type: ignore[arg-type]
+        second = advance(other, states[1], dict(event), seen[1])  # type: ignore[arg-type]
+        assert first == second
+        assert seen[0] == seen[1]
+        assert pack(states[0]) == pack(states[1])
+    return sum(node is not None for node in graph.followers.values())
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_graphs(block: int) -> None:
+    for seed in range(block, FLOWS, 4):
+        graph = random_graph(random.Random(seed))
+        compared(graph, play(graph, seed).journal)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_lines(block: int) -> None:
+    """Mostly plain steps, with all that may have a say in what follows them drawn in between."""
+    passed = 0
+    for seed in range(block, FLOWS, 4):
+        flow = compile_text(json.dumps(drawn(random.Random(seed)))).flow
+        graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+        passed += compared(graph, play(graph, seed).journal)
+    assert passed > FLOWS / 4
+
+
+def drawn(draw: random.Random) -> dict[str, Any]:
+    names = (f"s{number}" for number in count())
+
+    def line(depth: int) -> list[dict[str, Any]]:
+        return [step(depth) for _ in range(draw.randint(2, 6))]
+
+    def step(depth: int) -> dict[str, Any]:
+        one: dict[str, Any] = {"id": next(names)}
+        kind = draw.randrange(14)
+        if kind == 0 and depth:
+            one["group"] = line(depth - 1)
+        elif kind == 1 and depth:
+            one |= {"group": line(depth - 1), "map": 3, "finally": [step(0)]}
+        elif kind == 2 and depth:
+            one["parallel"] = [*line(0), {"id": next(names), "group": line(depth - 1)}]
+        elif kind == 3:
+            one |= draw.choice([{"approval": "Ok?"}, {"wait": "1s"}, {"wait": {"signal": "s"}}])
+        elif kind == 4:
+            one["output"] = 1
+        else:
+            one |= PRINT
+            for key, value in SAID.items():
+                if draw.random() < 0.06:
+                    one[key] = value
+        return one
+
+    flow = {"flowengine": 1, "id": "it", "signals": {"s": {}}, "limits": {"activations": 5}}
+    flow["state"] = {"x": {"type": "integer", "default": 0}, "y": {"default": 0}}
+    if draw.random() < 0.3:
+        flow["budget"] = {"tool_calls": draw.randint(1, 9), "then": draw.choice(["stop", "ask"])}
+    return {**flow, "steps": line(2)}
+
+
+PRINT = {"call": "std.print", "with": {"text": "x"}}
+SAID: dict[str, Any] = {
+    "set": {"x": "${{ state.x + 1 }}"},
+    "output": "${{ state.y }}",
+    "on_error": "continue",
+    "retry": {"attempts": 2, "delay": "1s"},
+    "lock": "l",
+    "loop": {"until": "${{ state.x > 2 }}", "max": 2},
+    "when": "${{ state.x < 3 }}",
+    "timeout": "9s",
+    "compensate": PRINT,
+    "map": 2,
+    "with": {"text": "${{ string(state.x) }}"},
+}
+
+
+CALL = "call: std.print, with: {text: x}"
+CHAIN = f"[{{id: a, {CALL}}}, {{id: b, {CALL}}}, {{id: c, {CALL}}}]"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(CHAIN, id="chain"),
+        pytest.param(
+            f"[{{id: a, {CALL}, set: {{x: 1}}}}, {{id: b, {CALL}, set: {{x: 2}}}}]", id="state"
+        ),
+        pytest.param(
+            f"[{{id: a, output: 1}}, {{id: b, output: 2}}, {{id: c, {CALL}}}]", id="values"
+        ),
+        pytest.param(
+            f"[{{id: a, {CALL}, next: {{first: [{{when: '${{{{ state.x < 9 }}}}', to: b}},"
+            f" {{else: end}}]}}}},"
+            f" {{id: b, {CALL}, set: {{x: '${{{{ state.x + 1 }}}}'}}, next: c}},"
+            f" {{id: c, {CALL}, next: a}}]",
+            id="cycle",
+        ),
+        pytest.param(f"[{{id: g, map: 3, group: {CHAIN}}}, {{id: d, {CALL}}}]", id="inside items"),
+        pytest.param(
+            f"[{{id: a, {CALL}}},"
+            " {id: b, call: std.print, with: {text: '${{ string(state.l[5]) }}'}},"
+            f" {{id: c, {CALL}, on_error: continue}}]",
+            id="what is given fails",
+        ),
+    ],
+)
+def test_written_flows(body: str) -> None:
+    text = (
+        "flowengine: 1\nid: it\nlimits: {activations: 5}\n"
+        "state: {x: {type: integer, default: 0}, l: {type: array, default: []}}\n"
+        f"steps: {body}\n"
+    )
+    flow = compile_text(text).flow
+    passed = 0
+    for seed in range(8):
+        graph = Graph(flow, CelEvaluator(flow["expressions"], flow["id"]))
+        passed += compared(graph, play(graph, seed).journal)
+    assert passed > 0
