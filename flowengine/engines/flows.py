@@ -10,6 +10,8 @@ from flowengine.journal.format import pack, unpack
 from flowengine.journal.shapes import Sound
 
 if TYPE_CHECKING:
+    from networkx import MultiDiGraph
+
     from flowengine.flow.building import Flow
     from flowengine.flow.compile import Compiled
     from flowengine.flow.diagnostics import Diagnostic
@@ -56,6 +58,53 @@ class LoadedFlow(NamedTuple):
         flows = [self.compiled, *self.compiled.get("flows", ())]
         said = [spec.get("reducer") for flow in flows for spec in flow.get("state", {}).values()]
         return list(dict.fromkeys(one["python"] for one in said if isinstance(one, dict)))
+
+    def to_networkx(self) -> MultiDiGraph[str]:
+        """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.
+
+        A node is a step, named by its id; `FLOW:ID` in a flow that others run. Each scope (the
+        flow, a group, a `finally`) also has `SCOPE/start` and `SCOPE/end`, for the flow itself
+        `/start` and `/end`. Attributes are texts, numbers and booleans; those that do not apply
+        are absent.
+
+        Attributes of every node:
+            type: `step`, `start`, `end`, `finally`, or `undo` for what compensates a step.
+            scope: The node that it is inside of; empty text: a flow's own.
+            flow: Id of the flow.
+
+        Attributes of a step, and of what undoes one:
+            step, title, kind, tool, effect: As in the file; `kind` is `none`, `http`, `wait`, ….
+            runs: Id of the flow that it runs.
+            join, need, split: How tokens meet (`each`, `all`, `active`, `count`) and leave (`one`,
+                `all`, `first`, `outcome`).
+            when, timeout, deadline: Text; expressions as they are written.
+            map, loop, lock: True.
+            attempts: How often it is tried at most, if more than once.
+            line, column: In the flow's file; absent for steps of other flows.
+
+        Attributes of an edge:
+            type: `next`; `error`, from a step or the start of a flow to where a handler leads;
+                `enter`, from a step to the start of the group or flow that it runs; `begin`, to
+                that of a flow that it begins as an execution of its own; `trigger`, from the start
+                of a flow; `finally`, from an end; `undo`; `cancel`, to what a step withdraws.
+                Tokens move along `next`, `error`, `enter`, `trigger` and `finally`.
+            when, outcome, otherwise: What the edge is taken for: a condition, an outcome, neither.
+            errors: Types of errors, with blanks between; absent: any.
+            compensate: True: what succeeded is undone first.
+            end_all: True: the whole scope ends.
+            signals, state: What a trigger waits for: signals, with blanks between; a state key.
+
+        Attributes of the graph:
+            id, version, title, hash: Of the flow.
+
+        Returns:
+            The graph; changing it changes nothing else.
+        """
+        from flowengine.flow.networkx_graph import networkx_graph
+
+        graph = networkx_graph(self.compiled)
+        graph.graph["hash"] = self.hash
+        return graph
 
 
 def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:

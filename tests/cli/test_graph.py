@@ -13,8 +13,10 @@ from itertools import combinations, product
 from pathlib import Path
 from xml.etree import ElementTree
 
+import networkx
 import pytest
 
+from flowengine import load
 from flowengine.cli.drawing.layout import Laid, Route, lay_out
 from flowengine.cli.drawing.picture import draw
 from flowengine.cli.drawing.svg import _curve
@@ -343,7 +345,7 @@ def test_large_flows_with_cycles_and_long_edges_read_well_too(
 HOSTILE = """</text><script>alert('x')</script> & "quoted" \\" ]; x [label=y] %% --> | {{}} `#` \u202e ∑"""  # noqa: E501
 
 
-@pytest.mark.parametrize("format", ["mermaid", "dot", "svg"])
+@pytest.mark.parametrize("format", ["mermaid", "dot", "svg", "graphml"])
 def test_text_of_the_file_stays_text(flowengine: CommandLine, format: str) -> None:
     flow = {
         "flowengine": 1, "id": "flow", "title": HOSTILE,
@@ -352,7 +354,8 @@ def test_text_of_the_file_stays_text(flowengine: CommandLine, format: str) -> No
             {"id": "s", "title": HOSTILE,
              "next": {"first": [{"when": "${{ inputs.x == '<b>\"-->' }}", "to": "t"},
                                 {"else": "end"}]}},
-            {"id": "t", "title": "line\nbreak ]] ))", "lock": "x\"];", "wait": "1s", "next": "end"},
+            {"id": "t", "title": "line\nbreak\x01 ]] ))", "lock": "x\"];", "wait": "1s",
+             "next": "end"},
         ],
     }  # fmt: skip
     text = flowengine(
@@ -364,6 +367,10 @@ def test_text_of_the_file_stays_text(flowengine: CommandLine, format: str) -> No
         assert "<script" not in text
         texts = [one.text or "" for one in ElementTree.fromstring(text).iter() if one.text]
         assert any(one.startswith("</text><script>alert('x')") for one in texts)
+    elif format == "graphml":
+        texts = [one.text or "" for one in ElementTree.fromstring(text).iter()]
+        assert sum(one.startswith("</text><script>alert('x')") for one in texts) == 2
+        assert "line\u2424break\ufffd ]] ))" in texts
     elif format == "dot":
         outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
         assert set(re.findall(r"\w+ -> \w+", outside)) == {
@@ -429,3 +436,55 @@ def test_json_is_the_graph_as_data(flowengine: CommandLine) -> None:
     assert (boxes["step_a"]["lines"][0], boxes["step_b"]["status"]) == ("a", "succeeded")
     arrows = [(one["source"], one["target"]) for one in drawn["frame"]["arrows"]]
     assert ("step_a", "step_b") in arrows
+    assert flowengine("graph", flowengine.newest(), "--format", "json").json() == drawn
+
+
+def test_json_and_graphml_are_read_by_networkx(flowengine: CommandLine, every: Path) -> None:
+    compiled = load(every).to_networkx()
+    flowengine("graph", every, "--format", "graphml", "-o", flowengine.folder / "every.graphml")
+
+    data = flowengine("graph", every, "--format", "json").json()
+    of_json = networkx.node_link_graph(data, edges="edges")
+    of_xml = networkx.read_graphml(flowengine.folder / "every.graphml", force_multigraph=True)
+
+    assert dict(of_json.nodes.items()) == dict(compiled.nodes.items())
+    assert dict(of_json.edges.items()) == dict(compiled.edges.items())
+    assert of_json.graph == compiled.graph
+    # GraphML cannot hold an empty text
+    told = [
+        {node: {key: value for key, value in data.items() if value} for node, data in graph.items()}
+        for graph in (compiled.nodes, of_xml.nodes)
+    ]
+    assert told[0] == told[1]
+    assert sorted(of_xml.edges()) == sorted(compiled.edges())
+
+
+def test_data_of_an_execution_has_the_status_of_its_steps(
+    flowengine: CommandLine, trio: Path
+) -> None:
+    ids = flowengine("run", trio, code=4).ids
+    flowengine("approve", ids[0], code=4)
+
+    data = flowengine("graph", flowengine.newest(), "--format", "json").json()
+    xml = ElementTree.fromstring(
+        flowengine("graph", flowengine.newest(), "--format", "graphml").out
+    )
+
+    nodes = {node["id"]: node for node in data["nodes"]}
+    assert (nodes["ask"]["status"], nodes["ask"]["activations"]) == (
+        "waiting", "1 succeeded, 2 waiting",
+    )  # fmt: skip
+    assert "1 succeeded, 2 waiting" in {data.text for data in xml.iter() if data.text}
+
+
+def test_pictures_do_not_load_networkx(every: Path) -> None:
+    code = (
+        "import sys; from flowengine.cli import main; main(sys.argv[1:]);"
+        "sys.exit('networkx' in sys.modules)"
+    )
+    for format in ("mermaid", "svg"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "graph", str(every), "--format", format],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")

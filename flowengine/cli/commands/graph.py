@@ -1,27 +1,35 @@
-"""`flowengine graph`: the compiled graph as a picture."""
+"""`flowengine graph`: the compiled graph as a picture, or as data."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from os.path import isfile
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.drawing.picture import Arrow, Box, Frame, Picture, draw
-from flowengine.cli.output import as_json, print_or_write
+from flowengine.cli.drawing.picture import Arrow, Box, Frame, Picture, draw, standing
+from flowengine.cli.output import as_json, clean, print_or_write
 from flowengine.cli.session import Session
 from flowengine.engines.views import wholes
 from flowengine.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from networkx import MultiDiGraph
 
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.results import StepInfo
+
+Statuses = Mapping[str, Iterable[str]]
+"""Step id → status of each of its activations."""
+DATA = ("graphml", "json")
 
 HELP = "draw the compiled graph of a file, or of an execution with its state"
 EXAMPLE = """\
 flowengine graph expense.yaml
 flowengine graph 01k8xq7m --format svg -o expense.svg
-flowengine graph expense.yaml --format dot | dot -Tpng > expense.png"""
+flowengine graph expense.yaml --format dot | dot -Tpng > expense.png
+flowengine graph expense.yaml --format graphml -o expense.graphml"""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -29,9 +37,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("what", metavar="FILE|ID", help="a flow file, or an execution")
     parser.add_argument(
         "--format",
-        choices=["mermaid", "dot", "svg"],
+        choices=["mermaid", "dot", "svg", "graphml", "json"],
         default="mermaid",
-        help="mermaid (default), dot or svg",
+        help="pictures: mermaid (default), dot, svg; data: graphml, json",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 
@@ -45,9 +53,43 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code.
     """
-    picture = _picture(arguments)
-    text = as_json(_plain(picture)) if arguments.json else _drawn(picture, arguments.format)
+    flow, statuses = _found(arguments)
+    picture = draw(flow.compiled, statuses)
+    format = "json" if arguments.json else arguments.format
+    text = _data(flow, picture, statuses, format) if format in DATA else _drawn(picture, format)
     return print_or_write(text, arguments.output, quiet=arguments.quiet)
+
+
+def _data(flow: LoadedFlow, picture: Picture, statuses: Statuses | None, format: str) -> str:
+    """Return the graph for other programs; as JSON together with its picture."""
+    graph = flow.to_networkx()
+    _mark(graph, statuses or {})
+    if format == "graphml":
+        return _graphml(graph)
+    from networkx import node_link_data
+
+    return as_json({**_plain(picture), **node_link_data(graph, edges="edges")}) + "\n"
+
+
+def _mark(graph: MultiDiGraph[str], statuses: Statuses) -> None:
+    """Give the nodes of an execution's steps their status."""
+    steps = {name: data["step"] for name, data in graph.nodes.items() if data["type"] == "step"}
+    named = Counter(steps.values())
+    for name, step in steps.items():
+        if named[step] == 1 or name == step:  # else: of another flow, under the same id
+            status, told = standing(Counter(statuses.get(step, ())))
+            if status is not None:
+                graph.nodes[name].update(status=status, activations=told)
+
+
+def _graphml(graph: MultiDiGraph[str]) -> str:
+    """Return the graph as GraphML, without the characters that XML cannot hold."""
+    from networkx import generate_graphml
+
+    parts = [graph.graph, *graph.nodes.values(), *graph.edges.values()]
+    for part in parts:
+        part.update({key: clean(text) for key, text in part.items() if isinstance(text, str)})
+    return "\n".join(generate_graphml(graph)) + "\n"
 
 
 def _plain(picture: Any) -> Any:
@@ -73,27 +115,26 @@ def _drawn(picture: Picture, format: str) -> str:
     return svg(picture)
 
 
-def _picture(arguments: Namespace) -> Picture:
-    """Return the picture of a file, or of an execution.
+def _found(arguments: Namespace) -> tuple[LoadedFlow, Statuses | None]:
+    """Return the flow of a file, or that of an execution with the statuses of its steps.
 
     Raises:
         NotFound: There is neither a file nor an execution of that name.
     """
     what = arguments.what
     if isfile(what):
-        from flowengine.flow.compile import compile_file
+        from flowengine.engines.flows import load
 
-        return draw(compile_file(what).flow)
+        return load(what), None
     try:
         with Session(arguments) as session:
             found = session.engine.show(session.engine.find(what))
-            compiled = session.flow_of(found["execution"]).compiled
-            return draw(compiled, _statuses(found["steps"]))
+            return session.flow_of(found["execution"]), _statuses(found["steps"])
     except NotFound as error:
         raise NotFound(f"there is no file {what}, and {error.message}", hint=error.hint) from None
 
 
-def _statuses(steps: list[StepInfo]) -> dict[str, Iterable[str]]:
+def _statuses(steps: list[StepInfo]) -> Statuses:
     """Return the statuses to count for each step: of a map its items, of a loop its rounds."""
     whole = {one for step in steps for one in wholes(step["address"])}
     counted: dict[str, list[str]] = {}

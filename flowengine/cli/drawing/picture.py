@@ -138,7 +138,7 @@ class _Drawer:
         lines = [cut(step.get("title", "")) or step["id"], *self.notes.of(step)]
         status = None
         if self.statuses is not None and (step["id"] in self.alone or not self.number(step)):
-            status, told = _standing(self.statuses.get(step["id"], Counter()))
+            status, told = standing(self.statuses.get(step["id"], Counter()))
             lines += [told] if told else []
         return Box(self.id(step), _shape(step), lines, status, frame)
 
@@ -211,8 +211,15 @@ def _routing(split: SplitSpec | None) -> str:
     return "choice"
 
 
-def _standing(counts: Counter[str]) -> tuple[str | None, str]:
-    """Return the status that colours a step, and what is said of it."""
+def standing(counts: Counter[str]) -> tuple[str | None, str]:
+    """Return the status that colours a step, and what is said of it.
+
+    Args:
+        counts: How many of its activations have each status.
+
+    Returns:
+        The worst status, None if there was no activation; the counts in words.
+    """
     if not counts:
         return None, ""
     status = next((one for one in WORST_FIRST if counts[one]), next(iter(counts)))
