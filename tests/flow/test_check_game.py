@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowengine.flow.check import ends, game, net, pairs, promises
-from tests.flow.graphs import ACTIVE, ALL, Drawn, counting, net_of
+from flowengine.flow.check.graph import check_graph
+from tests.flow.graphs import ACTIVE, ALL, Drawn, counting, flow_of, net_of
 
 JOINS = [
     *([None] * 4),
@@ -71,6 +72,18 @@ def test_leaving_out_chains_changes_no_verdict(drawn: Drawn) -> None:
     if long_play.complete and short_play.complete:
         assert _steps(whole, long_play.stalls) == _steps(short, short_play.stalls)
     assert _steps(whole, pairs.Pairs(whole).clashes) == _steps(short, pairs.Pairs(short).clashes)
+
+
+@settings(max_examples=200)
+@given(graphs(), st.data())
+def test_tokens_that_meet_beside_a_gap_are_an_error_however_it_is_filled(
+    drawn: Drawn, data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from(sorted(drawn)))
+    without = {**drawn, name: (None, drawn[name][1])}
+
+    if list(check_graph(flow_of(without), gaps={0})):
+        assert any(one.code.startswith("E") for one in check_graph(flow_of(drawn)))
 
 
 def _steps(of: net.Net, places: Any) -> set[int]:

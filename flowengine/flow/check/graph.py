@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import combinations
 
 from flowengine.flow.check import ends, game
@@ -25,25 +25,34 @@ LONGEST_EXAMPLE = 20
 JOIN_HINT = "say 'join: all' to wait for both, 'active' for those that come, 'each' to run for each"
 
 
-def check_graph(flow: CompiledFlow) -> Iterator[Finding]:
+def check_graph(
+    flow: CompiledFlow,
+    gaps: Collection[int] = frozenset(),
+    unknown_joins: Collection[Step] = frozenset(),
+) -> Iterator[Finding]:
     """Yield what is wrong with the graph of a flow.
 
     Args:
         flow: The compiled flow, with splits, joins, handlers and sources.
+        gaps: Bodies in which a step or a way is missing, since it was reported. Only what holds
+            however the gap is filled is reported there.
+        unknown_joins: Steps there at which it is not known how tokens meet.
 
     Yields:
         Findings, in no order.
     """
     cancels, effort = nets.cancellations(flow), Effort()
     for body in range(len(flow["bodies"])):
-        if not _is_unreachable(flow, body):
+        if body in gaps:
+            yield from _Body(flow, body, cancels, effort).meetings(unknown_joins)
+        elif not _is_unreachable(flow, body, gaps):
             yield from _Body(flow, body, cancels, effort).check()
 
 
-def _is_unreachable(flow: CompiledFlow, body: int) -> bool:
+def _is_unreachable(flow: CompiledFlow, body: int, gaps: Collection[int]) -> bool:
     """Say whether a body belongs to a group that no token reaches."""
     owner = flow["bodies"][body]["owner"]
-    if owner < 0:
+    if owner < 0 or flow["steps"][owner]["body"] in gaps:
         return False
     return not flow["steps"][owner].get("sources")
 
@@ -87,6 +96,23 @@ class _Body:
         yield from self._replaced(pairs)
         yield from self._lonely_groups(pairs)
         yield from self._outlived()
+
+    def meetings(self, unknown_joins: Collection[Step]) -> Iterator[Finding]:
+        """Yield where tokens meet for sure, though some step or way is missing.
+
+        More ways cannot keep two tokens apart; joins can, so ways through them are left out.
+        """
+        if not self._splits():
+            return
+        pairs = Pairs(self.net, self.effort.pairs())
+        self.effort.spend(pairs=pairs.count)
+        doubtful = {
+            place
+            for place, node in enumerate(self.net.nodes)
+            if node.join is not None or node.step in unknown_joins
+        }
+        if not pairs.gave_up:
+            yield from self._clashes(pairs, doubtful)
 
     # Reaching and ending
 
@@ -148,8 +174,16 @@ class _Body:
         self.effort.spend(work=verdict.work)
         return verdict
 
-    def _clashes(self, pairs: Pairs) -> Iterator[Finding]:
-        suspected = dict.fromkeys([*pairs.clashes, *outrun(self.net)])
+    def _clashes(
+        self, pairs: Pairs, doubtful: Collection[Place] | None = None
+    ) -> Iterator[Finding]:
+        """Yield where tokens meet without a join.
+
+        Args:
+            pairs: Tokens that are there at the same time.
+            doubtful: Of a scope with gaps: places whose part in it is not known.
+        """
+        suspected = dict.fromkeys([*pairs.clashes, *(outrun(self.net) if doubtful is None else ())])
         reported: list[Place] = []
         for place in sorted(suspected):
             verdict = self._played_in_full()
@@ -161,6 +195,8 @@ class _Body:
             origin, *ways = pairs.origin(pairs.clashes[place])
             if _passes(ways, reported):
                 continue  # they have met before, where that is reported
+            if doubtful and any(one in doubtful for way in ways for one in [place, *way]):
+                continue
             reported.append(place)
             yield self._clash(place, origin, (ways[0], ways[1]))
 

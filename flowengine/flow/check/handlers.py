@@ -37,7 +37,7 @@ def check_handlers(plan: Plan, plans: Plans) -> Iterator[Finding]:
             continue
         yield from _covered(info)
         can = possible(info, plans)
-        if can is not None:
+        if can is not None and info.number not in plan.gaps.outcomes:
             yield from _never(info, can)
         if info.model.loop is not None:
             yield from _ends_loop(info)
@@ -106,7 +106,10 @@ def _of_flow(flow: Definition, plans: Plans, seen: set[Definition]) -> frozenset
         return frozenset()  # what it raises when it runs itself is what it raises
     seen.add(flow)
     found: frozenset[str] = frozenset({"CompensationFailed"})
-    for info in plans(flow).steps:
+    plan = plans(flow)
+    if plan.gaps or plan.gaps.outcomes:
+        return None
+    for info in plan.steps:
         if info.spec.get("action") == "task" or info.model.compensate is not None:
             return None
         if _raises_anything(info):

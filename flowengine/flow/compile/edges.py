@@ -52,8 +52,7 @@ class Edges:
             for name in info.given.targets
         }
         """Steps that a `cancel` ends as succeeded: then their outcome is `ok`."""
-        self.broken = False
-        """Some edge leads nowhere, so that the graph says nothing."""
+        self.gaps = plan.gaps
 
     def write(self) -> None:
         """Write splits, joins and handlers of all steps, and `sources`."""
@@ -97,6 +96,7 @@ class Edges:
         body = 0 if info is None else info.spec["body"]
         number = self.plan.by_id.get(name)
         if number is None:
+            self.gaps.bodies.add(body)
             self._unknown(body, name, loc)
             return NEVER
         target = self.plan.steps[number]
@@ -105,16 +105,16 @@ class Edges:
             message = f"{name!r} is outside of {info.id!r}, which is a branch of {owner.id!r}"
             hint = "in 'parallel', 'next' leads to end or end_all; put a longer branch in a group"
             self.report.at("E205", message, loc, hint)
-            self.broken = True
+            self.gaps.bodies.add(body)
             return NEVER
         if target.spec["body"] != body:
+            self.gaps.bodies.add(body)
             self._outside(target, name, loc)
             return NEVER
         self.named.setdefault(number, []).append(info)
         return number
 
     def _unknown(self, body: int, name: str, loc: Loc) -> None:
-        self.broken = True
         if name in self.plan.misnamed:
             return
         known = [self.plan.steps[n].id for n in self.plan.body(body)["steps"]]
@@ -123,7 +123,6 @@ class Edges:
         self.report.at("E201", f"there is no step {name!r}", loc, hint)
 
     def _outside(self, target: Info, name: str, loc: Loc) -> None:
-        self.broken = True
         if target.parent >= 0:
             group = self.plan.steps[target.parent].id
             hint = f"it is inside {group!r}: lead to {group!r}, or move the step"
@@ -139,7 +138,7 @@ class Edges:
             self.report.at("E103", message, given.loc, "leave 'next' out", key=True)
             return
         if given.to is None and not (given.all or given.first or given.outcome):
-            self.broken = True  # it was left out as wrong
+            self.gaps.bodies.add(info.spec["body"])  # it was left out as wrong
             return
         if given.to is not None:
             to = self._target(info, given.to, (*given.loc, "to"))
@@ -156,7 +155,7 @@ class Edges:
         seen: set[str] = set()
         for model in given.first or given.all or ():
             if model.to is None and model.else_ is None:
-                self.broken = True  # it was left out as wrong
+                self.gaps.bodies.add(info.spec["body"])  # it was left out as wrong
                 continue
             name = model.to if model.to is not None else str(model.else_)
             loc = (*model.loc, "to" if model.to is not None else "else")
@@ -186,7 +185,7 @@ class Edges:
 
     def _by_outcome(self, info: Info, given: Next) -> SplitSpec:
         assert given.outcome is not None
-        can = outcomes(info)
+        can, known = outcomes(info), info.number not in self.gaps.outcomes
         if info.id in self.made_to_succeed and "ok" not in can.plain:
             can.plain.append("ok")
         split = SplitSpec(kind="outcome", outcomes={})
@@ -196,18 +195,22 @@ class Edges:
             if name == "else":
                 split["otherwise"] = to
                 continue
-            if name not in can.names:
+            if name not in can.names and known:
                 hint = did_you_mean(name, can.names) or f"it ends in {' or '.join(can.names)}"
                 message = f"{info.id!r} never ends in the outcome {name!r}"
                 self.report.at("E209", message, loc, hint, key=True)
             split["outcomes"][name] = to
-        self._left_out(info, given, [*can.plain])
+        if known:
+            self._left_out(info, given, [*can.plain])
+        elif "else" not in given.outcome:
+            self.gaps.bodies.add(info.spec["body"])
         return split
 
     def _left_out(self, info: Info, given: Next, plain: list[str]) -> None:
         assert given.outcome is not None
         missing = [name for name in plain if name not in given.outcome]
         if missing and "else" not in given.outcome:
+            self.gaps.bodies.add(info.spec["body"])
             names = " and ".join(repr(name) for name in missing)
             message = f"'next' of {info.id!r} does not cover the outcome {names}"
             hint = f"add {missing[0]}, or 'else'"
@@ -216,7 +219,8 @@ class Edges:
     # Falling through
 
     def _fall_through(self, info: Info) -> None:
-        if not goes_on(info) or self.plan.model.left_out((*info.loc, "next")):
+        left_out = info.number in self.gaps.steps or self.plan.model.left_out((*info.loc, "next"))
+        if left_out or not goes_on(info):
             return
         body = self.plan.body(info.spec["body"])
         steps = body["steps"]
@@ -286,7 +290,7 @@ class Edges:
                 message = f"{name!r} does not lead to {info.id!r}"
                 self.report.at("E206", message, (*loc, index), did_you_mean(name, sources))
         missing = [name for name in sources if name not in named]
-        if missing and not self.broken:
+        if missing and info.spec["body"] not in self.gaps.bodies:
             names = " and ".join(repr(name) for name in missing)
             verb = "leads" if len(missing) == 1 else "lead"
             message = f"{names} {verb} to {info.id!r} too"
@@ -302,7 +306,9 @@ class Edges:
             self.report.at("E208", message, loc, hint, key=True)
         elif info.model.join is None and info.number in self.named:
             first = self.named[info.number][0]
-            self.broken = True  # how tokens meet there is the same question once more
+            # How tokens meet there is the same question once more.
+            self.gaps.bodies.add(0)
+            self.gaps.joins.add(info.number)
             who = "an 'on_error' of the flow" if first is None else repr(first.id)
             message = f"{info.id!r} has a 'trigger', and {who} also leads to it"
             hint = "say how the two meet with 'join', or give one of them a step of its own"
@@ -382,7 +388,10 @@ def without_reported(split: SplitSpec) -> SplitSpec:
         return SplitSpec(kind="one", to=END) if split["to"] == NEVER else split
     if split["kind"] == "outcome":
         kept = {name: to for name, to in split["outcomes"].items() if to != NEVER}
-        return {**split, "outcomes": kept}
+        left = SplitSpec(kind="outcome", outcomes=kept)
+        if split.get("otherwise", NEVER) != NEVER:
+            left["otherwise"] = split["otherwise"]
+        return left
     return {**split, "entries": [entry for entry in split["entries"] if entry["to"] != NEVER]}
 
 

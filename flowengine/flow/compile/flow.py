@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Version of the compiled form."""
-SCOPES = frozenset({"steps", "group", "parallel", "finally"})
-"""Keys that hold lists of steps."""
-GRAPH = SCOPES | {"id", "next", "on_error", "join", "when", "cancel", "trigger"}
-"""Keys of a step without which its edges are not known."""
 
 
 class Compiler:
@@ -63,7 +59,6 @@ class Compiler:
         self.uncertain_outputs: list[str] = []
         """Those that may be null although it succeeded."""
         self.edges.write()
-        self.plan.whole = self._graph_is_whole()
         self.scopes = Scopes(self.plan)
         self.tools = Tools(file, model, self.expressions, program)
         self.calls = Calls(model, self.expressions, self.tools, report)
@@ -249,34 +244,27 @@ class Compiler:
     # Checks of the whole
 
     def _check(self) -> None:
-        if not self._graph_is_whole():
-            return
-        self._findings(check_graph(self.plan.flow))
-        self._findings(check_items(self.plan.flow))
-        self._findings(check_loops(self.plan))
-        self._findings(check_triggers(self.plan.flow))
-        self._findings(check_released(self.plan.flow, lambda kind: registry.provider(kind).live))
-        if self.model.limits.has("idle") and "triggered" not in self.plan.flow:
-            message = "'idle' has no meaning in a flow without a 'trigger'"
-            self.report.at("E103", message, ("limits", "idle"), "leave it out", key=True)
+        flow, gaps = self.plan.flow, self.plan.gaps
         for loc, text in too_long(self.plan):
             limit = self.model.limits.duration
             message = f"{text} is longer than the whole flow may take: limits.duration is {limit}"
             self.report.at("E211", message, loc, "shorten it, or raise limits.duration")
+        if not gaps.cancels:
+            self._findings(check_graph(flow, gaps.bodies, gaps.joins))
+        if gaps:
+            return
+        self._findings(check_items(flow))
+        self._findings(check_loops(self.plan))
+        self._findings(check_triggers(flow))
+        self._findings(check_released(flow, lambda kind: registry.provider(kind).live))
+        if self.model.limits.has("idle") and "triggered" not in flow:
+            message = "'idle' has no meaning in a flow without a 'trigger'"
+            self.report.at("E103", message, ("limits", "idle"), "leave it out", key=True)
 
     def check_handlers(self, plans: Plans) -> None:
         """Check the handlers of its steps; the flows that it runs are compiled by now."""
-        if self.model.steps and self._graph_is_whole():
+        if self.model.steps:
             self._findings(check_handlers(self.plan, plans))
-
-    def _graph_is_whole(self) -> bool:
-        """Say whether no step, and no way between steps, was left out because it is wrong."""
-        if self.edges.broken:
-            return False
-        own, length = self.model.loc, len(self.model.loc)
-        return not any(
-            loc[:length] == own and _is_of_graph(loc[length:]) for loc in self.model.unread
-        )
 
     def _findings(self, findings: Iterable[Finding]) -> None:
         for one in findings:
@@ -305,14 +293,6 @@ class Compiler:
                 if model is not None and model.flow is not None:
                     called.add(model.flow)
         return called
-
-
-def _is_of_graph(loc: Loc) -> bool:
-    """Say whether a place is a step, or says where its tokens go."""
-    rest = list(loc)
-    while len(rest) > 1 and rest[0] in SCOPES and isinstance(rest[1], int):
-        rest = rest[2:]
-    return not rest or rest[0] in GRAPH
 
 
 def _budget(given: Budget) -> Any:

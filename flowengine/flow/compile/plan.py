@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from flowengine.flow.compile.gaps import Gaps
 from flowengine.flow.files import Definition
 from flowengine.flow.models import Loc, ParallelStep, Step
 from flowengine.kernel.graph import BodySpec, CompiledFlow, StepSpec
@@ -60,8 +61,8 @@ class Plan:
         self.model = model
         self.steps: list[Info] = []
         self.flow: CompiledFlow = {"steps": [], "bodies": []}
-        self.whole = True
-        """No step, and no way between steps, was left out as wrong."""
+        self.gaps = Gaps()
+        """What was left out as wrong."""
         self.by_id: dict[str, int] = {}
         """Of ids that two steps have, the first."""
         self.finals: dict[int, int] = {}
@@ -71,6 +72,7 @@ class Plan:
             self.finals[0] = self._add_body(model.finally_, -1, "finally")
         self.misnamed = frozenset(_ids(model.data)) - self.by_id.keys()
         """Ids that stand in the file but were refused; to name them is no further error."""
+        self.gaps.add(model.unread, model.loc, self.steps)
 
     def body(self, number: int) -> BodySpec:
         """Return a body."""

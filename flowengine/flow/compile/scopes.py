@@ -214,7 +214,7 @@ class Scopes:
         at = self.plan.steps[here]
         if not past.may_be_behind(info.number, here):
             around = info is at or info.number in {group.number for group in self.plan.around(at)}
-            if self.plan.whole or around:
+            if not self.plan.gaps or around:
                 return Seen(UNKNOWN, self._not_yet(info, at))
             return Seen(schema)  # the way that leads here may be among what was left out
         sure = past.surely_behind(info.number, here)

@@ -380,7 +380,7 @@ class Steps:
             doubts = [under(f".{name}", self._doubts_at(end, name)) for name in entries]
             return self.scopes.parallel_output(info), passed_on(reduce(or_, doubts, {}), path)
         lasts = [self.plan.steps[number] for number in last_steps(self.plan, info)]
-        if not self.plan.whole:
+        if self.plan.gaps:
             return UNKNOWN, NONE  # a way may be missing that leads out of it
         if len(lasts) == 1:
             body["output"] = self._output_of(lasts[0].number, end).value
