@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import Plain
+from flowengine.printable import printable
 from flowengine.sdk.errors import (
     EnvironmentBusy,
     EnvironmentClosed,
@@ -82,6 +83,7 @@ __all__ = [
     "ToolError",
     "ValidationError",
     "import_function",
+    "printable",
     "quick",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
@@ -20,13 +21,14 @@ from flowengine_envs.mcp.stdio import Server
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from flowengine_envs.mcp.http import GuardedClient
+
 _LARGEST = 10 * 1024 * 1024
 """Bytes of a message where the spec sets no `output`."""
 _CONNECT = 30.0
-_REFUSED = 400
 _LAST_SECONDS = 5.0
-_READ = 300.0
-"""Seconds: a server may hold the stream of an answer open without a word."""
+_SECONDS = 300.0
+"""Seconds that a call may take where the spec sets no `time`."""
 
 
 class Mcp(Provider[Session | Sessions]):
@@ -97,7 +99,7 @@ class Mcp(Provider[Session | Sessions]):
                 "time": "a call is given up",
                 "output": "a longer message is not taken in",
             },
-            {"output": _LARGEST},
+            {"output": _LARGEST, "time": _SECONDS},
         )
 
     async def probe(self, spec: Spec) -> None:
@@ -138,7 +140,20 @@ class Mcp(Provider[Session | Sessions]):
 
 
 def _import() -> None:
-    import mcp  # noqa: F401 - takes a second, so not on the loop
+    """Import the protocol library, which takes a second, so not on the loop.
+
+    What it logs are the faults of servers, with tracebacks: whoever calls them is told already.
+    """
+    import mcp  # noqa: F401
+
+    if (logger := logging.getLogger("mcp")).level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+    logging.getLogger("client").addFilter(_not_of_library)
+
+
+def _not_of_library(record: logging.LogRecord) -> bool:
+    """Return whether a record of a logger with so common a name is somebody else's."""
+    return os.sep + os.path.join("mcp", "client") + os.sep not in record.pathname
 
 
 async def _keep(opened: dict[str, Session], name: str, opening: Awaitable[Session]) -> None:
@@ -218,41 +233,35 @@ def _process(request: Request, config: Any) -> Connection:
         started=lambda pid: request.trace(pid=pid),
     )
 
-    def told() -> str:
-        return "; it wrote last:\n" + "\n".join(server.errors) if server.errors else ""
-
-    return Connection(lambda: server, told, again=False)
+    return Connection(lambda: server, server.said, again=False)
 
 
 def _http(request: Request, config: Any) -> Connection:
     """Return how a server is spoken to over HTTP."""
     headers = {name: _text(value) for name, value in config.headers.items()}
-
-    refused: list[int] = []
-
-    async def note(response: Any) -> None:
-        refused[:] = [response.status_code] if response.status_code >= _REFUSED else []
+    headers.setdefault("accept-encoding", "identity")  # a small answer must not become a large one
+    largest = request.limits.output or _LARGEST
+    seconds = max(_SECONDS, request.limits.time or 0)
+    clients: list[GuardedClient] = []
 
     @asynccontextmanager
     async def transport() -> AsyncIterator[Any]:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
-        timeout = httpx2.Timeout(_CONNECT, read=_READ)
-        async with (
-            httpx2.AsyncClient(
-                headers=headers, timeout=timeout, event_hooks={"response": [note]}
-            ) as client,
-            streamable_http_client(
-                config.url,
-                http_client=client,
-                max_sse_event_size=request.limits.output or _LARGEST,
-            ) as streams,
-        ):
-            yield streams
+        from flowengine_envs.mcp.http import CheckedStream, GuardedClient
+
+        timeout = httpx2.Timeout(_CONNECT, read=seconds)
+        async with GuardedClient(largest, headers=headers, timeout=timeout) as client:
+            clients[:] = [client]
+            async with streamable_http_client(
+                config.url, http_client=client, max_sse_event_size=largest
+            ) as (receive, send):
+                yield CheckedStream(receive), send
 
     def told() -> str:
-        return f"; it answered with HTTP status {refused[0]}" if refused else ""
+        refused = clients[0].refused if clients else None
+        return f"; it answered with HTTP status {refused}" if refused else ""
 
     return Connection(transport, told, again=True)
 

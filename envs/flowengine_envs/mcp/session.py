@@ -7,6 +7,7 @@ message to the last; everybody else hands in requests, from any task, thread or 
 from __future__ import annotations
 
 import asyncio
+import json
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
@@ -19,22 +20,28 @@ from flowengine.sdk import (
     EnvironmentStartFailed,
     LimitExceeded,
     Plain,
+    StepError,
     Timeout,
     ToolError,
 )
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
+from flowengine_envs.mcp.messages import BROKEN, brief, broken, fault
 from flowengine_envs.mcp.tool_list import Changed, ToolList
 
 if TYPE_CHECKING:
-    from mcp import Client
+    from mcp import Client, MCPError
 
 _Result = TypeVar("_Result")
 _ITEMS = 10_000
 """Tools, resources or prompts that one server may list."""
+_PAGES = 1000
+"""Pages of such a list, which may be empty."""
 _CLOSING = 8.0
 """Seconds in which a server and its processes are gone, or are given up."""
 _SESSION_ENDED = "Session terminated"
 """What the protocol library says of an HTTP session that the server no longer knows."""
+_UNREADABLE = "Failed to parse"
+"""What the protocol library says of an event that is no message, before pages of detail."""
 
 
 class ToolResult(NamedTuple):
@@ -80,6 +87,7 @@ class Session(Resource):
         self.name += f", server '{server}'" if server else ""
         self._connection = connection
         self._seconds: float | None = request.limits.time
+        self._largest: int | None = request.limits.output
         self._roots: list[str] = list(config.roots)
         self._mode: str = config.mode
         self._log = request.log
@@ -204,7 +212,8 @@ class Session(Resource):
         except EnvironmentFailure:
             raise
         except Exception as error:
-            raise EnvironmentStartFailed(f"{self.name}: {_reason(error)}{self.said()}") from error
+            why = _reason(error)
+            raise EnvironmentStartFailed(f"{self.name}: {why}{self.said()}") from error
 
     async def close(self) -> None:
         """End the session, and the server if it was started for it."""
@@ -244,6 +253,7 @@ class Session(Resource):
         """Hold the client open; it is left in the task in which it was entered."""
         try:
             async with self._made() as client:
+                client.session.validate_tool_result = _unevaluated  # type: ignore[method-assign]
                 ready.set_result(client)
                 watching = asyncio.create_task(self._tools.watch(client))
                 try:
@@ -326,14 +336,15 @@ class Session(Resource):
             if asking.done():
                 return asking.result()
             if not owner.done():
-                raise Timeout(f"{self.name}: {what}: no answer in {seconds:g} s", retryable=False)
+                message = f"{self.name}: {what}: no answer in {seconds:g} s{self.said()}"
+                raise Timeout(message, retryable=False)
             raise self._lost(what)
         except MCPError as error:
-            if _SESSION_ENDED in error.message and self._connection.again:
-                raise _Forgotten from error
-            if error.message == "Connection closed":
-                raise self._lost(what) from error
-            raise ToolError(f"{self.name}: {what}: {error.message}", retryable=False) from error
+            raise self._failure(error, what) from error
+        except StepError:
+            raise
+        except Exception as error:  # whatever the library stumbled over in the answer
+            raise broken(f"{self.name}: {what}", fault(error)) from error
         except asyncio.CancelledError:
             # The library cancels whoever waits for a server that is gone.
             if _withdrawn():
@@ -345,6 +356,21 @@ class Session(Resource):
                 asking.cancel()
                 with suppress(BaseException):
                     await asking
+
+    def _failure(self, error: MCPError, what: str) -> Exception:
+        """Return what an error of the library means to the caller."""
+        if _SESSION_ENDED in error.message and self._connection.again:
+            return _Forgotten()
+        if error.message == "Connection closed":
+            return self._lost(what)
+        place = f"{self.name}: {what}"
+        if error.code == BROKEN:
+            own = not error.message.startswith(_UNREADABLE)
+            return broken(
+                place, brief(error.message) if own else "an event of its stream is no message"
+            )
+        refused = self.said() if self._connection.again else ""
+        return ToolError(f"{place}: {brief(error.message)}{refused}", retryable=False)
 
     def _lost(self, what: str) -> EnvironmentLost:
         return EnvironmentLost(
@@ -367,21 +393,37 @@ class Session(Resource):
     async def _all(
         self, what: str, page: Callable[[Client, str | None], Awaitable[Any]]
     ) -> list[dict[str, Plain]]:
-        """Return the items of all pages of a list."""
+        """Return the items of all pages of a list, which has an end whatever the server says."""
+        loop = asyncio.get_running_loop()
+        until = None if self._seconds is None else loop.time() + self._seconds
         items: list[dict[str, Plain]] = []
+        size = 0
+        cursors: set[str | None] = {None}
         cursor: str | None = None
-        while True:
+        for _ in range(_PAGES):
+            seconds = None if until is None else max(0.0, until - loop.time())
             at = cursor
-            answer = await self._ask(partial(_page, page, at), f"list of {what}")
-            items += _plain(getattr(answer, what))
-            if len(items) > _ITEMS:
-                raise LimitExceeded(
-                    f"{self.name}: the server lists more than {_ITEMS} {what}",
-                    data={"limit": what, "value": _ITEMS},
-                )
+            answer = await self._ask(partial(_page, page, at), f"list of {what}", seconds)
+            new = _plain(getattr(answer, what))
+            items += new
+            size += sum(len(json.dumps(item)) for item in new)
+            self._check_list(what, len(items), _ITEMS, what)
+            self._check_list(what, size, self._largest, "bytes")
             cursor = answer.next_cursor
-            if cursor is None or cursor == at:
+            if cursor is None:
                 return items
+            if cursor in cursors:
+                raise broken(f"{self.name}: list of {what}", "the list does not end")
+            cursors.add(cursor)
+        self._check_list(what, _PAGES + 1, _PAGES, "pages")
+        raise AssertionError("unreachable")
+
+    def _check_list(self, what: str, count: int, most: int | None, unit: str) -> None:
+        if most is not None and count > most:
+            raise LimitExceeded(
+                f"{self.name}: list of {what}: the server lists more than {most} {unit}",
+                data={"limit": unit, "value": most},
+            )
 
 
 async def _page(
@@ -408,6 +450,13 @@ async def _ping(client: Client) -> None:
             raise
 
 
+async def _unevaluated(name: str, result: Any) -> None:
+    """Leave an answer unchecked by the schema that the server has given for it.
+
+    A schema is a program: a pattern in it can take for ever to match, and would hold up everything.
+    """
+
+
 async def _ignore_log(params: Any) -> None:
     """Take what a server logs, and keep none of it."""
 
@@ -428,8 +477,13 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _reason(error: BaseException) -> str:
+    from pydantic import ValidationError
+
     error = _first(error)
-    return str(error) or type(error).__name__
+    why = fault(error) or type(error).__name__
+    if isinstance(error, ValidationError) or getattr(error, "code", 0) == BROKEN:
+        return f"the server's answer breaks the protocol: {why}"
+    return why
 
 
 def _plain(items: Any) -> list[dict[str, Plain]]:

@@ -8,8 +8,6 @@ Source: the Model Context Protocol, revision 2025-11-25, Transports / stdio.
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -20,6 +18,7 @@ from uuid import uuid4
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.process_tree import Family
+from flowengine_envs.mcp.messages import ENDS, Requests
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -33,7 +32,6 @@ _LINE = 2000
 """Characters of such a line."""
 _BLOCK = 1 << 16
 _RUN = "FLOWENGINE_SERVER_RUN"
-_NUMBER = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]{1,200}")\s*[,}]')
 
 
 class Server:
@@ -68,6 +66,7 @@ class Server:
         self._process: asyncio.subprocess.Process | None = None
         self._family: Family | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._requests = Requests()
         self.errors: deque[str] = deque(maxlen=_TAIL)
         """The last lines of its error stream."""
 
@@ -75,6 +74,16 @@ class Server:
     def running(self) -> bool:
         """Whether the process runs."""
         return self._process is not None and self._process.returncode is None
+
+    def said(self) -> str:
+        """Return what the server last wrote outside of the protocol, for messages."""
+        said = "; it wrote last:\n" + "\n".join(self.errors) if self.errors else ""
+        if self._requests.noise:
+            said += (
+                f"; lines on its standard output that are no messages: {self._requests.noise}, "
+                f"the last one: {self._requests.last_noise}"
+            )
+        return said
 
     async def __aenter__(
         self,
@@ -134,24 +143,27 @@ class Server:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _drain(process.stdout)
         self._to_session.close()
         self._from_session.close()
 
     async def _read(self) -> None:
         """Bring messages to the session until the server's output ends."""
         from mcp.shared.message import SessionMessage
-        from mcp_types import jsonrpc_message_adapter
 
         assert self._process is not None
         assert self._process.stdout is not None
         with self._to_session:
-            async for line in _lines(self._process.stdout, self._largest):
-                try:
-                    message = jsonrpc_message_adapter.validate_json(line)
-                except ValueError as error:
-                    await self._to_session.send(error)
+            async for line, left_out in _lines(self._process.stdout, self._largest):
+                if left_out:
+                    size = len(line) + left_out
+                    why = f"the message has {size} bytes, more than the {self._largest} allowed"
+                    messages = self._requests.failed(line[:ENDS], line[-ENDS:], why)
                 else:
+                    messages = self._requests.received(line)
+                for message in messages:
                     await self._to_session.send(SessionMessage(message))
+                await self._requests.room()
 
     async def _write(self) -> None:
         """Bring messages of the session to the server until one of the two ends."""
@@ -159,6 +171,7 @@ class Server:
         assert self._process.stdin is not None
         with self._from_session:
             async for message in self._from_session:
+                self._requests.sent(message.message)
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 try:
                     self._process.stdin.write(text.encode() + b"\n")
@@ -180,40 +193,32 @@ class Server:
             self.errors.append(_text(rest))
 
 
-async def _lines(stream: asyncio.StreamReader, largest: int) -> AsyncIterator[bytes]:
-    """Give the lines of a stream; one that is too long becomes an error answer of its request."""
+async def _drain(stream: asyncio.StreamReader | None) -> None:
+    """Read a pipe to its end: one that was left full is never closed."""
+    assert stream is not None
+    with suppress(asyncio.TimeoutError):
+        async with asyncio.timeout(GRACE):
+            while await stream.read(_BLOCK):
+                pass
+
+
+async def _lines(stream: asyncio.StreamReader, largest: int) -> AsyncIterator[tuple[bytes, int]]:
+    """Give the lines of a stream; of one that is too long both ends, and how much is left out."""
     kept = bytearray()
-    size = 0
+    left_out = 0
     while block := await stream.read(_BLOCK):
         pieces = block.split(b"\n")
         for number, piece in enumerate(pieces):
-            size += len(piece)
             kept += piece
-            if len(kept) > largest:
+            if len(kept) > largest or left_out:
                 # Beginning and end are enough to find out which request it answers.
-                del kept[1024:-1024]
+                left_out += max(0, len(kept) - 2 * ENDS)
+                del kept[ENDS:-ENDS]
             if number < len(pieces) - 1:
-                if size > largest:
-                    yield _too_large(bytes(kept), size, largest)
-                elif kept:
-                    yield bytes(kept)
+                if kept:
+                    yield bytes(kept), left_out
                 kept.clear()
-                size = 0
-
-
-def _too_large(ends: bytes, size: int, largest: int) -> bytes:
-    """Return the answer that stands for a message that is not taken in."""
-    found = [*_NUMBER.finditer(ends[:1024]), *_NUMBER.finditer(ends[-1024:])]
-    number = json.loads(found[-1][1]) if found else None
-    message = f"the server's message has {size} bytes, more than the {largest} allowed"
-    told = {"jsonrpc": "2.0", "id": number, "error": {"code": -32000, "message": message}}
-    if number is None:
-        told = {
-            "jsonrpc": "2.0",
-            "method": "notifications/message",
-            "params": {"level": "warning", "data": message},
-        }
-    return json.dumps(told).encode()
+                left_out = 0
 
 
 def _text(line: bytes) -> str:

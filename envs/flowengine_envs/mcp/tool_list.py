@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flowengine.sdk import Plain, ToolError
 from flowengine.sdk.environments import Request
+from flowengine_envs.mcp.messages import brief, broken
 
 if TYPE_CHECKING:
     from mcp import Client
 
 Tools = list[dict[str, Plain]]
+_LONGEST = 256
+"""Characters of a tool's name."""
 _SHOWN = 10
 """Tools that a message names."""
 
@@ -93,11 +96,20 @@ class ToolList:
         self._outdated = False  # what changes from here on is not in what is read
         try:
             tools = await self._read()
+            self._check_names(tools)
         except BaseException:
             self._outdated = True
             raise
         self._compare({str(tool["name"]): _digest(tool) for tool in tools})
         return tools
+
+    def _check_names(self, tools: Tools) -> None:
+        """Refuse names that nobody could read or write."""
+        for tool in tools:
+            name = str(tool["name"])
+            if not 0 < len(name) <= _LONGEST or not name.isprintable():
+                why = f"a tool's name is {brief(repr(name[:_LONGEST]))}"
+                raise broken(f"{self._name}: list of tools", why)
 
     def _compare(self, now: dict[str, str]) -> None:
         before, self._known = self._known, now

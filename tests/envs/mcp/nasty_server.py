@@ -1,6 +1,6 @@
 """An MCP server that speaks the protocol by hand, so that it can break every rule of it.
 
-python nasty_server.py [silent|end|old|stubborn|loop|many|more] - how it behaves from the start; its
+python nasty_server.py [silent|end|old|stubborn|many|more] - how it behaves from the start; its
 tools do the rest.
 """
 
@@ -126,8 +126,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         at = int(params.get("cursor") or 0)
         listed = tools()
         result: dict[str, Any] = {"tools": listed[at : at + PAGE]}
-        if HOW == "loop" or at + PAGE < len(listed):
-            result["nextCursor"] = str((at + PAGE) % len(listed))
+        if at + PAGE < len(listed):
+            result["nextCursor"] = str(at + PAGE)
         return {"result": result}
     if method == "tools/call":
         name = params["name"]

@@ -1,0 +1,155 @@
+"""Requests to an MCP server over HTTP, whose answers may be anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Self
+
+import httpx2
+
+from flowengine_envs.mcp.messages import Requests, broken_answer, too_many
+
+_PAGE = "application/json"
+_OPENING = frozenset({"initialize", "server/discover"})
+_REFUSED = 400
+
+
+class GuardedClient(httpx2.AsyncClient):
+    """Bounds what comes as one page, and has an answer where the server gives none.
+
+    The protocol library reads pages of any size, waits for ever if one is no answer to what was
+    asked, and gives the whole session up if a single connection breaks.
+
+    Args:
+        largest: Bytes of the longest answer that is taken in.
+        options: Of the client.
+    """
+
+    def __init__(self, largest: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._largest = largest
+        self.refused: int | None = None
+        """Status of the last answer, if it was a refusal."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request.
+
+        Args:
+            request: Of the protocol library.
+            options: How, as the base class has them.
+
+        Returns:
+            The response; in place of one that is no answer, or of none, one that says so.
+
+        Raises:
+            TransportError: There is no connection on which a session could begin.
+        """
+        asked = await _message(request)
+        try:
+            response = await super().send(request, **options)
+            self.refused = response.status_code if response.status_code >= _REFUSED else None
+            if asked is None or response.next_request is not None:
+                return response
+            return await self._answer(request, asked, response)
+        except httpx2.TransportError as error:
+            if asked is None or asked["method"] in _OPENING:
+                raise
+            why = "Connection closed"
+            if isinstance(error, httpx2.ReadTimeout):
+                why = f"no word for {request.extensions['timeout']['read']:g} s"
+            told = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32000, "message": why}}
+            return _page(request, 200, json.dumps(told).encode())
+
+    async def _answer(
+        self, request: httpx2.Request, asked: dict[str, Any], response: httpx2.Response
+    ) -> httpx2.Response:
+        """Return a response as it is if it is a stream, and read and checked if it is a page."""
+        number = asked["id"]
+        kind = response.headers.get("content-type", "").lower()
+        encoding = response.headers.get("content-encoding", "identity").lower()
+        if encoding != "identity":
+            await response.aclose()
+            return _broken(request, number, f"its encoding is {encoding}, which was not asked for")
+        if not kind.startswith(_PAGE):
+            return response
+        body = bytearray()
+        async for block in response.aiter_raw():
+            body += block
+            if len(body) > self._largest:
+                await response.aclose()
+                why = f"the message has more than the {self._largest} bytes allowed"
+                return _broken(request, number, why)
+        if response.status_code < _REFUSED:
+            body = bytearray(_checked(asked, bytes(body)))
+        headers = {
+            name: value
+            for name, value in response.headers.items()
+            if name not in {"content-length", "transfer-encoding"}
+        }
+        return httpx2.Response(
+            response.status_code, headers=headers, content=bytes(body), request=request
+        )
+
+
+class CheckedStream:
+    """The messages of a session over HTTP, without answers that would take too long to validate.
+
+    Args:
+        stream: Of the protocol library.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aenter__(self) -> Self:
+        """Open the stream."""
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: Any) -> None:
+        """Close it."""
+        await self._stream.__aexit__(*exc_info)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Give the messages."""
+        from mcp.shared.message import SessionMessage
+        from mcp.types import JSONRPCResponse
+
+        async for item in self._stream:
+            message = item.message if isinstance(item, SessionMessage) else None
+            if isinstance(message, JSONRPCResponse) and (why := too_many(message)):
+                yield SessionMessage(broken_answer(message.id, why))
+            else:
+                yield item
+
+
+async def _message(request: httpx2.Request) -> dict[str, Any] | None:
+    """Return the message that a request carries, if it waits for an answer."""
+    if request.method != "POST":
+        return None
+    message = json.loads(await request.aread())
+    return message if "id" in message and "method" in message else None
+
+
+def _checked(asked: dict[str, Any], body: bytes) -> bytes:
+    """Return the body of an answer, or an error answer if it does not answer what was asked."""
+    from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
+
+    requests = Requests()
+    requests.sent(JSONRPCRequest(jsonrpc="2.0", id=asked["id"], method=asked["method"]))
+    message = next(iter(requests.received(body)), None)
+    if isinstance(message, JSONRPCResponse | JSONRPCError):
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    why = f"it is no message: {requests.last_noise}" if message is None else "it is no answer"
+    return broken_answer(asked["id"], why).model_dump_json(by_alias=True).encode()
+
+
+def _broken(request: httpx2.Request, number: Any, why: str) -> httpx2.Response:
+    body = broken_answer(number, why).model_dump_json(by_alias=True).encode()
+    return _page(request, 200, body)
+
+
+def _page(request: httpx2.Request, status: int, body: bytes) -> httpx2.Response:
+    headers = {"content-type": _PAGE}
+    return httpx2.Response(status, headers=headers, content=body, request=request)

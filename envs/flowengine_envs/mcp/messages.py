@@ -1,0 +1,247 @@
+"""What a server sends, which may be anything.
+
+A request that is answered with something other than an answer must not wait for another one: the
+nonsense becomes an error answer to it, wherever it can be told which request was meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from flowengine.sdk import ToolError, printable
+
+if TYPE_CHECKING:
+    from mcp.types import JSONRPCMessage
+    from mcp_types import RequestId
+
+ENDS = 1024
+"""Bytes at both ends of a message in which its id is looked for when the rest is unreadable."""
+BROKEN = -32700
+"""Code of the errors that stand for nonsense; JSON-RPC's own for what cannot be parsed."""
+_ANSWERING = 100
+"""Requests of a server that may wait for our answer before no more is read from it."""
+_ENTRIES = 10_000
+_VALUES = 100_000
+"""What a list or a map in an answer may have, and all of them together, except for free data."""
+_FREE = frozenset({"structuredContent", "inputSchema", "outputSchema", "_meta", "data"})
+"""Parts of an answer that are any data, and so cost nothing to validate."""
+_SHOWN = 1000
+"""Characters of a server's text that a message quotes."""
+_ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,200}")\s*'
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
+_FIRST = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb"[,}]")
+_VARIANTS = {"JSONRPCResponse": "result", "JSONRPCError": "error"}
+_LAST = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
+
+
+class Requests:
+    """The requests of both sides that wait for an answer."""
+
+    def __init__(self) -> None:
+        self._ours: set[RequestId] = set()
+        self._highest = 0
+        self._named: set[RequestId] = set()
+        """Ids that were given out and are no numbers."""
+        self._theirs: set[RequestId] = set()
+        self._room = asyncio.Event()
+        self._room.set()
+        self.noise = 0
+        """Messages that belong to nothing."""
+        self.last_noise = ""
+        """The beginning of the last of them."""
+
+    def sent(self, message: JSONRPCMessage) -> None:
+        """Note what goes to the server."""
+        from mcp.types import JSONRPCNotification, JSONRPCRequest
+
+        if isinstance(message, JSONRPCRequest):
+            number = _key(message.id)
+            self._ours.add(number)
+            if isinstance(number, int):
+                self._highest = max(self._highest, number)
+            else:
+                self._named.add(number)
+        elif isinstance(message, JSONRPCNotification):
+            if message.method == "notifications/cancelled":
+                self._ours.discard(_cancelled(message.params))
+        else:
+            self._settle(message.id)
+
+    def received(self, line: bytes) -> list[JSONRPCMessage]:
+        """Return what the session is told in place of a line.
+
+        Args:
+            line: One message, supposedly.
+
+        Returns:
+            The message itself; or error answers, if it is none or answers a request that nobody
+            made; nothing, if nobody can tell what it is about.
+        """
+        from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
+        from mcp_types import jsonrpc_message_adapter
+
+        try:
+            message = jsonrpc_message_adapter.validate_json(line)
+        except ValueError as error:
+            return self.failed(line[:ENDS], line[-ENDS:], fault(error))
+        if isinstance(message, JSONRPCRequest):
+            self._theirs.add(_key(message.id))
+            if len(self._theirs) >= _ANSWERING:
+                self._room.clear()
+        elif isinstance(message, JSONRPCNotification):
+            if message.method == "notifications/cancelled":
+                self._settle(_cancelled(message.params))
+        elif message.id is None or not self._was_ours(message.id):
+            why = f"it answers a request that was never made: {printable(str(message.id)[:50])}"
+            if isinstance(message, JSONRPCError):
+                why += f" ({brief(message.error.message)})"
+            return self._fail_all(why)
+        else:
+            self._ours.discard(_key(message.id))
+            if why := too_many(message, line):
+                return [broken_answer(message.id, why)]
+        return [message]
+
+    def failed(self, head: bytes, tail: bytes, why: str) -> list[JSONRPCMessage]:
+        """Return the error answer to the request that an unreadable message seems to answer.
+
+        Args:
+            head: The message's beginning.
+            tail: Its end.
+            why: What is wrong with it.
+        """
+        found = _FIRST.match(head) or _LAST.search(tail)
+        number = _key(json.loads(found[1])) if found else None
+        if number is None or number not in self._ours:
+            self.noise += 1
+            self.last_noise = printable(head[:200].decode("utf-8", "replace"))
+            return []
+        self._ours.discard(number)
+        return [broken_answer(number, why)]
+
+    async def room(self) -> None:
+        """Wait while too many of the server's own requests have no answer."""
+        await self._room.wait()
+
+    def _settle(self, number: RequestId | None) -> None:
+        if number is not None:
+            self._theirs.discard(_key(number))
+        if len(self._theirs) < _ANSWERING:
+            self._room.set()
+
+    def _was_ours(self, number: RequestId) -> bool:
+        key = _key(number)
+        return 0 < key <= self._highest if isinstance(key, int) else key in self._named
+
+    def _fail_all(self, why: str) -> list[JSONRPCMessage]:
+        failed = [broken_answer(number, why) for number in self._ours]
+        self._ours.clear()
+        return failed
+
+
+def too_many(message: JSONRPCMessage, line: bytes = b"") -> str:
+    """Return what is wrong with an answer that has too many parts, or nothing.
+
+    The library lists every fault of every part, which takes minutes and gigabytes for a few
+    megabytes of nonsense, and holds up the loop.
+
+    Args:
+        message: The message.
+        line: How it arrived, if that is known: few commas save a closer look.
+    """
+    if line and line.count(b",") < _ENTRIES:
+        return ""
+    values = 0
+    waiting: list[Any] = [getattr(message, "result", None)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            parts: list[Any] = [part for key, part in value.items() if key not in _FREE]
+        elif isinstance(value, list):
+            parts = value
+        else:
+            continue
+        values += len(parts)
+        if len(parts) > _ENTRIES or values > _VALUES:
+            return f"it has too many parts, more than {_ENTRIES} in one list or {_VALUES} in all"
+        waiting += parts
+    return ""
+
+
+def broken_answer(number: RequestId, why: str) -> JSONRPCMessage:
+    """Return an error in place of the answer to a request.
+
+    Args:
+        number: Its id.
+        why: What is wrong with the answer.
+    """
+    from mcp.types import ErrorData, JSONRPCError
+
+    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=BROKEN, message=why))
+
+
+def broken(place: str, why: str) -> ToolError:
+    """Return the error of a caller whose request was answered with nonsense.
+
+    Args:
+        place: Names the server and the request.
+        why: What is wrong with the answer.
+    """
+    return ToolError(
+        f"{place}: the server's answer breaks the protocol: {why}; "
+        "update the server, or tell its authors",
+        data={"ran": "maybe"},
+        retryable=False,
+    )
+
+
+def fault(error: BaseException) -> str:
+    """Return in short what is wrong with data, from the error of the library that found it.
+
+    Args:
+        error: If it lists several faults, one is told.
+    """
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return brief(error)
+    told = _chosen(error.errors(include_url=False, include_context=False, include_input=False))
+    place = ".".join(str(part) for part in told["loc"] if part not in _VARIANTS)
+    return brief(f"{place}: {told['msg']}" if place else told["msg"])
+
+
+def _chosen(faults: list[Any]) -> Any:
+    """Return the fault that says most: that of the kind of answer which was meant."""
+    for variant, part in _VARIANTS.items():
+        of_it = [each for each in faults if each["loc"][:1] == (variant,)]
+        if of_it and not any(
+            (each["loc"][1:], each["type"]) == ((part,), "missing") for each in of_it
+        ):
+            return of_it[0]
+    return faults[0]
+
+
+def brief(text: object) -> str:
+    """Return a text of the server's, fit to be quoted in a message.
+
+    Args:
+        text: Anything.
+    """
+    whole = str(text)
+    lines = [printable(line) for line in whole[:_SHOWN].split("\n")]
+    return "\n".join(lines).strip() + ("…" if len(whole) > _SHOWN else "")
+
+
+def _key(number: RequestId) -> RequestId:
+    """Return an id as the library compares it: `"7"` is 7."""
+    from mcp.shared.dispatcher import coerce_request_id
+
+    return coerce_request_id(number)
+
+
+def _cancelled(params: dict[str, Any] | None) -> RequestId | None:
+    number = (params or {}).get("requestId")
+    return _key(number) if isinstance(number, int | str) else None
