@@ -199,7 +199,7 @@ class Dialogue:
             found = found or [name for name in names if name.startswith(said)]
             if len(found) == 1:
                 return choices[names.index(found[0])]
-            err(f"  one of {', '.join(names)}, or their first letters")
+            err(f"  answer {', '.join(names)}, or the first letters of one")
 
     def _filled(self, wait: WaitInfo, choice: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for what comes with a choice: edits, the form, a result, a comment."""

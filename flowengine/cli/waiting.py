@@ -30,7 +30,7 @@ MOST = 20
 def say_waits(session: Session, result: Result) -> None:
     """Say on standard error what an execution waits for, how to answer, and where it is saved."""
     short = session.short(result.execution)
-    head = "stalled, it needs" if result.status == "stalled" else "waiting for"
+    head = "stalled: needs" if result.status == "stalled" else "waiting for"
     if result.waits:
         err(f"{paint(head, 'yellow')} {_counted(result.waits)}")
     for wait in result.waits[:MOST]:
@@ -58,7 +58,7 @@ def _no_waits(session: Session, result: Result) -> list[Reason]:
 
 
 def _say_locks(session: Session, result: Result) -> None:
-    """Say which steps wait for what is no wait of this execution: locks that others have."""
+    """Say which steps wait for locks that other executions hold."""
     if result.waits and result.status == "waiting":
         for reason in session.engine.why(result.execution, waits=False):
             if "lock" in reason:
@@ -108,6 +108,9 @@ def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, l
     kind = wait["kind"]
     if kind in ("approval", "ask", "question"):
         yield "show", ["approvals", "show", short]
+        if "due" in wait and is_overdue(wait["due"]):
+            yield "resume", ["resume", execution]  # it is too late for a decision
+            return
         if wait.get("ran") == "no":
             yield "try again", ["resume", execution]
         if wait.get("claim") and "claimed_by" not in wait:
@@ -218,7 +221,7 @@ def _noun(wait: WaitInfo) -> str:
 
 
 def _what_next(session: Session, result: Result, short: str, due: list[str]) -> str:
-    """Say who goes on with it and when."""
+    """Say who resumes it and when."""
     timed = due + [
         wait["due"]
         for wait in result.waits
@@ -227,5 +230,5 @@ def _what_next(session: Session, result: Result, short: str, due: list[str]) -> 
     if timed:
         return f"to resume after {when(min(timed))}: {session.command('resume', short)}"
     if result.waits and not any(wait.get("ran") == "no" for wait in result.waits):
-        return "nothing runs until then"
+        return "nothing runs in the meantime"
     return f"to resume: {session.command('resume', short)}"

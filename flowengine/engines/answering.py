@@ -58,9 +58,9 @@ def choice_of(host: Host, wait: str, counts_as: str) -> str:
     if len(found) == 1:
         return found[0]
     known = ", ".join(choice["id"] for choice in choices) or "none"
-    how_many = "several choices" if found else "no choice"
+    how_many = "several choices count" if found else "no choice counts"
     raise InputError(
-        f"{how_many} of {wait} count as {counts_as}",
+        f"{wait}: {how_many} as '{counts_as}'",
         field="choice",
         hint=f"decide with one of: {known}",
     )

@@ -74,15 +74,15 @@ def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) 
     """
     wait = standing(store, id)
     if wait.record["kind"] not in DECIDABLE:
-        raise Conflict(f"{id} waits for a {wait.record['kind']}, nobody decides on it")
+        raise Conflict(f"{id} waits for a {wait.record['kind']}, which nobody decides")
     files = check_files(answer.attach)
     if not wait.open:
         return _settled(wait, answer, files)
     due = wait.record.get("due")
     if due is not None and due <= now:
         raise Conflict(
-            f"{id} has expired at {format_time(due)}",
-            hint=f"let it go on: flowengine resume {wait.execution}",
+            f"{id} expired at {format_time(due)}",
+            hint=f"resume the execution: flowengine resume {wait.execution}",
         )
     decision = check_answer(wait.record, answer, settings)
     check_claim(wait.record, id, answer.who.user)
@@ -207,7 +207,7 @@ def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
     at = f" at {format_time(wait.closed_at)}" if wait.closed_at is not None else ""
     result = unpack(wait.result) if wait.result else None
     raise Conflict(
-        f"{wait.id} has {'expired' if wait.how == 'expired' else 'been withdrawn'}{at}",
+        f"{wait.id} {'expired' if wait.how == 'expired' else 'was withdrawn'}{at}",
         standing=result,
     )
 

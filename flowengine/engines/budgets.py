@@ -68,7 +68,7 @@ def waiting(host: Host, execution: str, machine: Machine, unit: Unit) -> Reason:
     flow = machine.flow_of(unit["budget"]).id
     return {
         "address": machine.address(unit),
-        "what": f"its call waits, because the budget of '{flow}' is used up",
+        "what": f"its call is waiting, because the budget of '{flow}' is used up",
         "wakes": f"a decision on {host.store.short_wait(full)}, which may raise it",
     }
 
@@ -78,10 +78,10 @@ def ending(machine: Machine) -> Iterator[Reason]:
     for address, frame, budget in _in_force(machine.graph, machine.state):
         if "timer" in budget:
             at = format_time(machine.state["timers"][budget["timer"]]["due"])
+            flow = machine.flow_of(frame).id
             yield {
                 "address": address,
-                "what": f"what runs in '{machine.flow_of(frame).id}' may run until {at}, "
-                "by budget.wall_time",
+                "what": f"calls in '{flow}' may run until {at} (budget.wall_time)",
                 "wakes": f"the time {at}",
                 "due": at,
             }

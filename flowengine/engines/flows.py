@@ -45,12 +45,13 @@ class LoadedFlow(NamedTuple):
 
     @property
     def host_steps(self) -> list[str]:
-        """Return the ids of the steps whose commands run on this host, as the user."""
-        return [
+        """Return the ids of the steps whose commands run on this host, as the user, each once."""
+        ids = [
             step["id"]
             for step in self.compiled["steps"]
             if (step.get("task") or {}).get("in") == "host"
         ]
+        return list(dict.fromkeys(ids))
 
     @property
     def reducers(self) -> list[str]:

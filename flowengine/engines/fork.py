@@ -131,8 +131,8 @@ def _past(
             return [*past[:-1], {**past[-1], "holds": {"at": at}}]
         seen.clear()
     raise NotFound(
-        f"no step '{at}' has begun in execution {execution}",
-        hint=f"its steps are shown by: flowengine show {execution}",
+        f"no step '{at}' has started in execution {execution}",
+        hint=f"see its steps: flowengine show {execution}",
     )
 
 

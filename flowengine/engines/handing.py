@@ -165,14 +165,16 @@ def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
     if record["kind"] not in HANDED:
         raise Conflict(f"{wait.id} waits for a {record['kind']}, which has no assignees")
     if not wait.open:
-        raise Conflict(f"{wait.id} is closed", standing=wait)
+        raise Conflict(
+            f"{wait.id} is closed", hint=f"flowengine approvals show {wait.id}", standing=wait
+        )
     if what == "released":
         if holder is None:
             raise Conflict(f"{wait.id} is not claimed")
         if holder != by:
-            raise NotAllowed(f"{wait.id} is claimed by {holder}; only who claimed it gives it back")
+            raise NotAllowed(f"{wait.id} is claimed by {holder}, who alone can release it")
         return True
-    check_assignee(record, users, settings, "claim" if what == "claimed" else "hand on")
+    check_assignee(record, users, settings, "claim" if what == "claimed" else "delegate")
     _check_holder(record, wait.id, by)
     if what == "delegated":
         _check_delegation(wait, by, event["to"], settings)

@@ -61,7 +61,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
         if not steps:
             raise NotFound(
                 f"execution {execution} has no step '{step}'",
-                hint=f"its steps are shown by: flowengine show {execution}",
+                hint=f"see its steps: flowengine show {execution}",
             )
     for found in steps if step is None else ():
         for key in ("input", "tries"):

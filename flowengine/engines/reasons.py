@@ -1,10 +1,11 @@
-"""Why an execution stands where it stands: for each live branch what it waits for."""
+"""Why an execution does not move: for each live branch, what it is waiting for."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines import budgets
+from flowengine.engines.approvals import DECIDABLE
 from flowengine.engines.circles import circle
 from flowengine.engines.failures import again, not_undone
 from flowengine.engines.results import ENDED, Reason
@@ -75,12 +76,13 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
 
 def _ended(state: State, id: str) -> Reason:
     error = state["error"]
-    reason: Reason = {"address": "", "what": f"it has {state['status']}"}
+    reason: Reason = {"address": "", "what": state["status"]}
     if state["status"] == "succeeded":
-        return {**reason, "wakes": "nothing: it is done"}
+        return {**reason, "wakes": "nothing: it is finished"}
     message = "" if error is None else error["message"]
     if state["status"] == "cancelled":
-        return {"address": "", "what": f"it was cancelled: {message}", "wakes": "nothing"}
+        what = f"cancelled: {message}" if message else "cancelled"
+        return {"address": "", "what": what, "wakes": "nothing: it is finished"}
     if error is not None:
         reason["address"] = error.get("step", "")
         reason["what"] += f" with {error['type']}: {message}"
@@ -94,19 +96,19 @@ def _ended(state: State, id: str) -> Reason:
 def _recorded(message: Message, id: str) -> Reason:
     event = unpack_message(message)
     what = {
-        "started": "it was recorded and has not begun",
-        "decided": f"a decision by {event.get('by')} was recorded and has not been taken",
-        "message": f"a message '{event.get('signal')}' was recorded and has not been taken",
-        "cancel": f"{event.get('by')} asked to cancel it, which has not been done",
-        "warning": f"a warning was recorded and has not been taken: {event.get('message')}",
-        "granted": f"{_lock(event.get('lock', ''))} became free for it, which it has not taken",
+        "started": "recorded, but not started yet",
+        "decided": f"a decision by {event.get('by')} was recorded, but not processed yet",
+        "message": f"a message '{event.get('signal')}' was recorded, but not processed yet",
+        "cancel": f"{event.get('by')} asked to cancel it; not processed yet",
+        "warning": f"a warning was recorded, but not processed yet: {event.get('message')}",
+        "granted": f"{_lock(event.get('lock', ''))} is free for it now; not resumed yet",
     }
-    handed = f"{event.get('by')} handed on an approval of it, which has not been done"
+    handed = f"{event.get('by')} reassigned an approval; this was recorded, but not processed yet"
     return {
         "address": "",
         "what": what.get(event["type"], handed),
         "since": format_time(message.at),
-        "wakes": "a process that goes on with it",
+        "wakes": "a process that resumes it",
         "command": f"flowengine resume {id}",
     }
 
@@ -114,12 +116,12 @@ def _recorded(message: Message, id: str) -> Reason:
 def _at_work(address: str, attempt: int, holder: Owner | None, id: str) -> Reason:
     if holder is not None:
         where = f"process {holder.pid} on {holder.host}"
-        what = f"attempt {attempt} runs in {where}"
+        what = f"attempt {attempt} is running in {where}"
         return {"address": address, "what": what, "wakes": "the end of the attempt"}
     return {
         "address": address,
         "what": f"attempt {attempt} was running when its process ended",
-        "wakes": "a process that goes on with it",
+        "wakes": "a process that resumes it",
         "command": f"flowengine resume {id}",
     }
 
@@ -128,7 +130,7 @@ def _pause(address: str, attempt: int, due: int, holder: Owner | None, id: str) 
     at = format_time(due)
     reason: Reason = {
         "address": address,
-        "what": f"it pauses after attempt {attempt} until {at}",
+        "what": f"waiting until {at} to try again after attempt {attempt}",
         "wakes": f"the time {at}",
         "due": at,
     }
@@ -144,7 +146,7 @@ def _queued(machine: Machine, unit: Unit) -> Reason:
     key = unit["lock"].partition(":")[2]
     return {
         "address": machine.address(unit),
-        "what": f"it waits for the lock '{key}', which {names} has",
+        "what": f"waiting for the lock '{key}', which {names} holds",
         "wakes": f"the end of {names}",
     }
 
@@ -166,19 +168,19 @@ def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
     before = list(dict.fromkeys(c.execution for c in claims[:place] if not c.held))
     has = " and ".join(map(store.short_execution, holders)) or "nobody"
     kind, _, key = lock.partition(":")
-    what = f"it waits for the lock '{key}', which execution {has} has"
+    what = f"waiting for the lock '{key}', which execution {has} holds"
     if kind.startswith("concurrency"):
         flow = kind.removeprefix("concurrency ")
-        what = f"it begins when executions of '{flow}' have ended that were there first: "
+        what = f"waiting for earlier executions of '{flow}' to finish: "
         what += f"{has} {'is' if len(holders) == 1 else 'are'} open"
     if before:
         verb = "is" if len(before) == 1 else "are"
-        what += f"; {' and '.join(map(store.short_execution, before))} {verb} before it"
+        what += f"; {' and '.join(map(store.short_execution, before))} {verb} ahead of it"
     others = circle(host, id, unit, lock) if unit else []
     if others:
         names = " and ".join(map(store.short_execution, others))
         names += " waits" if len(others) == 1 else " wait"
-        what += f". It can never come free: {names}, in the end, for what this one holds"
+        what += f". This is a deadlock: {names}, in the end, for what this one holds"
         command = f"flowengine cancel {store.short_execution(id)}"
         wakes = "the end of one of them"
         return {"what": what, "wakes": wakes, "command": command, "lock": key}
@@ -204,6 +206,9 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
     if timers := timers_of(execution.state, record["id"]):
         reason["timers"] = timers
     reason.update(_DESCRIBE[record["kind"]](record, short, id))
+    if record["kind"] in DECIDABLE and record.get("due", host.clock.now() + 1) <= host.clock.now():
+        reason["wakes"] = "a process that resumes it: it is overdue, and too late for a decision"
+        reason["command"] = f"flowengine resume {id}"
     return reason
 
 
@@ -212,14 +217,18 @@ def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
     need, votes = record.get("need") or 1, len(record.get("votes") or ())
     count = f" ({votes} of {need} votes)" if need > 1 else ""
     approve = next((c for c in record["choices"] if c.get("counts_as") == "approve"), None)
-    command = f"flowengine approve {wait}"
+    from shlex import quote
+
+    required = (record.get("form") or {}).get("required", ())
+    fields = "".join(f" --form {quote(name)}=VALUE" for name in required)
+    command = f"flowengine approve {wait}{fields}"
     if approve is None:
         command = f"flowengine approvals decide {wait} --choice {record['choices'][0]['id']}"
     if record.get("claim") and "claimed_by" not in record:
         command = f"flowengine approvals claim {wait}"
         who += ", once somebody has claimed it"
     return {
-        "what": f"it waits for a decision by {who}{count}: {record.get('title', '')}",
+        "what": f"waiting for a decision by {who}{count}: {record.get('title', '')}",
         "wakes": "a decision" + (" or its expiry" if "due" in record else ""),
         "command": command,
     }
@@ -229,12 +238,12 @@ def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
     if record.get("ran") == "no":
         return {
             "what": str(record["title"]),
-            "wakes": "that environment, when it can be had again, and a process that goes on",
+            "wakes": "a process that resumes it once the environment is available again",
             "command": f"flowengine resume {id}",
         }
     return {
         "what": str(record["title"]),
-        "wakes": "an operator who says what became of it: retry, result or fail",
+        "wakes": "an operator who says what happened: retry, result or fail",
         "command": f"flowengine approvals decide {wait} --choice retry",
     }
 
@@ -244,8 +253,8 @@ def _signal(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
     names = " or ".join(f"'{signal['signal']}'" for signal in signals)
     key = signals[0].get("key") if signals else None
     return {
-        "what": f"it waits for a message {names}" + (f" with key '{key}'" if key else ""),
-        "wakes": "such a message" + (", or the time" if "due" in record else ""),
+        "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),
+        "wakes": "that message" + (", or the timeout" if "due" in record else ""),
         "command": _sending(id, key, signals[0]["signal"]) if signals else "",
     }
 
@@ -253,14 +262,14 @@ def _signal(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
 def _timer(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
     at = format_time(record["due"])
     return {
-        "what": f"it waits until {at}",
-        "wakes": f"the time {at}; somebody has to resume it then",
+        "what": f"waiting until {at}",
+        "wakes": f"a process that resumes it after {at}",
         "command": f"flowengine resume {id}",
     }
 
 
 def _condition(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
-    return {"what": "it waits for a condition on state", "wakes": "a step that writes the state"}
+    return {"what": "waiting for a condition on state", "wakes": "a step that writes the state"}
 
 
 _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
@@ -274,7 +283,7 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
 
 
 def _held(machine: Machine, id: str) -> list[Reason]:
-    """Say which joins hold tokens, and from where they still need one."""
+    """Say which joins wait for more tokens, and from where."""
     graph = machine.graph
     found: list[Reason] = []
     for scope in machine.state["scopes"].values():
@@ -288,12 +297,12 @@ def _held(machine: Machine, id: str) -> list[Reason]:
             names = ", ".join(f"'{graph.node(s).id}'" for s in missing if s >= 0) or "others"
             reason: Reason = {
                 "address": scope["path"] + node.id,
-                "what": f"its join holds what came and waits for {names}",
-                "wakes": f"the arrival from {names}",
+                "what": f"its join is waiting for {names}",
+                "wakes": f"the end of {names}",
             }
             if TRIGGER in missing:
                 reason.update(_message(machine, node, id))
-                reason["what"] = f"its join holds what came and {reason['what']}"
+                reason["what"] = f"its join is {reason['what']}"
             found.append(reason)
     return found
 
@@ -319,8 +328,8 @@ def _idle(machine: Machine, id: str) -> list[Reason]:
     at = format_time(due[0])
     ending: Reason = {
         "address": "",
-        "what": f"nothing is left to do; it ends at {at} unless a message comes",
-        "wakes": f"the time {at}; somebody has to resume it then",
+        "what": f"nothing left to do; it ends at {at} unless a message arrives",
+        "wakes": f"a process that resumes it after {at}",
         "due": at,
         "command": f"flowengine resume {id}",
     }
@@ -348,7 +357,7 @@ def _message(machine: Machine, node: Node, id: str) -> Reason:
     names = " and ".join(f"'{signal}'" for signal in signals)
     key = machine.state["keys"].get(signals[0])
     return {
-        "what": f"it is triggered by a message {names}" + (f" with key '{key}'" if key else ""),
-        "wakes": "such a message",
+        "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),
+        "wakes": "that message",
         "command": _sending(id, key, signals[0]),
     }

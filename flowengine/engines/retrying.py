@@ -74,8 +74,9 @@ def retry(
     status = execution.state["status"]
     short = host.store.short_execution(execution.id)
     if status != "failed":
+        standing = f"has {status}" if status == "succeeded" else f"is {status}"
         raise Conflict(
-            f"execution {execution.id} is {status}; only a failed one can be retried",
+            f"execution {execution.id} {standing}; only a failed execution can be retried",
             hint=f"flowengine show {short}",
         )
     from shlex import quote
@@ -91,7 +92,7 @@ def retry(
         message = f"execution {execution.id} cannot be retried: {refused.message}"
         raise Conflict(message, hint=hint) from None
     except NotFound as refused:
-        hint = f"its steps are shown by: flowengine show {short}"
+        hint = f"see its steps: flowengine show {short}"
         raise NotFound(f"{refused.message} in execution {execution.id}", hint=hint) from None
     now = host.clock.now()
     event = event_of(held, now, execution.state["last"], who.user)

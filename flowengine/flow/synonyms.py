@@ -101,7 +101,7 @@ _RETRY = {
 _APPROVAL = {
     **_words("quorum votes approvals min_approvals required_approvals required count min",
              "write 'need: 2'", "need"),
-    **_words("approvers reviewers users assignee who owners groups candidates",
+    **_words("approvers reviewers users assignee who owners groups candidates to for",
              "write 'assignees: [\"user:ana\"]'", "assignees"),
     **_words("timeout deadline due expiry ttl", "write 'expires: 48h'", "expires"),
     **_words("options buttons actions decisions", "write 'choices: [approve, reject]'", "choices"),

@@ -48,7 +48,7 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
-from flowengine.journal.refusals import not_free
+from flowengine.journal.refusals import ended, not_free
 from flowengine.journal.store import Store
 from flowengine.kernel.ids import wait_id
 
@@ -502,7 +502,7 @@ class MemoryStore(Store):
             if before is not None:
                 return before
             if record.status in ENDED:
-                raise Conflict(f"execution {execution} has {record.status}", standing=record)
+                raise ended(execution, record.status, record)
             return self._store_message(address, message_id, execution, at, event)
 
     def send_keyed(

@@ -22,3 +22,15 @@ def not_free(lock: str, holder: str, standing: object) -> Conflict:
         message = f"the lock {key!r} is held by execution {holder}"
     hint = f"see what it does: flowengine why {holder}"
     return Conflict(message, standing=standing, hint=hint)
+
+
+def ended(execution: str, status: str, standing: object) -> Conflict:
+    """Return the conflict that says how an execution has ended.
+
+    Args:
+        execution: Its id.
+        status: How it ended.
+        standing: Its record.
+    """
+    how = "was cancelled" if status == "cancelled" else f"has {status}"
+    return Conflict(f"execution {execution} {how}", standing=standing)

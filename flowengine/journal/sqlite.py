@@ -38,6 +38,7 @@ from flowengine.journal.records import (
     WaitFilter,
     WaitPage,
 )
+from flowengine.journal.refusals import ended
 from flowengine.journal.rows import (
     event_id,
     event_row,
@@ -274,7 +275,7 @@ class SqliteStore(Store):
                 return before
             record = read_execution(row[1:])
             if record.status in ENDED:
-                raise Conflict(f"execution {execution} has {record.status}", standing=record)
+                raise ended(execution, record.status, record)
             number = _store_message(connection, row[0], address, message_id, at, event)
         return Sent(number, execution, first=True, event=event)
 

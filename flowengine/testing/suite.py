@@ -72,7 +72,7 @@ def find(paths: Iterable[str]) -> list[str]:
             inside = files_below(path, SUFFIX)
             if not inside:
                 raise NotFound(
-                    f"there is no file NAME{SUFFIX} in {path}",
+                    f"there is no test file (NAME{SUFFIX}) in {_named(path)}",
                     hint="write one beside a flow, or: flowengine test FLOW --from EXECUTION",
                 )
             found += inside
@@ -80,11 +80,15 @@ def find(paths: Iterable[str]) -> list[str]:
         beside = path if path.endswith(SUFFIX) else cases_beside(path)
         if not os.path.isfile(beside):
             raise NotFound(
-                f"there is no file {beside}",
+                f"there is no test file {beside}",
                 hint=f"write it, or record a case: flowengine test {path} --from EXECUTION",
             )
         found.append(beside)
     return list(dict.fromkeys(found))
+
+
+def _named(folder: str) -> str:
+    return "this folder, nor below it" if folder == "." else f"{folder}, nor below it"
 
 
 def run_file(path: str, wanted: Callable[[str], bool] | None = None) -> Report:

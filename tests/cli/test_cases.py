@@ -282,7 +282,7 @@ def test_the_errors_of_the_flow_are_those_of_the_flow(flowengine: CommandLine) -
 
     assert "a.yaml:3:17: error[E102]" in first.err
     assert "there is no flow file b.yaml" in second.err
-    assert "there is no file c.test.yaml" in third.err
+    assert "there is no test file c.test.yaml" in third.err
 
 
 def test_json_says_the_same(order: CommandLine) -> None:
@@ -394,7 +394,7 @@ def test_folders_are_searched(flowengine: CommandLine, tmp_path: Path) -> None:
     empty = flowengine("test", "empty", code=9)
 
     assert done.out == "2 passed\n"
-    assert "there is no file NAME.test.yaml in empty" in empty.err
+    assert "there is no test file (NAME.test.yaml) in empty" in empty.err
 
 
 GREET = """\

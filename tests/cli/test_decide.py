@@ -301,7 +301,7 @@ def test_a_question_after_a_crash_is_answered_with_the_result(flowengine: Comman
     [question] = stalled.ids
     done = flowengine("approvals", "decide", question, "--choice", "result", "--value", '{"id": 7}')
 
-    assert "stalled, it needs 1 decision\n" in stalled.err
+    assert "stalled: needs 1 decision\n" in stalled.err
     assert f"result     flowengine approvals decide {question} --choice result --value JSON" in (
         stalled.err
     )
@@ -391,12 +391,17 @@ def test_an_overdue_approval_is_shown_as_overdue(
 
     late = time.time() + 8 * 86_400
     monkeypatch.setattr(time, "time", lambda: late)
+    monkeypatch.setattr(time, "time_ns", lambda: int(late * 1e9))
 
     assert " overdue" in flowengine("approvals", "list").out
     assert re.search(r"overdue +since ", flowengine("show", newest).out)
     shown = flowengine("approvals", "show", wait["id"]).out
     assert re.search(r"overdue +since .*, then it is rejected", shown)
-    assert "(overdue)" in flowengine("why", newest).out
+    why = flowengine("why", newest).out
+    assert "(overdue)" in why
+    for told in (shown, why, flowengine("show", newest).out):
+        assert f"flowengine resume {newest[:12]}\n" in told
+        assert "flowengine approve" not in told
 
 
 def test_an_event_of_a_timer_says_why_it_was_set(flowengine: CommandLine) -> None:

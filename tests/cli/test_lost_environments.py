@@ -93,7 +93,7 @@ def stall(flowengine: CommandLine, wait: str) -> str:
     """Approve while it cannot be had: it stalls, and says so wherever one looks."""
     stalled = flowengine("approve", wait, code=5)
     assert "then           waiting" in stalled.err
-    assert "stalled, it needs 1 environment" in stalled.err
+    assert "stalled: needs 1 environment" in stalled.err
     assert "then cannot go on: " in stalled.err
     assert "try again  flowengine resume" in stalled.err
     assert "to resume: flowengine resume" in stalled.err

@@ -160,7 +160,7 @@ def test_why_names_what_is_waited_for_and_a_command_that_works(
 ) -> None:
     said = flowengine("why", order).out
 
-    assert said.startswith("hold: it waits for a message 'paid' with key 'B7'\n  since       ")
+    assert said.startswith("hold: waiting for a message 'paid' with key 'B7'\n  since       ")
     assert "  command     flowengine signal --key B7 paid" in said
     [reason] = flowengine("--json", "why", order).json()
     assert (reason["address"], "wait" in reason) == ("hold", True)
@@ -295,7 +295,7 @@ def test_retry_starts_from_what_failed_and_keeps_the_rest(
 
     assert done.out == "level: 1\n"
     assert "first" not in done.err
-    assert "only a failed one can be retried" in flowengine("retry", failed, code=7).err
+    assert "only a failed execution can be retried" in flowengine("retry", failed, code=7).err
 
 
 def test_fork_begins_at_a_step_with_other_state_and_says_where_it_came_from(

@@ -41,7 +41,7 @@ def test_an_execution_that_waits_says_for_what_and_how_to_answer(
         "        approve    flowengine approve WAIT1 --form cost_center=VALUE\n"
         "        reject     flowengine reject WAIT1 --comment TEXT\n"
         "        later      flowengine approvals decide WAIT1 --choice later\n"
-        "saved as EXECUTION; nothing runs until then\n"
+        "saved as EXECUTION; nothing runs in the meantime\n"
     )
 
 
@@ -435,7 +435,7 @@ steps:
     told = flowengine("run", flow, "--id", "second", "--stay", "0", code=4).err
 
     assert "waiting for 1 approval\n" in told
-    assert "both/pay: it waits for the lock 'desk', which execution first has\n" in told
+    assert "both/pay: waiting for the lock 'desk', which execution first holds\n" in told
     assert "look  flowengine why first\n" in told
 
 

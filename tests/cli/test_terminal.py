@@ -126,7 +126,7 @@ def test_an_approval_is_asked_with_choice_edit_form_and_comment(
     terminal.answer("comment (Enter: none): ", "as agreed\n")
     shown = terminal.end(0)
 
-    assert "one of approve, reject, later, or their first letters" in shown
+    assert "answer approve, reject, later, or the first letters of one" in shown
     assert "cost_center is required" in shown
     assert f"  ask            succeeded   approved by {current_user()}\n" in shown
     assert shown.endswith("paid: 70\n")
@@ -155,7 +155,7 @@ def test_a_question_can_be_left_open(refund_at_terminal: Terminal, key: str) -> 
 
     shown = steady(refund_at_terminal.end(4))
 
-    assert "saved as EXECUTION; nothing runs until then\n" in shown
+    assert "saved as EXECUTION; nothing runs in the meantime\n" in shown
 
 
 def test_interrupting_a_question_leaves_it_open(refund_at_terminal: Terminal) -> None:

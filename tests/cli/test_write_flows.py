@@ -22,12 +22,12 @@ def test_each_example_of_init_is_valid_and_begins_with_a_command_that_runs(
 ) -> None:
     done = flowengine("init", "new", "--example", example)
     monkeypatch.chdir(tmp_path / "new")
-    command = done.err.removeprefix("now:   cd new && flowengine ").strip()
+    command = done.err.removeprefix("next:    cd new && flowengine ").strip()
 
     flowengine("check", "--strict", f"{example}.yaml")
     flowengine(*[word.strip("'") for word in command.split()], code=4 * (example == "approval"))
 
-    assert done.out.splitlines()[0] == f"made   new/{example}.yaml"
+    assert done.out.splitlines()[0] == f"created  new/{example}.yaml"
 
 
 def test_init_leaves_what_is_there_and_gives_editors_the_schema(
@@ -37,7 +37,7 @@ def test_init_leaves_what_is_there_and_gives_editors_the_schema(
 
     done = flowengine("init")
 
-    assert "kept   hello.yaml\n" in done.out
+    assert "kept     hello.yaml\n" in done.out
     assert (tmp_path / "hello.yaml").read_text() == "mine"
     settings = json.loads((tmp_path / ".vscode" / "settings.json").read_text())
     assert settings["yaml.schemas"] == {

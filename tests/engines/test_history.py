@@ -117,7 +117,7 @@ def test_retry_from_a_step_before_runs_that_again(engine: Engine, tmp_path: Path
 
 def test_only_a_failed_execution_can_be_retried(engine: Engine, tmp_path: Path) -> None:
     result = engine.run(world.make(tmp_path, flows.CHAIN))
-    with pytest.raises(Conflict, match="only a failed one"):
+    with pytest.raises(Conflict, match="only a failed execution"):
         engine.retry(result.execution)
     engine.run(world.make(tmp_path / "b", flows.BROKEN), id="broken")
     with pytest.raises(NotFound, match="nothing at 'nowhere'"):
@@ -255,7 +255,7 @@ steps:
     result = engine.run(world.make(tmp_path, text), id="exec-one")
     short = engine.store.short_execution("exec-one")
     sign = reason(engine, result.execution, "sign")
-    assert sign["what"] == "it waits for a decision by user:ben (0 of 2 votes): Sure?"
+    assert sign["what"] == "waiting for a decision by user:ben (0 of 2 votes): Sure?"
     assert sign["command"] == f"flowengine approve {engine.store.short_wait(sign['wait'])}"
     assert reason(engine, "exec-one", "pay")["command"] == f"flowengine signal {short} paid"
     order = reason(engine, "exec-one", "order")
@@ -263,13 +263,13 @@ steps:
     later = reason(engine, "exec-one", "later")
     assert (later["command"], later["due"] > later["since"]) == (f"flowengine resume {short}", True)
     meet = reason(engine, "exec-one", "meet")
-    assert meet["what"] == "its join holds what came and waits for 'sign', 'pay', 'order', 'later'"
+    assert meet["what"] == "its join is waiting for 'sign', 'pay', 'order', 'later'"
 
 
 def test_why_of_what_has_ended_stalled_or_was_only_recorded(engine: Engine, tmp_path: Path) -> None:
     engine.run(world.make(tmp_path / "a", flows.BROKEN), id="broken")
     (why,) = engine.why("broken")
-    assert why["what"] == "it has failed with OutOfStock: no"
+    assert why["what"] == "failed with OutOfStock: no"
     assert why["command"] == "flowengine retry broken"
 
     wait = engine.run(world.make(tmp_path / "b", "steps:\n  - {id: s, approval: S?}\n"), id="open")

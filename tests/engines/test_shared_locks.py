@@ -66,7 +66,7 @@ def test_one_waits_until_the_other_has_given_it_back(
     assert [asked(engine, id) for id in ids] == [True, False, False]
     assert [engine.result(id).status for id in ids] == ["waiting"] * 3
     [reason] = engine.why("e2")
-    assert reason["what"] == "it waits for the lock 'a', which execution e0 has; e1 is before it"
+    assert reason["what"] == "waiting for the lock 'a', which execution e0 holds; e1 is ahead of it"
     approve(engine, "e0")
     assert [asked(engine, id) for id in ids] == [False, True, False]
     approve(engine, "e1")
@@ -140,7 +140,7 @@ def test_a_holder_that_is_only_interrupted_holds_it_still(tmp_path: Path) -> Non
         assert child.kill(process)
         engine.run(file, id="e1")
         [reason] = engine.why("e1")
-        assert "which execution e0 has" in reason["what"]
+        assert "which execution e0 holds" in reason["what"]
         assert reason["command"] == "flowengine resume e0"
         engine.cancel("e0", now=True)
         assert asked(engine, "e1")
@@ -190,8 +190,7 @@ def test_of_a_queue_each_begins_when_the_one_before_has_ended(
     assert engine.result("e1").status == "waiting"
     [reason] = engine.why("e2")
     assert reason["what"] == (
-        "it begins when executions of 'flow' have ended that were there first: e0 is open; "
-        "e1 is before it"
+        "waiting for earlier executions of 'flow' to finish: e0 is open; e1 is ahead of it"
     )
     approve(engine, "e0")
     assert [asked(engine, id) for id in ids] == [False, True, False]
@@ -252,7 +251,7 @@ def test_a_lock_that_became_free_and_that_nobody_took_is_told(tmp_path: Path) ->
                 break
     with Engine(store, stay=0) as engine:
         first = engine.why("e1")[0]
-        assert first["what"] == "the lock 'a' became free for it, which it has not taken"
+        assert first["what"] == "the lock 'a' is free for it now; not resumed yet"
         assert first["command"] == "flowengine resume e1"
         assert [wait["title"] for wait in engine.resume("e1").waits] == ["Sure?"]
 
@@ -265,7 +264,7 @@ def test_on_a_slow_disk_too_who_wants_a_lock_that_is_held_gets_to_wait(tmp_path:
     with Engine(FaultyStore(on_write=write), stay=0) as engine:
         for id in ("e0", "e1"):
             assert engine.run(holds(tmp_path, "global"), id=id).status == "waiting"
-        assert engine.why("e1")[0]["what"] == "it waits for the lock 'a', which execution e0 has"
+        assert engine.why("e1")[0]["what"] == "waiting for the lock 'a', which execution e0 holds"
 
 
 def test_a_crash_at_any_write_loses_and_doubles_no_lock(tmp_path: Path) -> None:
@@ -327,13 +326,13 @@ def test_a_circle_over_executions_is_told_with_the_way_out(engine: Engine, tmp_p
     for n in range(2):
         engine.signal("go", execution=f"e{n}")
     [reason] = engine.why("e0")
-    assert reason["what"] == "it waits for the lock 'b', which execution e1 has"
+    assert reason["what"] == "waiting for the lock 'b', which execution e1 holds"
     assert reason["command"] == "flowengine why e1"
 
     engine.signal("go", execution="e2")
     [reason] = engine.why("e0")
     assert reason["what"].endswith(
-        "It can never come free: e1 and e2 wait, in the end, for what this one holds"
+        "This is a deadlock: e1 and e2 wait, in the end, for what this one holds"
     )
     assert reason["command"] == "flowengine cancel e0"
     engine.cancel("e0")

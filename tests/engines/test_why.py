@@ -53,7 +53,7 @@ STANDS = {
     "asked": (
         step('call: std.ask\n    with: {question: "Who?"}'),
         "a decision by anyone: Who",
-        "flowengine approve W",
+        "flowengine approve W --form answer=VALUE",
     ),
     "message": (
         SIGNALS + step("wait: {signal: paid}"),
@@ -84,17 +84,17 @@ STANDS = {
     ),
     "message at a join": (
         SIGNALS + step("next: t", "  - {id: t, trigger: paid, join: all}\n"),
-        "its join holds what came and it is triggered by a message 'paid'",
+        "its join is waiting for a message 'paid'",
         "flowengine signal E paid",
     ),
-    "time": (step("wait: 2h"), "it waits until 20", "flowengine resume E"),
+    "time": (step("wait: 2h"), "waiting until 20", "flowengine resume E"),
     "moment": (
         step('wait: {until: "2100-01-01T00:00:00Z"}'),
         "until 2100-01-01",
         "flowengine resume E",
     ),
-    "failed": (step('fail: "no more"'), "it has failed with Failed: no more", "flowengine retry E"),
-    "succeeded": (step("output: 1"), "it has succeeded", None),
+    "failed": (step('fail: "no more"'), "failed with Failed: no more", "flowengine retry E"),
+    "succeeded": (step("output: 1"), "succeeded", None),
 }
 
 
@@ -106,7 +106,7 @@ def test_stand_is_explained(engine: Engine, tmp_path: Path, name: str) -> None:
     assert re.search(what, reason["what"])
     assert reason["wakes"]
     if command is not None:
-        command = command.replace("E", engine.store.short_execution(id))
+        command = re.sub(r"\bE\b", engine.store.short_execution(id), command)
         command = command.replace(
             "W", engine.store.short_wait(reason.get("wait", "")) if "W" in command else ""
         )
@@ -139,14 +139,14 @@ def test_what_was_recorded_and_not_taken_is_told(engine: Engine, tmp_path: Path,
 
 def test_execution_that_was_only_recorded_has_not_begun(engine: Engine, tmp_path: Path) -> None:
     (reason,) = engine.why(engine.start(world.make(tmp_path, step("output: 1"))))
-    assert reason["what"] == "it was recorded and has not begun"
+    assert reason["what"] == "recorded, but not started yet"
 
 
 def test_cancelled_execution_says_why(engine: Engine, tmp_path: Path) -> None:
     id = engine.run(world.make(tmp_path, step("approval: Sure?"))).execution
     engine.cancel(id, reason="not needed")
     (reason,) = engine.why(id)
-    assert reason["what"] == "it was cancelled: not needed"
+    assert reason["what"] == "cancelled: not needed"
 
 
 def test_an_idle_execution_names_its_triggers_and_its_end(engine: Engine, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ steps:
   - {id: meet, join: all}
 """
     found = {r["address"]: r for r in engine.why(engine.run(world.make(tmp_path, text)).execution)}
-    assert found["meet"]["what"] == "its join holds what came and waits for 'b'"
+    assert found["meet"]["what"] == "its join is waiting for 'b'"
     assert "approve" in found["b"]["command"]
 
 

@@ -305,8 +305,8 @@ def test_why_and_show_tell_of_it(stage: Stage) -> None:
     reasons = stage.engine.why(found.execution)
 
     told = {reason["address"]: reason["what"] for reason in reasons}
-    assert told["each[3]"] == "its call waits, because the budget of 'flow' is used up"
-    assert told["budget"].startswith("it waits for a decision by anyone: 'flow' has used up")
+    assert told["each[3]"] == "its call is waiting, because the budget of 'flow' is used up"
+    assert told["budget"].startswith("waiting for a decision by anyone: 'flow' has used up")
     shown = stage.engine.show(found.execution)["budgets"]
     assert shown == [
         {"address": "", "flow": "flow", "then": "ask",

@@ -319,7 +319,7 @@ def test_why_says_who_has_the_lock(stage: Stage) -> None:
 
     [queued] = [r for r in stage.engine.why(result.execution) if r["address"] == "b"]
 
-    assert queued["what"] == "it waits for the lock 'k', which a has"
+    assert queued["what"] == "waiting for the lock 'k', which a holds"
     assert queued["wakes"] == "the end of a"
 
 

@@ -75,12 +75,12 @@ def run(arguments: Namespace) -> int:
         out_json({"made": made, "kept": kept})
         return 0
     for path in made:
-        out(f"made   {path}")
+        out(f"created  {path}")
     for path in kept:
-        out(f"kept   {path}")
+        out(f"kept     {path}")
     if not arguments.quiet:
         there = "" if arguments.folder == "." else f"cd {arguments.folder} && "
-        err(f"now:   {there}{_first_line(wanted[name])}")
+        err(f"next:    {there}{_first_line(wanted[name])}")
     return 0
 
 
