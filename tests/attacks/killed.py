@@ -1,10 +1,10 @@
 """Ends the engine at random moments while everything is open, and counts what is left.
 
-    python -m tests.attacks.killed FOLDER SEED SIGNAL ENDS [FIRST]
+    python -m tests.attacks.killed FOLDER SEED SIGNALS ENDS [FIRST]
 
-SIGNAL is KILL, TERM or INT. A line of JSON an end. This process takes in orphans
-(PR_SET_CHILD_SUBREAPER): whatever descends from an engine, and however often it changed session and
-parent, is found below it.
+SIGNALS is KILL, TERM or INT, or several with commas, in turn. A line of JSON an end. This
+process takes in orphans (PR_SET_CHILD_SUBREAPER): whatever descends from an engine, and however
+often it changed session and parent, is found below it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ LATEST = 10.0
 _SUBREAPER = 36
 
 
-def main(folder: Path, seed: str, name: str, ends: int, first: int = 0) -> None:
+def main(folder: Path, seed: str, names: str, ends: int, first: int = 0) -> None:
     """End it so many times, and tell of each."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     _calm(folder / "first")  # it may build the image of the containers
     length = _calm(folder / "calm")
     for number in range(first, first + ends):
         draw = random.Random(f"{seed}{number}")
+        name = names.split(",")[number % len(names.split(","))]
         place = folder / f"{name.lower()}{number}"
         after = draw.uniform(0, 1.05) * length
         told = {"number": number, **_end(place, after, signal.Signals[f"SIG{name}"])}
