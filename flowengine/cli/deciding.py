@@ -9,7 +9,7 @@ from flowengine.cli import arguments as read
 from flowengine.cli.inbox import KINDS
 from flowengine.cli.output import clean, err, out, out_json, when
 from flowengine.cli.program import show_error
-from flowengine.cli.resuming import resume_decided
+from flowengine.cli.resuming import leave_recorded, resume_decided
 from flowengine.cli.session import Session
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 
@@ -109,7 +109,9 @@ def run(arguments: Namespace, choice: str | None) -> int:
             decisions.append(decision)
             say(session, decision)
         executions: list[dict[str, Any]] = []
-        if not arguments.no_resume:
+        if arguments.no_resume:
+            leave_recorded(session, [decision.execution for decision in decisions])
+        else:
             executions, further = resume_decided(session, decisions)
             codes += further
         if arguments.json:

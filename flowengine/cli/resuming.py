@@ -10,6 +10,8 @@ from flowengine.cli.session import EXIT_CODES, Session
 from flowengine.errors import Conflict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from flowengine.cli.progress import Progress
     from flowengine.engines.results import Decision, Result
 
@@ -40,6 +42,22 @@ def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
         if result is not None and (new or progress.moved):
             _finish(session, result, resumed)
     return resumed
+
+
+def leave_recorded(session: Session, executions: Iterable[str]) -> None:
+    """Say how to resume the executions that something was recorded for, and no more.
+
+    Args:
+        session: Of the command.
+        executions: Full ids.
+    """
+    open_ = [id for id in dict.fromkeys(executions) if not session.engine.result(id).ended]
+    if session.arguments.quiet or not open_:
+        return
+    if len(open_) == 1:
+        err(f"not resumed; to resume it: {session.command('resume', session.short(open_[0]))}")
+    else:
+        err(f"not resumed; to resume them: {session.command('resume', '--due')}")
 
 
 def resume_due(session: Session) -> Resumed:

@@ -61,12 +61,12 @@ def begin(host: Host, starting: Starting) -> Execution:
         The execution, with `started` in its queue.
     """
     flow = as_loaded(host.store, starting.flow)
-    host.keeper.renew()
     program = host.programs.of(flow.compiled, flow.hash)
     started = _started(host, program, starting)
     data = started["execution"]
     host.bring(data["id"], starting.resources)
     execution = host.execution(data["id"], program, 1)
+    host.keeper.reserve(data["id"])
     execution.begin(new_record(program, data, started["at"], host.keeper.owner.id))
     execution.queue.append(started)
     return execution

@@ -105,7 +105,7 @@ class Driver:
         for execution, append, verdict in zip(going, appends, verdicts, strict=True):
             try:
                 if verdict is not None:
-                    self._refused(execution, verdict)
+                    self._refused(execution, append, verdict)
                 elif append.release:
                     self._rest(execution)
                 else:
@@ -172,7 +172,7 @@ class Driver:
     def release(self, execution: Execution) -> None:
         """Give back the lease of an execution, if the store can still be written."""
         with suppress(StoreError):
-            self.host.store.release([(execution.id, execution.epoch)])
+            self.host.keeper.release(execution.leases)
 
     def read_inbox(self, execution: Execution) -> None:
         """Take what others have sent to an execution."""
@@ -258,8 +258,10 @@ class Driver:
         """
         return False
 
-    def _refused(self, execution: Execution, verdict: Conflict) -> None:
+    def _refused(self, execution: Execution, append: Append, verdict: Conflict) -> None:
         """Go back to what the store holds if a decision was first; else it is somebody else's."""
+        if append.new is not None:
+            execution.epoch = 0  # whoever created it holds its lease
         if not isinstance(verdict.standing, Wait):
             self.halt(execution, verdict)
             return
@@ -270,6 +272,7 @@ class Driver:
     def _rest(self, execution: Execution) -> None:
         """Let go of an execution; a message that came in the same moment is still taken."""
         execution.epoch = 0
+        self.host.keeper.released(execution.id)
         self._follow(execution)
         store = self.host.store
         if not execution.ended and store.inbox(execution.id):

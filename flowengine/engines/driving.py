@@ -73,7 +73,7 @@ class Driving:
         """
         _refuse_while_imported()
         host, id = self._host, self._host.store.find_execution(execution)
-        if self._local is not None and id in self._local.executions:
+        if self._local is not None and self._local.drives_here(id):
             found = self._local.executions[id]
             self._bring(found, resources)
             return found
@@ -83,7 +83,7 @@ class Driving:
             self._bring(found, resources)
             recover(found, host.store.inbox(id), host.clock.now())
         except BaseException:
-            host.store.release([(id, epoch)])
+            host.keeper.release([(id, epoch)])
             raise
         return found
 
@@ -91,7 +91,12 @@ class Driving:
 
     def drive(self, execution: Execution) -> Result:
         """Drive an execution, and then those to which it has sent something."""
-        _refuse_on_loop()
+        try:
+            _refuse_on_loop()
+        except UsageError:
+            if self._local is None or self._local.executions.get(execution.id) is not execution:
+                self._host.keeper.release(execution.leases)
+            raise
         self._send_out()
         self._drive_one(execution)
         rests = not self._host.woken
@@ -152,7 +157,7 @@ class Driving:
         except Conflict:
             pass  # somebody took it meanwhile; it is in the inbox
         finally:
-            host.store.release([(execution, epoch)])
+            host.keeper.release([(execution, epoch)])
 
     # Inside
 
@@ -166,7 +171,7 @@ class Driving:
 
     def _taken_here(self, execution: str) -> bool:
         """Let an execution take what it was sent, if it is driven here; return whether it is."""
-        if self._local is None or execution not in self._local.executions:
+        if self._local is None or not self._local.drives_here(execution):
             return False
         self._local.read_inbox(self._local.executions[execution])
         return True

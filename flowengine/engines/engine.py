@@ -453,7 +453,7 @@ class Engine(Reader):
     def cancel(
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
     ) -> Result:
-        """Cancel an execution; a process that holds it does it itself.
+        """Cancel an execution; another process or thread that runs it does so itself.
 
         Args:
             execution: Its id, or any unambiguous beginning of it.
@@ -462,7 +462,8 @@ class Engine(Reader):
             by: Who asks. Default: the engine's user.
 
         Returns:
-            How it stands; still open if another process is at it. `Conflict` if it has ended.
+            How it stands; still open if another process or thread is running it. `Conflict` if it
+            has ended.
         """
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return self._driving.go_on(id) or self.result(id)

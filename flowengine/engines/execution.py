@@ -412,6 +412,11 @@ class Execution:
         return True
 
     @property
+    def leases(self) -> list[tuple[str, int]]:
+        """What to give back when it is let go: its id, and an epoch if the lease is its own."""
+        return [(self.id, 0 if self._new is not None else self.epoch)]
+
+    @property
     def claims(self) -> bool:
         """Whether it claims locks, or gives some back, with the next commit."""
         return bool(self._claims)

@@ -71,7 +71,6 @@ def fork(
         _check_same_past(host.programs, before, program, past, at)
     _check_state(program, values)
 
-    host.keeper.renew()
     now = host.clock.now()
     data = execution_data(host, program.compiled, now, id, labels or record.labels, user)
     if "environments" in past[0]["execution"]:
@@ -86,6 +85,7 @@ def fork(
     _, state = state_at(host.programs, program.hash, past, len(past))
     unit = unit_at(program.graph, state, at)
     new = new_record(program, data, now, host.keeper.owner.id, forked_from=f"{old} at {at}")
+    host.keeper.reserve(data["id"])
     execution.begin_with(new, past, state, forms(past))
     written: Any = {"type": "state", "at": now, "values": dict(values), "by": user}
     again: Any = {"type": "retry", "at": now, "unit": unit, "by": user}

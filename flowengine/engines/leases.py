@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from flowengine.errors import StoreError
+from flowengine.errors import Conflict, StoreError
 from flowengine.journal.leases import steady_now, this_process
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from flowengine.journal.records import Owner
     from flowengine.journal.store import Store
@@ -35,6 +35,8 @@ class Keeper:
         self._store = store
         self._ttl = ttl
         self._until = 0
+        self._held: dict[str, object] = {}
+        """Executions that this engine drives → the call that does."""
         self._thread: threading.Thread | None = None
         self._closed: threading.Event | None = None
 
@@ -64,8 +66,48 @@ class Keeper:
         Returns:
             Its epoch. `Conflict` says who else holds it.
         """
-        self.renew()
-        return self._store.acquire(execution, self.owner.id, steady_now())
+        self.reserve(execution)
+        try:
+            return self._store.acquire(execution, self.owner.id, steady_now())
+        except BaseException:
+            self.released(execution)
+            raise
+
+    def reserve(self, execution: str) -> None:
+        """Claim an execution within this engine, before its lease is taken or it is created.
+
+        The store grants a lease to its owner again, so a second thread would take it from the
+        first. The first reads what the execution is sent; the second has no need of the lease.
+
+        Raises:
+            Conflict: Another call of this engine drives it.
+        """
+        call = object()
+        if self._held.setdefault(execution, call) is not call:  # atomic
+            raise Conflict(
+                f"another call of this engine is running execution {execution}",
+                standing=self.owner,
+                hint="wait until that call returns",
+            )
+        try:
+            self.renew()
+        except BaseException:
+            self.released(execution)
+            raise
+
+    def released(self, execution: str) -> None:
+        """Note that a commit has given back a lease."""
+        self._held.pop(execution, None)
+
+    def release(self, leases: Sequence[tuple[str, int]]) -> None:
+        """Give back leases.
+
+        Args:
+            leases: Execution and epoch of each.
+        """
+        for execution, _ in leases:
+            self.released(execution)
+        self._store.release(leases)
 
     def holder(self, execution: str) -> Owner | None:
         """Return who holds an execution, if a living one does."""
@@ -73,6 +115,7 @@ class Keeper:
 
     def close(self) -> None:
         """Give back all leases."""
+        self._held.clear()
         if self._thread is not None and self._closed is not None:
             self._closed.set()
             self._thread.join()

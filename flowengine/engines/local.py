@@ -107,6 +107,12 @@ class Local(Driver):
         """Return whether it drives on the event loop that runs now."""
         return self._loop is asyncio.get_running_loop()
 
+    def drives_here(self, execution: str) -> bool:
+        """Return whether it drives an execution, and no other thread runs its event loop."""
+        if execution not in self.executions:
+            return False
+        return not self._loop.is_running() or asyncio._get_running_loop() is self._loop
+
     async def close(self) -> None:
         """Stop driving; all executions are saved."""
         self.host.keeper.on_late = None

@@ -36,7 +36,7 @@ def retried(
     try:
         retry(host, found, step, program, who)
     except BaseException:
-        host.store.release([(found.id, found.epoch)])
+        host.keeper.release(found.leases)
         raise
     return found
 

@@ -124,9 +124,9 @@ class Upgrading:
                 execution.queue.insert(0, event)
                 return info, execution
         except BaseException:
-            host.store.release([(record.id, epoch)])
+            host.keeper.release([(record.id, epoch)])
             raise
-        host.store.release([(record.id, epoch)])
+        host.keeper.release([(record.id, epoch)])
         return info, None
 
     def settle(self, info: UpgradeInfo) -> bool:

@@ -62,4 +62,4 @@ def warn(driver: Driver, execution: str, messages: Sequence[str]) -> None:
         found.queue.extend(events)
         driver.commit(found)
     finally:
-        host.store.release([(execution, epoch)])
+        host.keeper.release([(execution, epoch)])

@@ -143,8 +143,23 @@ def test_recording_only_leaves_going_on_to_resume(flowengine: CommandLine, wait:
     recorded = flowengine("approvals", "decide", wait, "--choice", "later", "--no-resume")
 
     assert "decided as 'later' by user:ana" in recorded.err
+    resume = recorded.err.rpartition("not resumed; to resume it: flowengine ")[2].split()
     assert flowengine("--json", "list").json()[0]["status"] == "interrupted"
-    assert flowengine("resume", flowengine.newest()).out == "paid: 0\n"
+    assert flowengine(*resume).out == "paid: 0\n"
+
+
+def test_recording_several_tells_one_command_that_resumes_them(
+    flowengine: CommandLine, wait: str, refund: Path
+) -> None:
+    [other] = flowengine("run", refund, "-i", "amount=80", code=4).ids
+
+    words = ["approvals", "decide", wait, other, "--choice", "later", "--no-resume"]
+    recorded = flowengine(*words)
+    quiet = flowengine("-q", *words)
+
+    assert recorded.err.endswith("not resumed; to resume them: flowengine resume --due\n")
+    assert quiet.err == ""
+    assert flowengine("resume", "--due").err.count("execution ") == 2
 
 
 def test_several_are_decided_first_and_the_execution_goes_on_once(

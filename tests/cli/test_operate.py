@@ -184,7 +184,10 @@ def test_a_signal_with_an_id_counts_once_and_may_only_be_recorded(
     for _ in range(2):
         words = ["signal", order, "paid", "--data", '{"amount": 5}', "--id", "msg-1"]
         told = flowengine(*words, "--no-resume")
-    assert steady(told.err) == "paid was already sent to EXECUTION\n"
+    assert steady(told.err) == (
+        "paid was already sent to EXECUTION\n"
+        "not resumed; to resume it: flowengine resume EXECUTION\n"
+    )
     words = ["signal", order, "paid", "--data", '{"amount": 50}', "--id", "msg-1"]
     other = flowengine(*words, code=7)
     assert "'amount' is 5 there and 50 here" in other.err

@@ -156,6 +156,7 @@ outputs: {b: "${{ steps.b.output }}"}
         found = engine._driving.loaded(cut)
         found.apply_queue()
         assert engine.store.commit([found.take(release=True)]) == [None]  # and here it dies
+        engine._host.keeper.released(cut)
         engine.resume(cut)
         assert [one["type"] for one in engine.events(cut)] == ["started", "cut", "succeeded"]
         assert engine.diff(whole, cut)["same"]

@@ -329,6 +329,7 @@ def cut_off(engine: Engine, tmp_path: Path) -> str:
     found = engine._driving.loaded(id)
     found.apply_queue()
     assert engine.store.commit([found.take(release=True)]) == [None]
+    engine._host.keeper.released(id)
     return id
 
 

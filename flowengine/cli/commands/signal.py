@@ -7,6 +7,7 @@ from typing import Any
 
 from flowengine.cli import arguments as read
 from flowengine.cli.output import clean, err, out_json
+from flowengine.cli.resuming import leave_recorded
 from flowengine.cli.session import Session
 from flowengine.errors import Conflict, UsageError
 
@@ -88,6 +89,7 @@ def run(arguments: Namespace) -> int:
             did = "started" if sent.began else "sent to" if sent.first else "was already sent to"
             err(f"{clean(arguments.name)} {did} {session.short(sent.execution)}")
         if arguments.no_resume:
+            leave_recorded(session, [sent.execution])
             if arguments.json:
                 out_json(session.as_object(engine.result(sent.execution)))
             return 0
