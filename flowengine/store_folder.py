@@ -97,7 +97,6 @@ def claim(path: str | os.PathLike[str], *, by_name: bool) -> str:
     """Make sure that a store's folder is the user's own; make it if it is not there.
 
     Args:
-        path: The folder.
         by_name: Whether the user named it, so that it is the user's own whatever is in it.
 
     Returns:

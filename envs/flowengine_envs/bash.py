@@ -31,9 +31,7 @@ class Bash(Supervised):
     """Runs commands; any number at once, none knowing of another.
 
     Args:
-        request: What was asked for.
         sandbox: The open sandbox.
-        channel: The connection to its supervisor.
     """
 
     def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:
@@ -124,9 +122,6 @@ class BashProvider(SupervisedProvider[Bash]):
 
     async def ensure(self, request: Request) -> Bash:
         """Open a runner.
-
-        Args:
-            request: What was asked for.
 
         Returns:
             The runner.

@@ -49,7 +49,6 @@ class Folder(Resource):
     """A folder.
 
     Args:
-        request: What was asked for.
         path: Where it is.
         original: What it is a copy of, if it is one.
         writable: Whether it may be written.

@@ -101,7 +101,6 @@ class _Inputs:
 
     Args:
         folder: Where the files go.
-        context: The attempt.
     """
 
     def __init__(self, folder: Path, context: StepContext) -> None:

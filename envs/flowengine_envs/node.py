@@ -172,9 +172,6 @@ class NodeProvider(SupervisedProvider[Node]):
     async def ensure(self, request: Request) -> Node:
         """Open a runner, and look which Node is there.
 
-        Args:
-            request: What was asked for.
-
         Returns:
             The runner.
 

@@ -39,9 +39,7 @@ class PythonSandbox(Supervised):
     """Runs Python code; names, imports and files last until it is given back.
 
     Args:
-        request: What was asked for.
         sandbox: The open sandbox.
-        channel: The connection to its supervisor.
     """
 
     def __init__(self, request: Request, sandbox: Sandbox, channel: Channel) -> None:

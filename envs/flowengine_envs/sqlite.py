@@ -105,7 +105,6 @@ class Database(Resource):
     """A connection to a database.
 
     Args:
-        request: What was asked for.
         connection: The open connection; it is used on `thread` only.
         thread: The one thread it is used on.
         file: Path for messages.

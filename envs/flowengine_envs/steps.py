@@ -25,7 +25,6 @@ class StepFiles:
 
     Args:
         resource: The sandbox.
-        context: The attempt.
     """
 
     def __init__(self, resource: InWorkspace, context: StepContext) -> None:

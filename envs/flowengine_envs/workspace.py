@@ -34,11 +34,7 @@ class Entry(NamedTuple):
 
 
 class InWorkspace(Resource):
-    """Runs programs in a workspace, whose files go in and out byte for byte.
-
-    Args:
-        request: What was asked for.
-    """
+    """Runs programs in a workspace, whose files go in and out byte for byte."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)

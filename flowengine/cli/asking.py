@@ -40,7 +40,6 @@ def drive_and_ask(session: Session, call: Callable[[], Result | None]) -> Result
     """Drive an execution, and ask what it waits for and the user may answer.
 
     Args:
-        session: Of the user.
         call: Drives it.
 
     Returns:
@@ -64,11 +63,7 @@ def drive_and_ask(session: Session, call: Callable[[], Result | None]) -> Result
 
 
 class Dialogue:
-    """The questions of one command: each is asked once, one at a time.
-
-    Args:
-        session: Of the user.
-    """
+    """The questions of one command: each is asked once, one at a time."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

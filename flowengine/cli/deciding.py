@@ -81,7 +81,6 @@ def run(arguments: Namespace, choice: str | None) -> int:
     """Decide, then go on with what waited.
 
     Args:
-        arguments: Of the command line.
         choice: Id of the choice; None: `arguments.counts_as` says which kind of choice.
 
     Returns:
@@ -136,7 +135,6 @@ def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[
     """Return the waits that the command line means.
 
     Args:
-        session: Of the command.
         arguments: Its.
         choice: Id of the choice, if that is what is given: then questions are meant, too.
 

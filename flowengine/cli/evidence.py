@@ -43,7 +43,6 @@ def evidence_of(session: Session, execution: str, error: Mapping[str, Any]) -> M
     """Return the evidence of the failure that an error comes from.
 
     Args:
-        session: Of the command.
         execution: Full id.
         error: That of the execution.
 

@@ -27,7 +27,6 @@ def say(session: Session, wait: WaitInfo) -> int:
     """Say what was done with an approval last, and how it can be answered.
 
     Args:
-        session: Of the command.
         wait: As it stands.
 
     Returns:

@@ -23,7 +23,6 @@ def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
     """Resume each execution that decisions were recorded for, once.
 
     Args:
-        session: Of the command.
         decisions: What was recorded.
 
     Returns:
@@ -62,9 +61,6 @@ def leave_recorded(session: Session, executions: Iterable[str]) -> None:
 
 def resume_due(session: Session) -> Resumed:
     """Resume each execution that can move now.
-
-    Args:
-        session: Of the command.
 
     Returns:
         How they stand; those that another process has taken meanwhile are left out.

@@ -47,7 +47,6 @@ class Session:
     """The engine of one command line, and how its user is told.
 
     Args:
-        arguments: Of the command line.
         make: Path of the flow that it is about: if there is no store, it is made once this flow
             has been found right. None: there has to be a store.
 

@@ -80,7 +80,6 @@ def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
 
     Args:
         session: Makes command lines.
-        wait: An open wait.
 
     Yields:
         Lines, indented.
@@ -98,7 +97,6 @@ def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, l
     """Yield each way to answer a wait: what it does, and the words of the command.
 
     Args:
-        wait: An open wait.
         short: Its id, as short as it can be.
         execution: That of its execution.
 
@@ -180,9 +178,6 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
 
 def times(wait: WaitInfo) -> Iterator[tuple[str, str]]:
     """Yield when a wait expires, or that it is overdue, and what time does to it before.
-
-    Args:
-        wait: An open wait.
 
     Yields:
         Name and text.

@@ -24,7 +24,6 @@ def record_decision(
     """Record a decision.
 
     Args:
-        host: The engine's.
         wait: Id of the wait, or any unambiguous beginning of it.
         choice: Id of the choice.
         answer: What comes with it.
@@ -85,7 +84,6 @@ def answer_questions(host: Host, result: Result, choice: str | None, who: Actor)
     """Answer all open questions about uncertain steps.
 
     Args:
-        host: The engine's.
         result: How the execution stands.
         choice: `retry` or `fail`; None: none is answered.
         who: Actor answers.
@@ -112,7 +110,6 @@ def hand_over(
     """Record that an approval changes hands, and journal it unless another process does.
 
     Args:
-        host: The engine's.
         driving: The engine's.
         wait: Id of the wait, or any unambiguous beginning of it.
         what: `claimed`, `released` or `delegated`.

@@ -54,7 +54,6 @@ def begin(host: Host, starting: Starting) -> Execution:
     """Return a new execution, held by this engine, whose first commit creates it.
 
     Args:
-        host: The engine's.
         starting: What to run, and how.
 
     Returns:
@@ -76,7 +75,6 @@ def record(host: Host, starting: Starting) -> str:
     """Create an execution that nobody drives yet; its first event waits in its inbox.
 
     Args:
-        host: The engine's.
         starting: What to run, and how. If there is an execution of the id, nothing changes.
 
     Returns:
@@ -104,7 +102,6 @@ def create(host: Host, program: Program, started: Any) -> str:
     """Create an execution by its first event, unless there is one of its id.
 
     Args:
-        host: The engine's.
         program: Its flow.
         started: The event.
 
@@ -128,7 +125,6 @@ def begun_by(host: Host, program: Program, event: Mapping[str, Any]) -> Beginnin
     """Return the execution that a message begins, for the store to create.
 
     Args:
-        host: The engine's.
         program: A flow with a `start` on the signal.
         event: The message.
 
@@ -197,7 +193,6 @@ def execution_data(
     """Return what expressions see of a new execution, and its working folder, which they do not.
 
     Args:
-        host: The engine's.
         compiled: Its flow.
         now: When it starts (ms).
         id: Its id; None makes one.

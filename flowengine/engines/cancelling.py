@@ -15,7 +15,6 @@ def ask_to_cancel(host: Host, execution: str, reason: str, who: Actor, *, now: b
     """Record a request to cancel.
 
     Args:
-        host: The engine's.
         execution: Its id, or any unambiguous beginning of it.
         reason: For the history.
         who: Who asks.

@@ -20,7 +20,6 @@ def circle(host: Host, execution: str, unit: int, lock: str) -> list[str]:
     """Return the executions because of which a lock can never come free for who waits for it.
 
     Args:
-        host: The engine's.
         execution: Id of the execution that waits.
         unit: Which of its units does.
         lock: Name of the lock.

@@ -47,7 +47,6 @@ def claims_in(execution: str, graph: Graph, state: State) -> Iterator[StoredClai
     Args:
         execution: Its id.
         graph: Its flow.
-        state: The state.
 
     Yields:
         Claims.

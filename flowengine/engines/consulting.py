@@ -24,7 +24,6 @@ async def consult(host: Host, execution: Execution, asked: Consult) -> bool:
     """Ask whoever may answer a question at once, and record what they say.
 
     Args:
-        host: The engine's.
         execution: It has just opened the question.
         asked: The question.
 

@@ -23,9 +23,6 @@ _USE = ""
 class Declared:
     """The environments of a flow file.
 
-    Args:
-        path: The file.
-
     Raises:
         FlowFileError: It cannot be read.
         NotFound: There is no such file.

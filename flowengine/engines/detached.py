@@ -32,7 +32,6 @@ def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
     """Create the execution that a step begins, and have it driven here.
 
     Args:
-        host: The engine's.
         execution: That of the step.
         run: The kernel's command.
 

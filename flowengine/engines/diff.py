@@ -68,7 +68,6 @@ def diff(host: Host, left: str, right: str) -> Difference:
     """Compare two executions.
 
     Args:
-        host: The engine's.
         left: Full id.
         right: Full id.
 

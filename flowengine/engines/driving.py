@@ -142,7 +142,7 @@ class Driving:
         return None
 
     def take_hands(self, execution: str) -> None:
-        """Let an execution journal what people did with its approvals; nothing of it is driven."""
+        """Journal what people did with the approvals of an execution, without driving it."""
         if self._taken_here(execution):
             return
         host = self._host
@@ -170,7 +170,7 @@ class Driving:
             execution.take_resources(self._host.resources_of(execution.id))
 
     def _taken_here(self, execution: str) -> bool:
-        """Let an execution take what it was sent, if it is driven here; return whether it is."""
+        """Deliver what an execution was sent, if it is driven here; return whether it is."""
         if self._local is None or not self._local.drives_here(execution):
             return False
         self._local.read_inbox(self._local.executions[execution])

@@ -19,9 +19,6 @@ def due(host: Host) -> list[str]:
     A timer of theirs is due, a message or a decision has arrived that is not journaled yet, or the
     process that ran them died.
 
-    Args:
-        host: The engine's.
-
     Returns:
         The ids, of each of these three the oldest execution first.
     """

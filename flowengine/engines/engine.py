@@ -435,7 +435,7 @@ class Engine(Reader):
         return sent._replace(result=await self._driving.go_on_async(sent.execution, resume=resume))
 
     def register(self, flow: LoadedFlow | str | PathLike[str]) -> list[str]:
-        """Let messages begin executions of a flow, as its `start` says.
+        """Register a flow, so that messages start executions of it, as its `start` says.
 
         What was registered before for a flow of the same `id` does not hold any more.
 

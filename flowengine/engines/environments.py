@@ -81,7 +81,6 @@ class Opened(Environment):
         """Run a command in it, as a `run` step says, and return what came of it.
 
         Args:
-            context: The attempt.
             command: What to run.
 
         Returns:
@@ -355,7 +354,7 @@ class Environments:
         return await self.manager.async_ensure_all(wishes, holder=context.id)
 
     def _note_answer(self, spec: Mapping[str, Any], approved: Mapping[str, Plain]) -> None:
-        """Let the manager know an answer: it may narrow the policy, or be about a session.
+        """Pass an answer to the manager: it may narrow the policy, or apply to a session.
 
         That of a session counts for the other executions that share it here, too.
         """

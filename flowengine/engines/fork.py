@@ -45,7 +45,6 @@ def fork(
     old execution has left, and nothing that it has undone.
 
     Args:
-        host: The engine's.
         old: Its id, or any unambiguous beginning of it; it is not changed.
         at: Address of the step.
         values: State to write.

@@ -32,7 +32,6 @@ class GuardedFiles:
 
         Args:
             source: The bytes, or where the file is.
-            name: Its name.
 
         Returns:
             The file as data.

@@ -42,7 +42,6 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
     """Return all about an execution.
 
     Args:
-        host: The engine's.
         execution: Full id.
         step: Address of the only step wanted, in full; None: all.
 
@@ -158,7 +157,6 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
     """Yield the entries of a journal from a number on.
 
     Args:
-        host: The engine's.
         execution: Full id.
         since: The first number wanted.
         follow: Wait for more until the execution has ended.

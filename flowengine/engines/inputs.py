@@ -17,7 +17,6 @@ def check_inputs(
     """Return the inputs of a flow with the defaults filled in.
 
     Args:
-        graph: The flow.
         given: What the caller gives.
         execution: What computed defaults see of the execution to be.
         now: When it starts (ms).
@@ -55,7 +54,6 @@ def with_defaults(
     """Return the inputs given and the defaults of the others, first those that are constants.
 
     Args:
-        graph: The flow.
         given: What the caller gives; not checked. One that has neither is left out.
         execution: What computed defaults see of the execution.
         now: When it starts (ms).

@@ -26,7 +26,6 @@ def is_interrupted(host: Host, record: Execution, inbox: list[Message] | None = 
     """Return whether an execution would go on if somebody resumed it.
 
     Args:
-        host: The engine's.
         record: The execution.
         inbox: What was sent to it and not taken; None: it is looked up.
     """
@@ -55,7 +54,6 @@ def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> 
     """Return a page of executions, newest first, each as it stands now.
 
     Args:
-        host: The engine's.
         wanted: Which; `status` may be `interrupted`.
         after: `next` of the page before.
         limit: Size of the page.

@@ -31,7 +31,6 @@ def waits(
     """Return a page of waits.
 
     Args:
-        host: The engine's.
         limit: Size of the page.
         after: `next` of the page before.
         assignee: Only what this user may answer.

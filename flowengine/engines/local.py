@@ -258,7 +258,7 @@ class Local(Driver):
     def _attempt_over(
         self, execution: Execution, unit: int, task: asyncio.Task[Event | None]
     ) -> None:
-        """Let what came of an attempt have happened."""
+        """Process the result of an attempt."""
         if execution.work.get(unit) is task:
             del execution.work[unit]
             execution.printed.pop(unit, None)
@@ -365,7 +365,6 @@ def drive_alone(host: Host, execution: Execution, left: Sequence[Run | Consult])
     the process was told to ignore (`nohup`) it ignores.
 
     Args:
-        host: The engine's.
         execution: With its lease.
         left: What a synchronous driver has left to be awaited.
 

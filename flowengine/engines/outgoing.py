@@ -24,9 +24,6 @@ def deliver(host: Host) -> None:
     """Take all messages that are on their way to whom they are for.
 
     Who got one is noted in `host.woken`.
-
-    Args:
-        host: The engine's.
     """
     for outgoing in host.store.outbox():
         refused = None

@@ -96,7 +96,7 @@ class Printed:
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Let what is written here be the engine's own words, and not the step's."""
+    """Mark what is written here as the engine's own output, not the step's."""
     token = PRINTING.set(None)
     try:
         yield

@@ -212,7 +212,7 @@ class Reader:
     def subscribe(
         self, callback: Callable[[Update], None], *, output: bool = False
     ) -> Callable[[], None]:
-        """Let a callback be told of every update of the executions that are driven here.
+        """Call a function with every update of the executions that are driven here.
 
         It is called after what it tells is on disk; texts that steps print may come from the
         thread of the step. What it raises is dropped.

@@ -31,7 +31,6 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
     """Return for each live branch of an execution why it does not move.
 
     Args:
-        host: The engine's.
         execution: As it stands in the store.
         waits: Tell of the open waits, too, which its result lists already.
 

@@ -61,7 +61,6 @@ def retry(
     """Take a failed execution back to where it failed, and let that begin anew.
 
     Args:
-        host: The engine's.
         execution: Loaded, with its lease; the request is put into its queue.
         step: Address of what is to begin anew; None: all that failed.
         program: A mended form of the flow to go on under; None: the one that failed.

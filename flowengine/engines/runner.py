@@ -90,7 +90,6 @@ class Runner:
         that runs on a thread cannot be stopped, it runs on and its result is dropped.
 
         Args:
-            execution: The execution.
             run: The kernel's command.
             environments: Has what the step asks for.
             printed: Takes what it prints; see `printed`.

@@ -27,7 +27,6 @@ def check_same_start(host: Host, id: str, starting: Starting) -> None:
     A changed form of the same flow is no conflict: the execution keeps the form it began with.
 
     Args:
-        host: The engine's.
         id: Full id of the execution.
         starting: What to run, and with which inputs; those left out have their defaults.
 

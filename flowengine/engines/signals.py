@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def register(host: Host, flow: LoadedFlow) -> list[str]:
-    """Let messages begin executions of a flow, as its `start` says; see `Engine.register`."""
+    """Register the messages that start executions of a flow; see `Engine.register`."""
     signals = [start["signal"] for start in flow.compiled.get("start", ())]
     host.store.put_flow(flow.hash, pack(flow.compiled))
     host.store.put_starts(flow.id, flow.hash, signals)
@@ -69,7 +69,6 @@ def send_signal(
     """Store a signal for an execution.
 
     Args:
-        host: The engine's.
         name: Of a signal that the flow declares.
         data: Must fit its schema.
         execution: Full id; or
@@ -110,7 +109,6 @@ def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> St
     """Store a message for the open execution that has its key, or begin one with it.
 
     Args:
-        host: The engine's.
         event: The event to journal; its `key` is set.
         flow: See `send_signal`.
 

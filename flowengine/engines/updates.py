@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def subscribe(
     host: Host, callback: Callable[[Update], None], *, output: bool = False
 ) -> Callable[[], None]:
-    """Let a callback be told of every update; see `Engine.subscribe`."""
+    """Call a function with every update; see `Engine.subscribe`."""
     lists = [host.subscribers, host.followers] if output else [host.subscribers]
     for each in lists:
         each.append(callback)

@@ -42,7 +42,6 @@ class Upgrading:
     """One call that moves executions.
 
     Args:
-        host: The engine's.
         flow: The form to move them to, or the path of its file.
         executions: Ids, or beginnings of them; none: all open ones of the flow that do not run this
             form already.
@@ -141,7 +140,6 @@ def of_flow(host: Host, flow: LoadedFlow, ids: Sequence[str]) -> list[Record]:
     """Return the executions that are to be moved.
 
     Args:
-        host: The engine's.
         flow: The form to move them to.
         ids: Full ids; empty: all open ones of the flow that do not run this form already.
 
@@ -174,7 +172,6 @@ def check_mapping(
     """Check that a mapping names only what there is.
 
     Args:
-        host: The engine's.
         records: What it is for.
         program: The form to move to.
         mapping: See `flowengine.kernel.pairing`.
@@ -258,7 +255,6 @@ def look(
     """Return whether an execution can go on under another form of its flow, and why not.
 
     Args:
-        host: The engine's.
         execution: As it stands in the store.
         record: What lists show of it.
         program: The form to move it to.

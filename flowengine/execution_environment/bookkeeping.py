@@ -266,7 +266,7 @@ class Books:
         instance.holds.clear()
 
     def give_place_back(self, instance: Instance) -> None:
-        """Let somebody else have its place."""
+        """Free its place for somebody else."""
         if instance.place:
             instance.place = False
             self.places.give_back(place_of(instance.record.declared))

@@ -126,7 +126,7 @@ class Endings:
             instance.timers["drain"] = self.around.clock.call_later(seconds, cut)
 
     def retire_if_old(self, instance: Instance) -> bool:
-        """Let nobody else have what is past its age: it is drained, and not cut off."""
+        """Drain what is past its age: nobody else gets it, and nobody is interrupted."""
         most = instance.record.declared.spec.max_age
         if most is None or self.around.clock.monotonic() - instance.opened_at < most:
             return False

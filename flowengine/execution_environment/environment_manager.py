@@ -571,7 +571,7 @@ class EnvironmentManager:
         return report
 
     async def _end_sweep(self) -> None:
-        """Let the look for leftovers end, so that nothing touches the folder any more."""
+        """Stop looking for leftovers, so that nothing touches the folder any more."""
         sweeping, self._sweeping = self._sweeping, None
         if sweeping is not None:
             with contextlib.suppress(Exception):  # of the sweep, which nobody asked for

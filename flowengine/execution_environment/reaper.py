@@ -106,7 +106,7 @@ async def _reap_entry(entry: Entry, around: Surroundings, books: Books) -> Found
 
 
 async def _reap_by_provider(leftover: Leftover, around: Surroundings) -> str | None:
-    """Let the provider and the sandbox end what only they know; return what went wrong."""
+    """Make the provider and the sandbox end what only they know of; return what went wrong."""
     try:
         provider = providers.find_provider(leftover.kind)
         reapers: list[Callable[[Leftover], Any]] = [provider.reap]
@@ -142,7 +142,7 @@ async def _reap_marked(around: Surroundings) -> list[Found]:
 
 
 async def _sweep_labels(around: Surroundings) -> None:
-    """Let sandboxes and providers that are loaded look for labels of dead owners."""
+    """Make the loaded sandboxes and providers look for labels of dead owners."""
     for each in providers.sweepers():
         try:
             await within(around.clock, around.bounds.release, _called(each, is_dead))

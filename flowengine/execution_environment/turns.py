@@ -31,7 +31,7 @@ class Turns:
 
     @asynccontextmanager
     async def together(self, records: Sequence[Record]) -> AsyncIterator[None]:
-        """Let one after the other ask for several places, where there are not enough for all.
+        """Serialize requests for several places where there are not enough for all.
 
         Who has some of them and waits for another - one that was open when it asked, and was closed
         since - then waits for those who have all of theirs, and never for one who waits, too.

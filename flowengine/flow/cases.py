@@ -36,9 +36,6 @@ class Cases(NamedTuple):
 def load_cases(path: str) -> Cases:
     """Read a file of test cases and compile its flow.
 
-    Args:
-        path: The file.
-
     Returns:
         The cases.
 
@@ -132,7 +129,6 @@ class _Names:
 
     Args:
         faults: Gets what is unknown.
-        flow: The flow.
     """
 
     def __init__(self, faults: Faults, flow: CompiledFlow) -> None:

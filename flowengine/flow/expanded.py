@@ -31,9 +31,6 @@ Comment = Callable[[Loc], str | None]
 def expanded(model: FlowModel) -> str:
     """Return a flow file that says the same without short forms.
 
-    Args:
-        model: The flow.
-
     Returns:
         YAML; keys in the order of the language's reference, and behind each write to state what its
         reducer makes of it.

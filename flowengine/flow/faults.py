@@ -31,7 +31,6 @@ class Faults:
         Args:
             code: For example `E103`.
             message: What is wrong, in one line.
-            loc: Where.
             hint: What to do.
             key: The key at `loc` is meant, not its value.
         """

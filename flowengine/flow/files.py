@@ -25,7 +25,6 @@ class Definition:
     Args:
         file: The file in which it stands.
         body: What is its own.
-        id: Its name.
     """
 
     def __init__(self, file: File, body: FlowModel | FlowBody, id: str) -> None:
@@ -159,7 +158,6 @@ class Files:
         Args:
             file: The file that names it.
             path: As it stands there.
-            loc: Where.
         """
         found = self._find(file, path, loc)
         if found is None:

@@ -27,7 +27,6 @@ def load_source(source: Origin, diagnostics: Diagnostics) -> FlowModel | None:
     """Return the model of a flow file.
 
     Args:
-        source: The file.
         diagnostics: Gets everything that is wrong (`E1xx`, `E5xx`).
 
     Returns:

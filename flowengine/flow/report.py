@@ -12,7 +12,6 @@ class Report:
     """Reports at places of one file.
 
     Args:
-        source: The file.
         diagnostics: What is collected.
     """
 
@@ -35,7 +34,6 @@ class Report:
         Args:
             code: For example `E201`.
             message: What is wrong, in one line.
-            loc: Where.
             hint: What to do.
             key: The key is meant.
             related: Other places that belong to it.

@@ -31,7 +31,6 @@ def fits_wait(wait: Wait, filter: WaitFilter) -> bool:
     """Return whether a wait is one of those asked for.
 
     Args:
-        wait: The wait.
         filter: What is asked for.
     """
     return (
@@ -50,7 +49,6 @@ def may_answer(wait: Wait, assignees: Sequence[str] | None) -> bool:
     """Return whether a wait is for one of the assignees, or for anyone.
 
     Args:
-        wait: The wait.
         assignees: None stands for everybody.
     """
     wanted = wait.record.get("assignees")

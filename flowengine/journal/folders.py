@@ -10,7 +10,6 @@ def make_folder(path: str, *, synced: bool) -> None:
     """Make a folder and those above it, where they are absent; nobody else may look into them.
 
     Args:
-        path: The folder.
         synced: Whether its name must be on disk when this returns.
     """
     if os.path.isdir(path):
@@ -25,11 +24,7 @@ def make_folder(path: str, *, synced: bool) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Make sure that the names in a folder are on disk.
-
-    Args:
-        path: The folder.
-    """
+    """Make sure that the names in a folder are on disk."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -38,11 +33,7 @@ def sync_folder(path: str) -> None:
 
 
 def sync_file(path: str) -> None:
-    """Make sure that what a file holds is on disk.
-
-    Args:
-        path: The file.
-    """
+    """Make sure that what a file holds is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

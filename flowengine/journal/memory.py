@@ -4,8 +4,6 @@ It keeps the rules of the port by the simplest means, so it is also the model th
 compared with. Lists are walked from end to end.
 """
 
-# ruff: noqa: D102 - the port says what each method does
-
 from __future__ import annotations
 
 from _thread import RLock

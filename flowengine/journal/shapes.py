@@ -172,7 +172,6 @@ def check_state(state: Any, new: Mapping[str, Any], what: str) -> None:
     """Check the outermost shape of a state; as `unpack_event`.
 
     Args:
-        state: The state.
         new: One at its beginning.
         what: Names it in messages.
     """

@@ -1,7 +1,5 @@
 """The store in one SQLite file, with artifacts in a folder beside it."""
 
-# ruff: noqa: D102 - the port says what each method does
-
 from __future__ import annotations
 
 import os

@@ -98,7 +98,7 @@ class Store(Protocol):
         """Return (hash, sources, extra) as remembered, or None."""
 
     def put_starts(self, flow: str, hash: str, signals: Sequence[str]) -> None:
-        """Let messages of signals begin executions of a flow, in place of what it said before.
+        """Register the signals that start executions of a flow, replacing those registered before.
 
         Args:
             flow: Its id.

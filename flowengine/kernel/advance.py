@@ -107,7 +107,6 @@ def settle(m: Machine, event: Any) -> list[Command]:
     """Do all that follows; the end of every event.
 
     Args:
-        m: The advance at work.
         event: What happened; gets what functions of the user gave for it.
 
     Returns:
@@ -311,7 +310,7 @@ def _quiet(m: Machine) -> bool:
 
 
 def _settle_stuck(m: Machine) -> bool:
-    """Let a stuck join act in one of the scopes that were looked at; whether one did."""
+    """Settle a stuck join in one of the scopes that were looked at; return whether one was."""
     for number in sorted(m.calm, reverse=True):
         del m.calm[number]
         scope = m.state["scopes"].get(number)

@@ -30,7 +30,6 @@ def open_approval(m: Machine, unit: Unit) -> None:
     """Open the approval of a step.
 
     Args:
-        m: The advance at work.
         unit: The unit that waits.
 
     Raises:
@@ -48,7 +47,6 @@ def fill_in(m: Machine, wait: Wait, asked: dict[str, Plain], batch: str) -> None
     """Write into a new approval what is asked, set its timers, and make it known.
 
     Args:
-        m: The advance at work.
         wait: The approval.
         asked: The evaluated keys of the language reference, §8.6.
         batch: Its batch, if it names none.
@@ -111,7 +109,6 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
     """Count a decision; close the approval if it settles it.
 
     Args:
-        m: The advance at work.
         wait: An open approval.
         event: The decision, already found to be allowed and well-formed.
     """
@@ -205,8 +202,6 @@ def ask(m: Machine, unit: Unit, error: ErrorData | None = None) -> None:
     """Ask an operator what became of an attempt of a unit that was cut off.
 
     Args:
-        m: The advance at work.
-        unit: The unit.
         error: What its environment ended with; None: its process ended.
     """
     wait = new_wait(m, unit, "question")

@@ -39,7 +39,6 @@ def may_begin(m: Machine, unit: Unit) -> bool:
     """Return whether the attempt of a unit may begin; if not, it is parked or has failed.
 
     Args:
-        m: The advance at work.
         unit: In phase `ready` or `pause`.
     """
     try:
@@ -77,7 +76,7 @@ def _park(m: Machine, unit: Unit, open_: list[int]) -> None:
 
 
 def _fail(m: Machine, unit: Unit, failure: StepFailure | EvaluationError) -> None:
-    """Let the attempt have failed before its action began."""
+    """Fail the attempt before its action has started."""
     unit.pop("asks", None)
     unit["attempt"] += 1
     unit["tries"] += 1
@@ -170,7 +169,6 @@ def granted(m: Machine, unit: Unit, environments: dict[str, Plain]) -> dict[str,
     """Return what a unit is to have, with what was answered about it in place of the question.
 
     Args:
-        m: The advance at work.
         unit: One whose attempt may begin.
         environments: What its step says, evaluated.
     """
@@ -194,10 +192,9 @@ def _granted(m: Machine, unit: Unit, use: dict[str, Plain]) -> dict[str, Plain]:
 def answered(
     m: Machine, number: int, how: str, output: dict[str, Any], value: dict[str, Any]
 ) -> None:
-    """Let those who wait for a question go on, or fail.
+    """Continue, or fail, the units that wait for a question.
 
     Args:
-        m: The advance at work.
         number: The question.
         how: `decided` or `expired`.
         output: The decision, see `approvals.answer`.
@@ -247,7 +244,6 @@ def ask_anew(m: Machine, unit: Unit) -> None:
     """Withdraw what a unit waits for; others who wait for it ask anew, as it does.
 
     Args:
-        m: The advance at work.
         unit: In phase `asked`; what follows for itself is left to the caller.
     """
     waits = [m.state["waits"][number] for number in unit["asks"]]

@@ -44,7 +44,6 @@ def begin_round(m: Machine, unit: Unit) -> None:
     """Begin the next round of a loop, or end the loop if `while` no longer holds.
 
     Args:
-        m: The advance at work.
         unit: The unit that loops.
     """
     node = m.node(m.act_of(unit))
@@ -112,7 +111,6 @@ def attempt(m: Machine, unit: Unit) -> None:
     """Begin an attempt of a unit's action.
 
     Args:
-        m: The advance at work.
         unit: The unit, in phase `ready` or `pause`.
     """
     act = m.state["acts"][unit["act"]]
@@ -284,7 +282,6 @@ def begin_anew(m: Machine, unit: Unit) -> None:
     """Begin the attempt of a unit anew, with its input evaluated again (`retry`, forks).
 
     Args:
-        m: The advance at work.
         unit: The unit, whatever it does; if its attempt ran, that is over.
     """
     if unit["phase"] == "run":
@@ -307,7 +304,6 @@ def tries_again(m: Machine, unit: Unit, error: ErrorData) -> bool:
     """Say whether `retry` allows another attempt.
 
     Args:
-        m: The advance at work.
         unit: The unit whose attempt failed.
         error: What it failed with.
 

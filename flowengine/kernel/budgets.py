@@ -44,10 +44,9 @@ def declared_limits(spec: BudgetSpec) -> dict[str, int]:
 
 
 def enter(m: Machine, number: int, frame: Frame) -> None:
-    """Let a subflow that begins have its budget, beside those of who runs it.
+    """Give a subflow that starts its own budget, in addition to those of its callers.
 
     Args:
-        m: The advance at work.
         number: Of its frame.
         frame: The frame; it is filled in.
     """
@@ -105,7 +104,6 @@ def reserve(m: Machine, number: int, act: Activation | None, frame: int = 0) -> 
     """Count a call that begins, in every budget around it.
 
     Args:
-        m: The advance at work.
         number: The unit whose call it is.
         act: Its activation; None of an attempt that was cut off and is settled: nothing bounds it.
         frame: Without an activation: the flow at work that it belongs to.
@@ -120,7 +118,6 @@ def count_in(m: Machine, number: int, frame: int, act: Activation | None) -> Non
     """Count a call that runs in those budgets around it that do not count it yet.
 
     Args:
-        m: The advance at work.
         number: The unit whose call it is.
         frame: The flow at work that it belongs to.
         act: As for `reserve`.
@@ -146,7 +143,6 @@ def settle(m: Machine, number: int, frame: int, *, ran: bool = True) -> None:
     """Count a call whose attempt is over, however it ended; what has only been asked for is none.
 
     Args:
-        m: The advance at work.
         number: The unit whose call it was.
         frame: The flow at work that it belongs to.
         ran: Whether it began outside.
@@ -164,7 +160,7 @@ def settle(m: Machine, number: int, frame: int, *, ran: bool = True) -> None:
 
 
 def leave(m: Machine, unit: Unit) -> None:
-    """Let a unit wait no longer for a budget, because it is withdrawn."""
+    """Remove a withdrawn unit from those that wait for a budget."""
     number = unit.pop("budget")
     del unit["then"]
     budget = budget_of(m.state, number)
@@ -202,7 +198,6 @@ def worked(state: State, budget: Budget, now: int) -> int:
     """Return how long calls of a flow have run (ms), as things stand at a time.
 
     Args:
-        state: The state.
         budget: That of the flow.
         now: The time (ms).
     """

@@ -22,7 +22,6 @@ def cancel(m: Machine, unit: Unit) -> None:
     """Do what a `cancel` step says, then let it go on.
 
     Args:
-        m: The advance at work.
         unit: Its unit. If it is withdrawn by itself, nothing follows.
     """
     act = m.act_of(unit)
@@ -116,7 +115,6 @@ def cancel_flow(m: Machine, reason: str, at_once: bool) -> None:
     `Cancelled` and compensates is heard, unless `at_once`.
 
     Args:
-        m: The advance at work.
         reason: Why, in words.
         at_once: Skip compensation and `finally`, also of a cancelling that is under way.
     """

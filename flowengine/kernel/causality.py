@@ -24,7 +24,7 @@ Knowledge = dict[str, int]
 
 
 def learn(who: Any, knows: Mapping[str, int] | None) -> None:
-    """Let a token, item, scope or cleanup know of more writes.
+    """Add writes to those that a token, item, scope or cleanup knows of.
 
     Args:
         who: The record that has `knows`.
@@ -47,12 +47,11 @@ def writer(act: Activation, unit: Unit | None) -> Any:
 
 
 def pass_out(m: Machine, scope: Scope, unit: Unit) -> None:
-    """Let who continues after a scope know what was written in it.
+    """Pass the writes made in a scope to whatever continues after it.
 
     A subflow has state of its own, which nobody can write after it.
 
     Args:
-        m: The advance at work.
         scope: The scope that ends.
         unit: The unit that opened it.
     """

@@ -36,7 +36,6 @@ def first(
     """Clean up what is due in a place before it goes on.
 
     Args:
-        m: The advance at work.
         kind: `unit`, `act` or `scope`: what `owner` is.
         owner: Who goes on.
         then: What follows, for the agenda; None if nobody waits for it.
@@ -78,7 +77,6 @@ def go_on(m: Machine, number: int) -> None:
     """Run the next `finally` of a cleanup, or end it.
 
     Args:
-        m: The advance at work.
         number: Which.
     """
     cleanups = m.state.get("cleanups", {})
@@ -135,7 +133,7 @@ def ended(m: Machine, act: Activation, error: ErrorData | None) -> None:
 
 
 def _take_over(m: Machine, number: int, cleanup: Cleanup, of: int, other: Cleanup) -> None:
-    """Let a cleanup know how one has ended that it has waited for."""
+    """Tell a cleanup how another one ended that it was waiting for."""
     learn(cleanup, other.get("knows"))
     if "failure" in other:
         if m.blame is not None and "failure" not in cleanup:
@@ -161,7 +159,7 @@ def _finish(m: Machine, number: int, cleanup: Cleanup) -> None:
 
 
 def _tell(m: Machine, cleanup: Cleanup) -> None:
-    """Let who waited for a cleanup know what it has written."""
+    """Pass what a cleanup has written to whatever waited for it."""
     knows, of = cleanup.get("knows"), cleanup["of"]
     if not knows:
         return
@@ -177,7 +175,7 @@ def _tell(m: Machine, cleanup: Cleanup) -> None:
 
 
 def _go_on_after(m: Machine, number: int, cleanup: Cleanup) -> None:
-    """Let go on who waited for a cleanup; it fails if cleaning up has."""
+    """Resume whatever waited for a cleanup; it fails if the cleanup failed."""
     kind, of = cleanup["kind"], cleanup["of"]
     _tell(m, cleanup)
     if kind == "unit":

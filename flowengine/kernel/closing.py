@@ -30,7 +30,6 @@ def close_activation(m: Machine, act: Activation) -> None:
     """Withdraw an activation with all that it does; its token is gone.
 
     Args:
-        m: The advance at work.
         act: The activation; it is removed from the state.
     """
     close_units(m, act)
@@ -165,7 +164,6 @@ def close_scope(m: Machine, scope: Scope) -> None:
     What its steps leave to be undone goes to the activation that it belongs to.
 
     Args:
-        m: The advance at work.
         scope: The scope; it is removed from the state.
     """
     empty_scope(m, scope)
@@ -193,7 +191,7 @@ def empty_scope(m: Machine, scope: Scope) -> None:
 
 
 def leave_past(m: Machine, scope: Scope, line: list[int], past: int) -> None:
-    """Let go of the past of a token that is withdrawn; the `finally` of its scope sees it."""
+    """Release the past of a withdrawn token; the `finally` of its scope still sees it."""
     if m.graph.body(scope["body"]).final < 0:
         pasts.drop(m.state, past)
     else:
@@ -240,7 +238,7 @@ def _final(m: Machine, scope: Scope, owner: Unit) -> Final:
 
 
 def pass_finals(inner: Any, outer: Any) -> None:
-    """Let what encloses a unit, activation or scope run what is due in it, after its own."""
+    """Make whatever encloses a unit, activation or scope run what is due in it, after its own."""
     if inner.get("finals"):
         outer.setdefault("finals", []).extend(inner.pop("finals"))
 
@@ -269,7 +267,7 @@ def no_longer_cleaning(scope: Scope) -> None:
 
 
 def hand_over(m: Machine, act: Activation) -> None:
-    """Let the scope around a group keep what the group leaves to be undone and cleaned up."""
+    """Keep what a group leaves to be undone and cleaned up in the scope around it."""
     scope = m.scope_of(act)
     if "done" in act:
         scope["done"].extend(act["done"])

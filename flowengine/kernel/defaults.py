@@ -15,7 +15,6 @@ def computed_inputs(
     """Return inputs with the computed defaults filled in.
 
     Args:
-        graph: The flow.
         given: The inputs that have a value.
         execution: What expressions see of the execution to be.
         now: When it starts (ms).
@@ -39,7 +38,6 @@ def inputs_of_message(
     """Return the inputs with which a message begins an execution.
 
     Args:
-        graph: The flow.
         message: `{name, key, data, id, sent_at, sent_by}`.
         execution: What expressions see of the execution to be.
         now: When it starts (ms).
@@ -64,7 +62,6 @@ def fill_computed(names: Names, flow: Flow, inputs: dict[str, Plain]) -> None:
 
     Args:
         names: What they see; `inputs` among it.
-        flow: The flow.
         inputs: Its inputs that have a value; changed in place.
 
     Raises:

@@ -47,7 +47,6 @@ def begin(m: Machine, event: Started) -> None:
     """Start the execution: inputs, state, keys of signals, the first tokens.
 
     Args:
-        m: The advance at work.
         event: The first event of the journal.
     """
     state = m.state
@@ -89,7 +88,6 @@ def granted(m: Machine, event: Granted) -> None:
     """Go on with who has a lock now that executions share: a unit, or the flow with its start.
 
     Args:
-        m: The advance at work.
         event: What was granted; if it is not waited for any more, nothing changes.
     """
     number = event["unit"]
@@ -110,8 +108,6 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
     """End a scope because of an error that nobody in it handles: its other tokens are withdrawn.
 
     Args:
-        m: The advance at work.
-        scope: The scope.
         error: The first such error; it keeps its type.
     """
     empty_scope(m, scope)
@@ -165,7 +161,6 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
     """Do what a handler of a flow says, after it has compensated if it does.
 
     Args:
-        m: The advance at work.
         index: Which handler.
         error: What the flow failed with.
         of: The scope of the flow; 0: the main one.
@@ -217,7 +212,6 @@ def succeed(m: Machine, number: int, past: int) -> None:
     """Evaluate the outputs of a flow whose tokens have all ended, and end it.
 
     Args:
-        m: The advance at work.
         number: Its scope.
         past: What lies behind its tokens.
     """
@@ -254,7 +248,6 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, o
     """End a flow: a subflow lets its step go on; the execution ends when all is cleaned up.
 
     Args:
-        m: The advance at work.
         status: `succeeded`, `failed` or `cancelled`.
         error: What it failed with, or why it was cancelled.
         outputs: Its outputs, if it succeeded.

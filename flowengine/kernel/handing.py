@@ -28,10 +28,9 @@ EVENTS = ("claimed", "released", "delegated")
 
 
 def hand(m: Machine, event: Handed) -> None:
-    """Let an open approval change hands; once it is closed, nothing changes.
+    """Claim, release or delegate an open approval; a closed one does not change.
 
     Args:
-        m: The advance at work.
         event: What somebody did.
     """
     wait: Wait | None = m.state["waits"].get(event["wait"])
@@ -74,7 +73,7 @@ def change(record: dict[str, Plain], event: Handed) -> bool:
 
 
 def _hand_on(record: dict[str, Plain], by: str, to: str) -> None:
-    """Let `to` have the voice of `by`, and the claim if there is one; others lose nothing."""
+    """Give `to` the vote of `by`, and the claim if there is one; other assignees keep theirs."""
     if record.get("assignees"):
         others = [one for one in record["assignees"] if one not in (by, to)]
         record["assignees"] = [*others, to]

@@ -24,7 +24,6 @@ def find(
     """Return the first handler that fits an error, or None.
 
     Args:
-        m: The advance at work.
         names: What the conditions see; `error` is among them.
         specs: The handlers, in the order of the file.
         error: What happened.
@@ -42,7 +41,7 @@ def find(
 
 
 def handle(m: Machine, act: Activation, error: ErrorData) -> None:
-    """Let the first handler of a step that fits take an error; without one the scope fails."""
+    """Pass an error to the first matching handler of a step; without one, fail the scope."""
     if holding.hold_act(m, act, ("begin_act", act["id"])):
         return
     specs = m.node(act).on_error
@@ -71,7 +70,7 @@ def compensated(m: Machine, act: Activation, index: int, error: ErrorData) -> No
 
 
 def fail(m: Machine, act: Activation, error: ErrorData, handler: int = -1) -> None:
-    """Let the error of a step end its scope, as a handler says or because there is none."""
+    """End the scope of a step with its error, as a handler says or because there is none."""
     m.note(act, "failed", error=error, handler=handler)
     scope = m.scope_of(act)
     if m.blame is not None:
@@ -87,7 +86,6 @@ def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) ->
     """Do what a handler says.
 
     Args:
-        m: The advance at work.
         act: The activation that failed.
         spec: The handler; if it compensates, that has been done.
         error: What it failed with.
@@ -150,7 +148,7 @@ def _go_on(
     output: Plain = None,
     error: ErrorData | None = None,
 ) -> None:
-    """Let the token of a step that has failed go on; without an error it counts as succeeded."""
+    """Continue after a failed step; without an error, it counts as succeeded."""
     node = m.node(act)
     status, outcome = ("failed", "failed") if error is not None else ("succeeded", "ok")
     if node.named:

@@ -92,7 +92,6 @@ def hold_unit(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     """Hold a unit that is about to fail for good, if that is asked for.
 
     Args:
-        m: The advance at work.
         unit: Its attempt is over.
         then: What follows, for the agenda, when it begins anew.
 

@@ -27,7 +27,6 @@ def resume_cut(m: Machine, unit: Unit) -> None:
     """Go on with a unit whose process died while its attempt ran (§9.12).
 
     Args:
-        m: The advance at work.
         unit: The unit, in phase `run`.
     """
     act = m.act_of(unit)
@@ -53,7 +52,6 @@ def lose(m: Machine, unit: Unit, ran: str, error: ErrorData) -> None:
     acted has failed if the step may be repeated; else `on_crash` decides, or such a handler.
 
     Args:
-        m: The advance at work.
         unit: The unit; its attempt is over.
         ran: Whether the attempt acted: `no` or `maybe`.
         error: Why the environment is gone.
@@ -97,8 +95,6 @@ def run_again(m: Machine, unit: Unit, noted: bool = False) -> None:
     """Run an attempt that was cut off once more, with the same input and the same key.
 
     Args:
-        m: The advance at work.
-        unit: The unit.
         noted: It was noted as cut off while it waited for a budget.
     """
     act = m.act_of(unit)
@@ -126,7 +122,6 @@ def answered(m: Machine, wait: Wait, event: Decided) -> None:
     """Do what an operator says about an attempt that was cut off, or has no environment.
 
     Args:
-        m: The advance at work.
         wait: The open question.
         event: The answer, already found to be allowed and well-formed.
     """

@@ -36,10 +36,9 @@ _NEVER = float("inf")
 
 
 def arrive(m: Machine, arrival: Arrival) -> None:
-    """Let a token arrive at a step.
+    """Take a token that arrives at a step.
 
     Args:
-        m: The advance at work.
         arrival: The token.
     """
     node = m.graph.nodes[arrival["step"]]
@@ -203,10 +202,9 @@ def _next_wave(node: Node, kept: list[Arrival]) -> tuple[list[Arrival], list[Arr
 
 
 def settle(m: Machine, scope: Scope) -> bool:
-    """Let the first join of a scope act that nobody else can reach any more.
+    """Settle the first join of a scope that no other token can reach any more.
 
     Args:
-        m: The advance at work.
         scope: A scope in which a token has moved.
 
     Returns:
@@ -221,10 +219,9 @@ def settle(m: Machine, scope: Scope) -> bool:
 
 
 def settle_stuck(m: Machine, scope: Scope) -> bool:
-    """Let the first stuck join of a scope act: all who can still reach it are held at joins too.
+    """Settle the first stuck join of a scope: every token that can still reach it is at a join too.
 
     Args:
-        m: The advance at work.
         scope: A scope in which nothing else is left to do.
 
     Returns:

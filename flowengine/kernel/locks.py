@@ -31,8 +31,6 @@ def take(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     """Take the lock of a unit's step, or queue for it.
 
     Args:
-        m: The advance at work.
-        unit: The unit.
         then: What follows, for the agenda, once the unit has a lock for which it had to queue.
 
     Returns:
@@ -89,7 +87,7 @@ def _claim(m: Machine, unit: Unit, name: str, permits: int, then: tuple[Any, ...
 
 
 def granted(m: Machine, unit: Unit) -> None:
-    """Let a unit go on that has a lock now for which it has waited."""
+    """Resume a unit that got the lock it was waiting for."""
     unit["held"] = True
     answered(m, unit["id"])
     let_on(m, unit)
@@ -166,7 +164,6 @@ def around(m: Machine, act: Activation) -> Iterator[Unit]:
 
     Args:
         m: The advance at work, or a machine that only looks.
-        act: The activation.
 
     Yields:
         Units.

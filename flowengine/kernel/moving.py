@@ -426,7 +426,7 @@ def _replaced_from_now_on(p: Pairing, flow: int) -> list[str]:
 
 
 def _keep_addresses(p: Pairing, state: State, moved: State) -> None:
-    """Let steps at work that have another name now go on under the address that they have."""
+    """Keep the addresses of running steps that were renamed."""
     for number, act in state["acts"].items():
         before, after = p.old.node(act["step"]), p.new.node(moved["acts"][number]["step"])
         if before.id != after.id and "address" not in act:

@@ -22,7 +22,7 @@ def declared(graph: Graph, state: State) -> dict[int, BudgetSpec | None]:
 
 
 def declare_anew(m: Machine, before: dict[int, BudgetSpec | None]) -> None:
-    """Let the budgets be those that the flow says now.
+    """Set the budgets to those that the flow now declares.
 
     A number that it changes holds at once; what was used stays used, and a limit that it leaves
     alone stays as somebody may have raised it. A budget that comes counts from here on.

@@ -19,8 +19,6 @@ def hold_back(m: Machine, unit: Unit, phase: str, then: tuple[Any, ...]) -> None
     """Hold a unit back until somebody lets it on.
 
     Args:
-        m: The advance at work.
-        unit: The unit.
         phase: What for: `lock` or `budget`.
         then: What follows, for the agenda.
     """
@@ -29,7 +27,7 @@ def hold_back(m: Machine, unit: Unit, phase: str, then: tuple[Any, ...]) -> None
 
 
 def let_on(m: Machine, unit: Unit) -> None:
-    """Let a unit go on that was held back."""
+    """Resume a unit that was held back."""
     unit["phase"] = "ready"
     m.agenda.append(tuple(unit.pop("then")))
 
@@ -53,7 +51,6 @@ def rest(m: Machine, scope: Scope) -> None:
     """Give back the place of the item around a scope in which nothing works any more.
 
     Args:
-        m: The advance at work.
         scope: A scope in which a token has moved; those that are left wait, or are held at joins.
     """
     if scope["mapped"] and not _awake(m, scope):
@@ -65,7 +62,7 @@ def _awake(m: Machine, scope: Scope) -> bool:
 
 
 def unpark(m: Machine, unit: Unit) -> None:
-    """Let a unit that waited take its place again, and the scopes around it theirs."""
+    """Put a unit that waited back in its place, and the scopes around it in theirs."""
     while True:
         act = m.act_of(unit)
         if act["units"][unit["id"]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def pass_on(m: Machine, act: Activation, output: Plain) -> bool:
-    """Let the token of an activation go to the next step, if nothing can come between.
+    """Pass the token of an activation straight to the next step, if nothing can come between.
 
     Args:
         m: The advance at work; the caller does nothing after this.

@@ -22,14 +22,14 @@ Record = dict[str, Any]
 
 
 def share(state: State, layer: int) -> int:
-    """Let one more token refer to a layer, and return it."""
+    """Count one more reference to a layer, and return the layer."""
     if layer:
         state["layers"][layer][REFERENCES] += 1
     return layer
 
 
 def drop(state: State, layer: int) -> None:
-    """Let one token fewer refer to a layer; layers that nobody refers to are gone."""
+    """Count one reference to a layer less; drop layers without references."""
     layers = state["layers"]
     while layer:
         entry = layers[layer]
@@ -65,7 +65,6 @@ def remember(state: State, layer: int, step: int, record: Record) -> int:
     """Put the record of a step into a past that one token refers to.
 
     Args:
-        state: The state.
         layer: The past; the caller's reference to it is used up.
         step: The step that ended.
         record: What is kept of it; `n` is filled in.
@@ -113,7 +112,6 @@ def merge(state: State, first: int, second: int) -> int:
     that of `second`, which is the later one in the order of the file.
 
     Args:
-        state: The state.
         first: A past.
         second: Another.
 

@@ -54,7 +54,7 @@ def forget_answers(m: Machine, owner: int) -> None:
 
 
 def leave_questions(m: Machine, unit: Unit) -> None:
-    """Let a unit wait for no question any more; what nobody waits for is withdrawn."""
+    """Remove a unit from the questions it waits for; withdraw those that nobody waits for."""
     for number in unit.pop("asks"):
         wait = m.state["waits"][number]
         del wait["units"][unit["id"]]

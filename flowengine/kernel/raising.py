@@ -47,7 +47,6 @@ def waits(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     """Say whether a call has to wait until somebody has raised a budget.
 
     Args:
-        m: The advance at work.
         unit: Whose call it is.
         then: What follows, for the agenda, when the question is answered.
 
@@ -138,7 +137,6 @@ def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
     """Open the question whether a budget is raised, or add to it what is used up by now.
 
     Args:
-        m: The advance at work.
         number: Whose budget it is.
         budget: The budget.
         unit: One that it stops.
@@ -204,7 +202,6 @@ def decide(m: Machine, wait: Wait, event: Decided) -> None:
     """Raise a budget, or let all that it stops fail, as somebody has decided.
 
     Args:
-        m: The advance at work.
         wait: The open question.
         event: The decision, already found to be allowed and well-formed.
     """

@@ -58,7 +58,6 @@ def reduced(m: Machine, reducer: Any, old: Plain, new: Plain) -> Plain:
     """Return what a reducer makes of an old value and what is written.
 
     Args:
-        m: The advance at work.
         reducer: A word, or a user's function as `{"python", "folder"}`.
         old: The value that is there.
         new: What is written.

@@ -129,7 +129,7 @@ def _go_on_beside(m: Machine, event: RetryAsked, named: int | None) -> None:
 
 
 def _take_places(m: Machine, unit: Unit) -> None:
-    """Let a unit take its place again, and what is around it."""
+    """Put a unit back in its place, together with the scopes around it."""
     for one in (unit, *around(m, m.act_of(unit))):
         unpark(m, one)
 
@@ -197,7 +197,7 @@ def duration_anew(m: Machine, number: int) -> None:
 
 
 def end_anew(m: Machine, number: int) -> None:
-    """Let a scope end whose outputs had no value."""
+    """End a scope again whose outputs could not be evaluated."""
     if number in m.state["scopes"]:
         m.touch(number)
 

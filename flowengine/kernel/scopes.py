@@ -31,7 +31,6 @@ def open_scope(
     """Open a scope and put its first tokens into it.
 
     Args:
-        m: The advance at work.
         body: Which body.
         unit: The unit of the group, or of the step that runs a subflow; None for the main flow.
         frame: Of a subflow; with it goes a reference to its lowest layer.
@@ -80,8 +79,6 @@ def start(m: Machine, scope: Scope, line: list[int]) -> None:
     """Put the first tokens into a scope; what is to be open from its start is opened before.
 
     Args:
-        m: The advance at work.
-        scope: The scope.
         line: Line of descent of the tokens.
     """
     body = m.graph.body(scope["body"])
@@ -106,7 +103,6 @@ def opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
     """Go on when what is to be open from the start of a flow is open, or cannot be had.
 
     Args:
-        m: The advance at work.
         act: The activation that has opened it.
         error: Why it cannot be had; then the flow has failed.
     """
@@ -140,10 +136,6 @@ def _is_uncounted(m: Machine, body: int, act: Activation | None) -> bool:
 def end_if_over(m: Machine, scope: Scope) -> bool:
     """End a scope in which no token is left.
 
-    Args:
-        m: The advance at work.
-        scope: The scope.
-
     Returns:
         Whether it has ended.
     """
@@ -161,8 +153,6 @@ def end_all(m: Machine, scope: Scope, line: list[int], past: int) -> None:
     """End a scope because one of its tokens says so: its other tokens are withdrawn (pattern 43).
 
     Args:
-        m: The advance at work.
-        scope: The scope.
         line: Line of descent of the token.
         past: What lies behind it.
     """
@@ -216,6 +206,6 @@ def hold_end(m: Machine, scope: Scope, past: int) -> bool:
 
 
 def keep_for_finally(m: Machine, scope: Scope, past: int) -> None:
-    """Let the `finally` of a scope see the past of its tokens, which somebody else takes."""
+    """Give the `finally` of a scope the past of its tokens, which somebody else takes."""
     if m.graph.body(scope["body"]).final >= 0:
         scope["ended"].append([[], pasts.share(m.state, past)])

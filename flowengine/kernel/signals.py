@@ -24,7 +24,6 @@ def deliver(m: Machine, message: Plain) -> None:
     """Give a message to who takes it, or keep it for who will.
 
     Args:
-        m: The advance at work.
         message: `{signal, key, data, id, sent_at, sent_by, number}`.
     """
     if waits.receive(m, message) or triggers.receive(m, message):
@@ -37,7 +36,6 @@ def arrived(m: Machine, event: Message) -> None:
     """Deliver a message that came from outside.
 
     Args:
-        m: The advance at work.
         event: As it was stored.
     """
     message = {
@@ -59,7 +57,6 @@ def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
     """Send what a step emits; it is delivered before anything else follows from the step.
 
     Args:
-        m: The advance at work.
         names: What keys and data see.
         specs: The signals, in the order of the file; none is sent if one of them cannot be.
         sender: Tells this end of a step from every other one: part of the messages' ids.

@@ -30,7 +30,6 @@ def enter(m: Machine, unit: Unit) -> None:
     """Begin the subflow of a step.
 
     Args:
-        m: The advance at work.
         unit: The unit of the step.
 
     Raises:

@@ -30,7 +30,6 @@ def fire(m: Machine, event: TimerFired) -> None:
     """Do what a timer is for, if it has not been cleared.
 
     Args:
-        m: The advance at work.
         event: Says which.
     """
     timer = m.state["timers"].pop(event["timer"], None)

@@ -90,10 +90,9 @@ def _all(split: SplitSpec, names: Names) -> list[int]:
 
 
 def leave(m: Machine, act: Activation, targets: list[int], output: Plain) -> None:
-    """Let the token of an activation go on along `targets`; the activation is over.
+    """Send the token of an activation along `targets`; the activation is over.
 
     Args:
-        m: The advance at work.
         act: The activation; it is removed from the state.
         targets: Where tokens go.
         output: What the step gave.
@@ -114,8 +113,6 @@ def send(
     """Send one token of an activation along each of its edges to `targets`.
 
     Args:
-        m: The advance at work.
-        act: The activation.
         targets: Where tokens go.
         line: Their line of descent.
         past: What lies behind them; the caller's reference to it is used up.
@@ -207,7 +204,6 @@ def place(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) ->
     """Count a token in or out at a step, for the joins that depend on who can still reach them.
 
     Args:
-        m: The advance at work.
         scope: Its scope.
         step: The step at which the token is.
         change: 1 or -1.

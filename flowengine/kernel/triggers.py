@@ -29,7 +29,6 @@ def receive(m: Machine, message: Plain, *, stored: bool = False) -> bool:
     """Give a message to the first trigger that takes it.
 
     Args:
-        m: The advance at work.
         message: See `signals.deliver`.
         stored: It came before; transient triggers do not see it.
 
@@ -115,9 +114,6 @@ def take_kept(m: Machine) -> None:
 def on_state(m: Machine) -> bool:
     """Fire the triggers of the state keys that were written since it was last looked.
 
-    Args:
-        m: The advance at work.
-
     Returns:
         Whether one fired.
     """
@@ -133,7 +129,6 @@ def idle(m: Machine, scope: Scope) -> bool:
     """Keep a scope open without a token, for messages that may still come.
 
     Args:
-        m: The advance at work.
         scope: A scope in which no token is left.
 
     Returns:

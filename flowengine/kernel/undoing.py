@@ -56,7 +56,6 @@ def begin(m: Machine, act: Activation, cause: ErrorData, then: tuple[Any, ...]) 
     """Compensate what completed in a group or subflow, or so far in the scope around other steps.
 
     Args:
-        m: The advance at work.
         act: The activation whose handler asks.
         cause: Why.
         then: What follows, for the agenda.
@@ -97,7 +96,6 @@ def go_on(m: Machine, number: int) -> None:
     """Do the next piece of a compensation.
 
     Args:
-        m: The advance at work.
         number: Which.
     """
     undo = m.state["undos"].get(number)
@@ -168,7 +166,6 @@ def result_of_cut(m: Machine, number: int, status: str, value: Plain) -> None:
     """Take what is now known of an attempt that was cut off: its late result settles it.
 
     Args:
-        m: The advance at work.
         number: The unit that it belonged to.
         status: `succeeded`, `failed` or `unknown`.
         value: What it gave.

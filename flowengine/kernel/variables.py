@@ -34,7 +34,6 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     """Write state as a step's `set` says; all values see the state before.
 
     Args:
-        m: The advance at work.
         names: What the values see.
         pairs: `[key, value]` in the order of the file.
         act: The activation that writes.
@@ -69,7 +68,6 @@ def write_for_flow(m: Machine, names: Names, pairs: list[list[Any]], scope: Scop
     """Write state as a handler of a flow says, none of whose tokens is left.
 
     Args:
-        m: The advance at work.
         names: What the values see.
         pairs: `[key, value]` in the order of the file.
         scope: The scope of the flow.
@@ -97,7 +95,6 @@ def from_outside(value: Plain, before: list[Plain]) -> list[Plain]:
     Writes go on being counted from those before, so none has a number that somebody knows already.
 
     Args:
-        value: The value.
         before: The cell so far.
     """
     return [value, -abs(before[1])]
@@ -112,7 +109,6 @@ def make_writes(m: Machine, act: Activation) -> None:
     """Make the writes that items of a map have left, in the order of the items.
 
     Args:
-        m: The advance at work.
         act: The map's activation.
 
     Raises:
@@ -133,7 +129,6 @@ def make_fitting(m: Machine, act: Activation) -> None:
     """Make the writes that items have left to a map that is over anyway; what does not fit is lost.
 
     Args:
-        m: The advance at work.
         act: The map's activation.
     """
     left, act["writes"] = act["writes"], {}
@@ -168,7 +163,6 @@ def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -
     """Write one state key through its reducer.
 
     Args:
-        m: The advance at work.
         frame: Of the flow whose state it is.
         key: The state key.
         value: What is written.

@@ -27,7 +27,6 @@ def open_wait(m: Machine, unit: Unit) -> None:
     """Open the wait of a step.
 
     Args:
-        m: The advance at work.
         unit: The unit that waits.
 
     Raises:
@@ -179,7 +178,7 @@ def _number_of(message: Plain) -> tuple[int, int]:
 
 
 def _look(m: Machine, wait: Wait, index: int) -> None:
-    """Let an alternative occur that holds already: a condition, a time past."""
+    """Trigger an alternative that holds already: a true condition, a time in the past."""
     spec = _specs(m, wait)["alternatives"][index]
     due = wait["alternatives"][index].get("due")
     if due is not None and due <= m.now:
@@ -238,8 +237,6 @@ def offer(m: Machine, wait: Wait, message: Plain, *, stored: bool = False) -> bo
     """Offer a message to a wait.
 
     Args:
-        m: The advance at work.
-        wait: An open wait.
         message: See `signals.deliver`.
         stored: The message was sent before the wait began; transient alternatives do not see it.
 
@@ -279,7 +276,6 @@ def receive(m: Machine, message: Plain) -> bool:
     """Give a message to the oldest that takes it: an open wait, or a map that it adds an item to.
 
     Args:
-        m: The advance at work.
         message: See `offer`.
 
     Returns:
@@ -303,11 +299,9 @@ def receive(m: Machine, message: Plain) -> bool:
 
 
 def occur(m: Machine, wait: Wait, index: int, message: Plain) -> None:
-    """Let an alternative occur; the wait may end with it.
+    """Trigger an alternative; the wait may end with it.
 
     Args:
-        m: The advance at work.
-        wait: An open wait.
         index: Which alternative.
         message: The message that made it occur, if one did.
     """
@@ -332,8 +326,6 @@ def end_wait(m: Machine, wait: Wait, how: str, output: Plain, outcome: str) -> N
     """End a wait and let its step go on with `outcome`.
 
     Args:
-        m: The advance at work.
-        wait: An open wait.
         how: See `commands.CloseWait`.
         output: What the step gives.
         outcome: How it ended.
@@ -374,11 +366,7 @@ def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
 
 
 def look_at_state(m: Machine, wait: Wait) -> bool:
-    """Let the first alternative of a wait occur whose condition on state holds now.
-
-    Args:
-        m: The advance at work.
-        wait: An open wait.
+    """Trigger the first alternative of a wait whose condition on state holds now.
 
     Returns:
         Whether there is something to do now.

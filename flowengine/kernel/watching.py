@@ -54,7 +54,6 @@ def listeners(m: Machine, signal: str, key: str | None) -> Iterator[int]:
     """Return who may take a message, by age; a message without a key may be for anybody.
 
     Args:
-        m: The advance at work.
         signal: The message's signal.
         key: Its key.
 

@@ -180,7 +180,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _forked() -> None:
-    """Let the child of a fork begin anew: it has neither the thread nor what the lock guards."""
+    """Reset in the child of a fork, which has neither the thread nor what the lock guards."""
     global _lock, _current  # noqa: PLW0603 - one a process
     _lock = threading.Lock()
     if _current is not None:

@@ -80,7 +80,7 @@ def _work() -> None:
 
 
 def _forked() -> None:
-    """Let the child of a fork begin anew: the threads that waited for jobs are the parent's."""
+    """Reset in the child of a fork: the threads that waited for jobs are the parent's."""
     global _jobs, _idle  # noqa: PLW0603 - one a process
     _jobs = SimpleQueue()
     _idle = threading.Semaphore(0)

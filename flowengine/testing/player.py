@@ -161,7 +161,7 @@ class Player(Driver):
     # What the driver does
 
     def start(self, execution: Execution, run: Run) -> None:
-        """Let an attempt end as the case says, when it says."""
+        """End an attempt as and when the case says."""
         answer = self.scripts.answer(run)
         self._open[run.unit] = (run.unit, run.attempt)
         self._addresses[run.unit, run.attempt] = run.address
@@ -240,7 +240,7 @@ class Player(Driver):
         heappush(self._agenda, (self.clock.time + delay, self._number, do))
 
     def _end(self, execution: Execution, run: Run, answer: Answer) -> None:
-        """Let an attempt end, unless it was withdrawn meanwhile."""
+        """End an attempt, unless it was withdrawn meanwhile."""
         key = (run.unit, run.attempt)
         if key in self._withdrawn or self._open.get(run.unit) != key:
             return

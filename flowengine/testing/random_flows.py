@@ -88,7 +88,7 @@ class Author:
         return flow
 
     def open(self, flow: dict[str, Any]) -> None:
-        """Let a flow take messages, begin tokens by them, and share a bound with others."""
+        """Make a flow take messages, start tokens on them, and share a bound with others."""
         flow["signals"] = {"go": {}, "more": {"data": {"type": "integer"}}}
         flow["state"] = {"n": COUNTED}
         if self.draw.random() < 0.3:
@@ -115,7 +115,7 @@ class Author:
         return {"inputs": {"n": {}, **FLAGS}, **more, "steps": steps, "outputs": {"last": last}}
 
     def run(self, step: Step) -> None:
-        """Let a step run a flow, of this file or of the library."""
+        """Make a step run a flow, of this file or of the library."""
         names = [*self.flows, *(["lib.library"] if self.library else [])]
         step["flow"] = self.draw.choice(names)
         step["with"] = {"n": self.value()}
@@ -183,7 +183,7 @@ class Author:
         return [f"${{{{ default(steps.{name}.output, 0) }}}}", f"${{{{ steps.{name}.status }}}}"]
 
     def repeat(self, step: Step) -> None:
-        """Let a step run for items, in rounds, or not at all."""
+        """Make a step run per item, in rounds, or not at all."""
         kind = self.draw.random()
         if kind < 0.12:
             step["map"] = {"over": self.draw.randint(0, 3), "concurrency": self.draw.randint(1, 3)}
@@ -197,7 +197,7 @@ class Author:
             step["when"] = f"${{{{ inputs.{self.draw.choice('pqr')} }}}}"
 
     def handle(self, step: Step) -> None:
-        """Let an error of a step be handled by itself."""
+        """Make a step handle its own error."""
         if "python" in step and "map" not in step:
             step["on_error"] = self.draw.choice(["continue", [{"output": "none"}]])
 
@@ -233,7 +233,7 @@ class Author:
             step["join"] = join
 
     def race(self, step: Step, names: list[str]) -> None:
-        """Let a step race against time, others or its own errors."""
+        """Make a step race against time, others or its own errors."""
         kind = self.draw.random()
         if kind < 0.1:
             step["deadline"] = "2s"
@@ -259,7 +259,7 @@ class Author:
             step["finally"] = [cleanup]
 
     def wait(self, step: Step, kind: float) -> None:
-        """Let a step wait for others or for what they write, or let others wait for it."""
+        """Make a step wait for others or for what they write, or make others wait for it."""
         if kind < 0.68 and "python" in step:
             for key in ("python", "with", "compensate"):
                 step.pop(key, None)

@@ -74,7 +74,7 @@ class _Draws:
         return {"budget": budget}
 
     def ask(self) -> None:
-        """Let some of the tasks so far need environments that people are asked about."""
+        """Make some of the tasks so far need environments that people are asked about."""
         draw = random.Random(self.count)
         tasks = [one for one in self.steps if one.get("action", "task") == "task"]
         for one in tasks:
@@ -87,7 +87,7 @@ class _Draws:
         return self.random.choice([{}, {}, {"idle": "1m"}])
 
     def trigger(self, steps: list[Described]) -> None:
-        """Let messages or writes start tokens at steps of the flow; perhaps nothing else does."""
+        """Add triggers: messages or writes that start tokens, perhaps the only ones."""
         for one in steps:
             if self.random.random() < 0.1:
                 kinds: list[Described] = [

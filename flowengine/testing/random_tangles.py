@@ -144,7 +144,7 @@ class _Tangle:
         return steps
 
     def handle(self, step: Step, names: list[str], number: int) -> None:
-        """Let some error of a step be handled."""
+        """Add a handler for some error of a step."""
         handler: dict[str, Any] = {"type": self.draw.choice(["Odd", "TooFew"])}
         how = self.draw.choice(HANDLERS)
         if how == "next":

@@ -206,7 +206,7 @@ class Simulator:
         flow: Graph | LoadedFlow | str | PathLike[str],
         mapping: Mapping[str, Any] | None = None,
     ) -> list[Command]:
-        """Let the execution go on under another form of its flow; what runs goes on running.
+        """Move the execution to another version of its flow; running attempts keep running.
 
         Args:
             flow: The other form, against which `moving.obstacles` finds nothing.
@@ -284,7 +284,7 @@ class Simulator:
         return found
 
     def step(self) -> bool:
-        """Let one thing happen.
+        """Make one thing happen.
 
         Returns:
             False if nothing can happen by itself.
@@ -296,7 +296,7 @@ class Simulator:
         return True
 
     def run(self, limit: int = 100_000) -> Simulator:
-        """Let things happen until nothing can.
+        """Play until nothing more can happen.
 
         Args:
             limit: Number of events at which a run counts as endless.
@@ -313,7 +313,7 @@ class Simulator:
         raise AssertionError(f"still not at rest after {limit} events")
 
     def follow(self, schedule: Sequence[str]) -> Simulator:
-        """Let happen what a schedule names, in its order.
+        """Play what a schedule names, in its order.
 
         Args:
             schedule: Names as in `Simulator.schedule`.
@@ -333,19 +333,19 @@ class Simulator:
         return self
 
     def let(self, happening: Happening) -> None:
-        """Let one of what is `possible` happen."""
+        """Make one of the `possible` things happen."""
         self.schedule.append(happening.name)
         happening.do()
 
     def pass_time(self) -> None:
-        """Let the next timer fire."""
+        """Fire the next timer."""
         timers = self.state["timers"]
         number = min(timers, key=lambda n: (timers[n]["due"], n))
         due = timers[number]["due"]
         self.apply({"type": "timer", "at": max(due, self.now), "timer": number})
 
     def end(self, run: Run) -> None:
-        """Let the task of a `Run` end as the script says; of several ways by chance.
+        """End the task of a `Run` as the script says; among several possibilities, at random.
 
         Args:
             run: One that runs.
@@ -356,7 +356,7 @@ class Simulator:
         self._end(run, given)
 
     def finish(self, address: str) -> None:
-        """Let the task at an address end now.
+        """End the task at an address now.
 
         Args:
             address: Of a task that runs.
@@ -392,7 +392,7 @@ class Simulator:
             self.apply(event)
 
     def end_late(self, run: Run, value: Plain = None) -> None:
-        """Let the result of a task arrive that was stopped when the execution failed.
+        """Deliver the result of a task that was stopped when the execution failed.
 
         Args:
             run: One of `stopped`.

@@ -65,7 +65,6 @@ class CommandKind(StepKind):
         """Run the command, and judge its exit code.
 
         Args:
-            context: The attempt.
             task: `script`, `accept`, `files`, `in`; all may be absent.
             input: `argv`, `env`, `stdin`, `cwd`; all may be absent.
 

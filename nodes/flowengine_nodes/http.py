@@ -131,7 +131,6 @@ class Http(StepKind):
         """Send the request and return the answer.
 
         Args:
-            context: The attempt.
             task: `accept`, `idempotency_header`.
             input: `method`, `url`, `headers`, `query`, `body`, `auth`.
 

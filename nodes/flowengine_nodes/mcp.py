@@ -18,7 +18,6 @@ class Mcp(StepKind):
         """Call the tool that the step names and return what it answered.
 
         Args:
-            context: The attempt.
             task: `server`, the environment; `tool`, its name there.
             input: `args`, and what the flow fixes.
 

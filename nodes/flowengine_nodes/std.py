@@ -63,7 +63,6 @@ def read_file(folder: Below, path: str, encoding: str = "utf-8") -> Plain:
 
     Args:
         folder: The working folder.
-        path: The file.
         encoding: How its text is coded.
 
     Returns:

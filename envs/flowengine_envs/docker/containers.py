@@ -56,7 +56,6 @@ class Containers(InWorkspace):
     """Runs commands in containers; files of the workspace last, nothing else does.
 
     Args:
-        request: What was asked for.
         image: Digest of the image that runs where a call names none.
         gate: Whose network its containers share, if they may reach places.
     """

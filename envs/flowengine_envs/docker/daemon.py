@@ -199,7 +199,7 @@ class Attached(asyncio.streams.FlowControlMixin):
         self._to = self.stdout
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let the readers slow the daemon down when nobody reads."""
+        """Make readers slow the daemon down when nobody reads."""
         assert isinstance(transport, asyncio.Transport)
         shared = _Paused(transport)
         for reader in (self.stdout, self.stderr):

@@ -32,7 +32,7 @@ _alone = threading.Lock()
 
 
 def lend(folders: Iterable[Path]) -> None:
-    """Let the containers of root write what is root's in folders.
+    """Allow root's containers to write what root owns in folders.
 
     Args:
         folders: On this machine; each may be lent several times.

@@ -63,6 +63,6 @@ class Running:
         return None if told["Running"] or code is None else int(code)
 
     def kill(self) -> None:
-        """Let go of it; what does not end by that ends with the container."""
+        """Release it; what does not end by that ends with the container."""
         self.returncode = _KILLED
         self._input.transport.abort()

@@ -44,7 +44,6 @@ class Group:
 
     Args:
         tree: Where it is made.
-        name: Its name.
     """
 
     def __init__(self, tree: Tree, name: str) -> None:

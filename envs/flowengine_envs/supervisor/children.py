@@ -16,7 +16,6 @@ class Children:
     """Reaps children as they end, and ends those that are strangers.
 
     Args:
-        loop: The loop.
         keepers: Processes that are none.
     """
 

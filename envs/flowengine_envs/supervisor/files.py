@@ -264,7 +264,6 @@ class Draft:
 
     Args:
         folder: Descriptor of its folder; closed at the end.
-        name: Its name.
         mode: Its permissions.
 
     Raises:

@@ -29,7 +29,6 @@ class Forwarding:
     """All places.
 
     Args:
-        loop: The loop.
         places: For each the addresses to listen at (`listen`: host, port) and the engine's socket
             (`socket`: its path).
 
@@ -114,7 +113,7 @@ class _Connection:
             self._inside.close()
 
     def _break(self) -> None:
-        """Let the program see that the connection is broken, and not that it has ended."""
+        """Show the program a broken connection, not one that has ended normally."""
         self._forget()
         _reset(self._inside)
 
@@ -129,7 +128,6 @@ class _Way:
     """One direction of a connection.
 
     Args:
-        loop: The loop.
         source: Where bytes come from.
         sink: Where they go.
         ended: Called once when all has been passed on.

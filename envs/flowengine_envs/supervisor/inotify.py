@@ -18,8 +18,6 @@ class Folder:
     """Tells what happens in a folder.
 
     Args:
-        loop: The loop.
-        path: The folder.
         told: Called with `MADE`, `OPENED` or `CLOSED` (after writing) and the name of a file.
 
     Raises:

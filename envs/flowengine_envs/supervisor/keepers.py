@@ -60,11 +60,7 @@ class Task(NamedTuple):
 
 
 class Keeper:
-    """The supervisor's side of a keeper.
-
-    Args:
-        loop: The loop.
-    """
+    """The supervisor's side of a keeper."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -91,7 +87,6 @@ class Keeper:
         """Have it start a program; it must be free.
 
         Args:
-            task: What to start.
             fds: Descriptor in the program → descriptor here, for all that it gets.
         """
         self.wake()  # a program before may have stopped it
@@ -103,12 +98,12 @@ class Keeper:
                 self._outbox.write(data[sent:])
 
     def wake(self) -> None:
-        """Let it go on if somebody has stopped it."""
+        """Continue it if somebody has stopped it."""
         with suppress(OSError):
             os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """Let it end; it must be free."""
+        """End it; it must be free."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 

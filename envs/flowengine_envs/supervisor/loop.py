@@ -96,7 +96,7 @@ class Loop:
         return timer
 
     def stop(self) -> None:
-        """Let `run` return after this round."""
+        """Make `run` return after this round."""
         self._stopped = True
 
     def run(self) -> None:
@@ -134,7 +134,6 @@ class Outbox:
     """Writes bytes to a descriptor as fast as it takes them.
 
     Args:
-        loop: The loop.
         fd: A descriptor that does not block.
         failed: Called once when the other end is gone.
     """

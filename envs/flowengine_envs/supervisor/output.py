@@ -36,7 +36,6 @@ class Capture:
     """One stream.
 
     Args:
-        loop: The loop.
         fd: Where to read; it is closed at the end.
         limits: How much is kept.
         name: Beginning of the name of its file.

@@ -32,7 +32,6 @@ class Programs:
     """Starts programs.
 
     Args:
-        loop: The loop.
         killed_first: What programs are where memory is at its limit.
     """
 
@@ -47,7 +46,6 @@ class Programs:
         """Start a program.
 
         Args:
-            task: What to start.
             fds: Descriptor in the program → descriptor here, for all that it gets.
             ended: Called once, when it has ended or could not be started.
 
@@ -87,7 +85,6 @@ class Program:
 
     Args:
         programs: Where it came from.
-        task: What to start.
         fds: As of `Programs.start`.
         ended: Called once, when it has ended or could not be started.
     """

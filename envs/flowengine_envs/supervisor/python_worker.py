@@ -319,7 +319,7 @@ class _Whole(io.BufferedWriter):
 
 
 def _mark_threads(worker: Worker) -> None:
-    """Let each thread know the call in which it was started."""
+    """Tell each thread the call in which it was started."""
     start = threading.Thread.start
 
     def marked(self: threading.Thread) -> None:

@@ -30,7 +30,6 @@ class Quota:
     """The quota of a workspace.
 
     Args:
-        loop: The loop.
         busy: Returns whether a call runs.
         stop: Ends the calls that run.
         own: Returns the processes below this one that no call has started.

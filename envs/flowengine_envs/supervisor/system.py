@@ -35,7 +35,7 @@ def adopt_orphans() -> None:
 
 
 def gain_no_privileges() -> None:
-    """Let no program that is started gain rights: setuid has no effect."""
+    """Keep started programs from gaining privileges: setuid has no effect."""
     _prctl(_SET_NO_NEW_PRIVS, 1)
 
 

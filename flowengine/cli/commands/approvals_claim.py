@@ -19,9 +19,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Claim it.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

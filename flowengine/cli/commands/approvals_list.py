@@ -31,9 +31,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """List them.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

@@ -22,9 +22,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Approve.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

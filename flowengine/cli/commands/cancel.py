@@ -59,9 +59,6 @@ def _told(result: Result) -> str:
 def run(arguments: Namespace) -> int:
     """Cancel them.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code: that of the first that could not be cancelled.
 

@@ -30,9 +30,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Check the files.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code: that of the first file that has errors.
     """

@@ -21,9 +21,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print the code.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

@@ -26,9 +26,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Decide.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

@@ -37,9 +37,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Compare them.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code: 0 if they are the same, 1 if not.
     """

@@ -20,9 +20,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Probe every kind in every sandbox; nothing is opened.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code: 0, also where something is missing.
     """

@@ -24,9 +24,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """List them.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

@@ -25,9 +25,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """End it.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

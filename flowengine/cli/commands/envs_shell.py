@@ -52,9 +52,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Open the environment, run what comes, and close it.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code of the last command.
 
@@ -123,7 +120,7 @@ def _check_terminal(name: str) -> None:
 
 
 def _end_in_order() -> None:
-    """Let what asks this process to end, or takes its terminal away, close what is open."""
+    """Close what is open when a signal ends this process or its terminal goes away."""
     import signal
 
     for number in (signal.SIGTERM, signal.SIGHUP):

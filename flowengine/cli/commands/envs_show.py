@@ -20,9 +20,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Show it.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

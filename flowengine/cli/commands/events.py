@@ -43,9 +43,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print the events.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

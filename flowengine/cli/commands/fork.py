@@ -29,9 +29,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Fork it.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

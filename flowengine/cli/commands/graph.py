@@ -47,9 +47,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Draw it.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

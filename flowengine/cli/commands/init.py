@@ -43,9 +43,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Make the files; those that are there already are left as they are.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
 

@@ -36,9 +36,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Delete them.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

@@ -42,9 +42,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Resume.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code; with `--due` that of the first execution that failed or stalled.
 

@@ -64,9 +64,6 @@ def add_driving(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Run the flow.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """
@@ -91,7 +88,6 @@ def load(session: Session, path: str) -> LoadedFlow:
 
     Args:
         session: Whose store remembers what it compiled to.
-        path: The file.
 
     Returns:
         The flow.
@@ -132,10 +128,9 @@ def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
 
 
 def detach(session: Session, flow: LoadedFlow, execution: str) -> int:
-    """Let a process in the background drive an execution that is recorded.
+    """Start a background process that drives a recorded execution.
 
     Args:
-        session: Of the command.
         flow: What it runs.
         execution: Its id.
 

@@ -33,9 +33,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Print the schema, or write it.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

@@ -51,9 +51,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Send it, then go on with the execution.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
 

@@ -44,9 +44,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Run the cases.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         0 if all have passed, 1 if one has failed, 3 if a file is not valid.
     """
@@ -59,9 +56,6 @@ def run(arguments: Namespace) -> int:
 
 def _play(arguments: Namespace) -> int:
     """Play the cases and return the exit code.
-
-    Args:
-        arguments: Of the command line.
 
     Returns:
         As `run`.

@@ -60,9 +60,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Move them.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code: 0 if all can be moved, or were.
     """

@@ -20,9 +20,6 @@ def configure(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Say why.
 
-    Args:
-        arguments: Of the command line.
-
     Returns:
         The exit code.
     """

@@ -24,9 +24,6 @@ class Notes:
     def of(self, step: StepSpec) -> Iterator[str]:
         """Yield the lines about a step below its name, in the order in which they matter.
 
-        Args:
-            step: The step.
-
         Yields:
             Lines.
         """

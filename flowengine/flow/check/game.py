@@ -302,7 +302,7 @@ class _Board:
             self.act(ready)
 
     def deliver(self, token: Token) -> None:
-        """Let a token arrive."""
+        """Add a token that arrives."""
         self.game.delivered += 1
         if self.game.delivered > DELIVERED:
             raise _TooManyError
@@ -324,7 +324,7 @@ class _Board:
             self.working.append(Token(place, token.marks))
 
     def take_one_of_each(self, place: Place) -> None:
-        """Let an `all` join fire if there is a token on every edge."""
+        """Fire an `all` join if there is a token on every edge."""
         first = {token.at: token for token in reversed(self.held[place])}
         if len(first) == len(self.net.incoming[place]):
             for token in first.values():
@@ -334,7 +334,7 @@ class _Board:
             self.working.append(Token(place, _merged(first.values())))
 
     def count(self, place: Place, token: Token) -> None:
-        """Let a token arrive at a counting join."""
+        """Count a token that arrives at a counting join."""
         now = self.rounds.get(place) or Round(self.need(place))
         waves = now.fired or len(self.net.incoming[place]) > 1
         queued = waves and self.net.nodes[place].late == "queue" and token.at in now.heard
@@ -359,7 +359,7 @@ class _Board:
         return found
 
     def fire(self, place: Place, now: Round) -> None:
-        """Let a round go on with what it needs."""
+        """Fire a round with the tokens it needs."""
         marks = _merged(now.held)
         self.game.fired.add(place)
         self.rounds[place] = now._replace(fired=True, held=())
@@ -441,7 +441,7 @@ class _Board:
             yield from now.kept
 
     def act(self, place: Place) -> None:
-        """Let a join act that waits for nothing more: fire, end its round, or lack tokens."""
+        """Settle a join that waits for nothing more: fire, end its round, or lack tokens."""
         if self.net.nodes[place].join == "active":
             self.working.append(Token(place, _merged(self.held.pop(place))))
             return

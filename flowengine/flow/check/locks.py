@@ -21,9 +21,6 @@ Orders = dict[str, dict[str, tuple[Step, Step]]]
 def check_locks(flow: CompiledFlow) -> Iterator[Finding]:
     """Yield locks that can wait for one another, and those that differ in their permits.
 
-    Args:
-        flow: The compiled flow.
-
     Yields:
         Findings, in file order.
     """
@@ -41,7 +38,6 @@ def locks_over(flow: CompiledFlow, step: Step) -> set[str]:
     """Return the constant keys of locks of one permit that are held while a step writes.
 
     Args:
-        flow: The compiled flow.
         step: Number of the step.
 
     Returns:

@@ -181,7 +181,6 @@ def build(flow: CompiledFlow, body: int, cancels: Cancels) -> Net:
     """Return the net of a body, of the steps that a token can reach.
 
     Args:
-        flow: The compiled flow.
         body: Number of the body.
         cancels: What `cancellations` says of the flow.
 
@@ -206,7 +205,6 @@ def reachable(flow: CompiledFlow, body: int, cancels: Cancels) -> list[Step]:
     """Return the steps of a body that a token can come to, in file order.
 
     Args:
-        flow: The compiled flow.
         body: Number of the body.
         cancels: What `cancellations` says of the flow.
 
@@ -239,7 +237,6 @@ def restarted(flow: CompiledFlow, body: int) -> list[Step]:
     """Return the steps at which handlers of the flow start a token.
 
     Args:
-        flow: The compiled flow.
         body: Number of the body; only the flow's own has such handlers.
 
     Returns:
@@ -251,9 +248,6 @@ def restarted(flow: CompiledFlow, body: int) -> list[Step]:
 
 def targets(spec: StepSpec) -> Iterator[Step]:
     """Yield every target of a step, of its `next` and of its handlers.
-
-    Args:
-        spec: The step.
 
     Yields:
         Step numbers, `END` and `END_ALL`; some more than once.
@@ -326,9 +320,6 @@ def names_type(handler: HandlerSpec, error: str) -> bool:
 def items_leaving(spec: StepSpec) -> tuple[int, ...]:
     """Return how many tokens leave a step whose items go on alone, as the game plays it.
 
-    Args:
-        spec: The step.
-
     Returns:
         Their number, where it is a small constant; `ANY_NUMBER` of them; or nothing, for other
         steps.
@@ -346,9 +337,6 @@ def items_leaving(spec: StepSpec) -> tuple[int, ...]:
 
 def constant_need(join: JoinSpec) -> int | None:
     """Return the `need` of a join, where it is a constant.
-
-    Args:
-        join: The join.
 
     Returns:
         The number, or None.
@@ -370,9 +358,6 @@ class Cancels(NamedTuple):
 
 def cancellations(flow: CompiledFlow) -> Cancels:
     """Return what the `cancel` steps of a flow do.
-
-    Args:
-        flow: The compiled flow.
 
     Returns:
         The steps that are withdrawn, and those that thereby end the scope around them.
@@ -398,7 +383,6 @@ def enclosing(flow: CompiledFlow, step: Step) -> Iterator[Step]:
     """Yield the groups around a step, innermost first.
 
     Args:
-        flow: The compiled flow.
         step: Number of the step.
 
     Yields:

@@ -19,7 +19,6 @@ class Past:
     """What lies behind the steps of one body, and behind its end.
 
     Args:
-        flow: The compiled flow.
         body: Number of the body.
         cancels: What `cancellations` says of the flow.
     """
@@ -157,9 +156,6 @@ class Past:
 
 def gives_output(spec: StepSpec) -> bool:
     """Say whether a step that a token has left has an output: not skipped, not gone on as failed.
-
-    Args:
-        spec: The step.
 
     Returns:
         Whether its output is there for sure.

@@ -28,7 +28,6 @@ def check_released(flow: CompiledFlow, is_live: Callable[[str], bool]) -> Iterat
     """Yield the steps that work on in an environment which was released before.
 
     Args:
-        flow: The compiled flow.
         is_live: Says whether environments of a kind hold what files do not.
 
     Yields:

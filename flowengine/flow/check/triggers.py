@@ -13,9 +13,6 @@ from flowengine.kernel.graph import CompiledFlow
 def check_triggers(flow: CompiledFlow) -> Iterator[Finding]:
     """Yield what is doubtful about the triggers of a flow.
 
-    Args:
-        flow: The compiled flow.
-
     Yields:
         Warnings.
     """

@@ -15,7 +15,6 @@ class Ways:
     """Names the ways of a net.
 
     Args:
-        flow: The compiled flow.
         net: A compressed net of one of its bodies.
     """
 

@@ -18,7 +18,6 @@ def replaced_by(flow: CompiledFlow, step: Step) -> dict[str, Where]:
     """Return the state keys that a step replaces by itself.
 
     Args:
-        flow: The compiled flow.
         step: Number of the step.
 
     Returns:
@@ -43,7 +42,6 @@ def writers(flow: CompiledFlow, body: int) -> dict[Step, dict[str, Where]]:
     """Return the steps of a body that replace state keys, by themselves or inside.
 
     Args:
-        flow: The compiled flow.
         body: Number of the body.
 
     Returns:
@@ -67,9 +65,6 @@ def writers(flow: CompiledFlow, body: int) -> dict[Step, dict[str, Where]]:
 
 def check_items(flow: CompiledFlow) -> Iterator[Finding]:
     """Yield the state keys that the items of a map replace, each its own way.
-
-    Args:
-        flow: The compiled flow.
 
     Yields:
         A warning for each key and map.

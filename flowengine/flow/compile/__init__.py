@@ -44,9 +44,6 @@ class Checked(NamedTuple):
 def compile_file(path: str | PathLike[str]) -> Compiled:
     """Read, check and compile a flow file.
 
-    Args:
-        path: The file.
-
     Returns:
         The compiled flow.
 
@@ -80,9 +77,6 @@ def compile_text(
 
 def check_file(path: str | PathLike[str]) -> Checked:
     """Check a flow file; a library too, which cannot be compiled by itself.
-
-    Args:
-        path: The file.
 
     Returns:
         What was found.

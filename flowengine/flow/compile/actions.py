@@ -44,10 +44,8 @@ class Actions:
     """Compiles actions into steps.
 
     Args:
-        model: The flow.
         expressions: Compiles their values.
         calls: Compiles those that call out.
-        report: Gets what is wrong.
     """
 
     def __init__(

@@ -74,10 +74,8 @@ class Calls:
     """Compiles calls into tasks.
 
     Args:
-        model: The flow.
         expressions: Compiles their values.
         tools: What can be called.
-        report: Gets what is wrong.
     """
 
     def __init__(
@@ -229,7 +227,7 @@ class Calls:
         return found
 
     def _called_in(self, request: Request, found: Callee, view: View) -> None:
-        """Let a tool that runs a command do so where the step says."""
+        """Make a tool that runs a command run it where the step says."""
         assert request.in_ is not None
         loc = (*request.loc, "in")
         if found.kind not in COMMANDS:

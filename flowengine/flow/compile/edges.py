@@ -34,7 +34,6 @@ class Edges:
 
     Args:
         plan: The steps.
-        report: Gets what is wrong.
     """
 
     def __init__(self, plan: Plan, report: Report) -> None:

@@ -59,7 +59,6 @@ class Expressions:
     """The expressions of a flow.
 
     Args:
-        report: Gets what is wrong.
         secrets: The declared secrets: name → the name under which the compiled flow has it.
         beside: Those of the flow that uses the declarations of another file.
         in_other_file: It is not the file that is compiled; errors when it runs name the file.

@@ -41,7 +41,6 @@ class Compiler:
     """Compiles one flow of a file.
 
     Args:
-        model: The flow.
         program: Knows the other flows and files.
     """
 

@@ -160,7 +160,6 @@ def alone(flow: CompiledFlow, number: int) -> CompiledFlow:
     """Return one of the flows of a compiled flow by itself, with those that it runs.
 
     Args:
-        flow: The compiled flow.
         number: Which of its flows; 0: the main one.
 
     Returns:

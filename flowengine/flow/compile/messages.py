@@ -24,11 +24,7 @@ ABSENT = Note(
 
 
 class Messages:
-    """What `signal` is at each step.
-
-    Args:
-        plan: The steps, with edges.
-    """
+    """What `signal` is at each step."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

@@ -51,11 +51,7 @@ class Info:
 
 
 class Plan:
-    """A flow while it is compiled.
-
-    Args:
-        model: The flow.
-    """
+    """A flow while it is compiled."""
 
     def __init__(self, model: Definition) -> None:
         self.model = model

@@ -51,11 +51,7 @@ def _declared(model: Definition, section: str, schemas: dict[str, Schema]) -> Sc
 
 
 class Scopes:
-    """The names of a flow.
-
-    Args:
-        plan: The steps, with edges.
-    """
+    """The names of a flow."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

@@ -28,7 +28,6 @@ def check_offered(report: Report, model: Tool, tool: str, name: str, loc: Loc) -
         model: The server.
         tool: The tool's name on the server; empty: none is named.
         name: What is called.
-        loc: Where.
     """
     server = model.mcp
     assert server is not None

@@ -61,13 +61,11 @@ class Steps:
     """Compiles the steps of a plan.
 
     Args:
-        plan: The steps, with edges.
         edges: Their conditions.
         scopes: What they see.
         expressions: Compiles their values.
         actions: Compiles their actions.
         calls: Compiles their compensations.
-        report: Gets what is wrong.
     """
 
     def __init__(
@@ -490,7 +488,6 @@ def last_steps(plan: Plan, group: Info) -> list[int]:
     If there is one, every play of the group that ends well ends with it.
 
     Args:
-        plan: The steps, with edges.
         group: The group.
     """
     return [

@@ -164,7 +164,6 @@ class Tools:
 
         Args:
             name: As it stands in the file.
-            loc: Where.
         """
         flow = self.program.find(self.file, name, loc)
         if flow is None:
@@ -179,7 +178,6 @@ class Tools:
             file: The file of the declaration.
             model: The declaration.
             name: As it is used.
-            loc: Where.
         """
         message = f"{name!r} uses inputs of the flow of its own file, which is not this one"
         hint = "give it arguments instead: declare 'args', and pass them here"
@@ -210,7 +208,6 @@ class Tools:
         """Return a tool that this file declares; None if it was reported what is wrong with it.
 
         Args:
-            name: Its name.
             tool: Of a server which of its tools.
         """
         if (name, tool) not in self._declared:
@@ -325,7 +322,6 @@ class Tools:
         Args:
             kind: The step kind.
             config: What stands behind its key, in long form.
-            loc: Where.
             view: What its expressions see.
             in_: The environment in which a command runs, if the step says it.
 
