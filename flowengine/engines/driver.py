@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from flowengine.execution_environment import NotReleased
 
 QUICK_SECONDS = 0.005
-"""How long quick steps may run before what they gave is committed."""
+"""How long quick steps may run before what they gave is committed. Those that are pure run one
+after the other meanwhile, each before the result of the one before it is on disk."""
 
 
 class Driver:
@@ -79,19 +80,10 @@ class Driver:
     def turn(self) -> None:
         """Apply, commit and carry out for all executions that are ready."""
         ready, self.ready = self.ready, []
-        going = []
+        until = monotonic() + QUICK_SECONDS
+        going = [execution for execution in ready if self._moves(execution, until)]
         appends = []
-        for execution in ready:
-            execution.queued = False
-            if self.executions.get(execution.id) is not execution:
-                continue
-            try:
-                execution.told = Told([], [], []) if self.host.subscribers else None
-                execution.apply_queue()
-            except Exception as error:
-                self.halt(execution, error)
-                continue
-            going.append(execution)
+        for execution in going:
             rests = execution.state["status"] != "running" and self._may_rest(execution)
             appends.append(execution.take(release=rests))
         if not appends:
@@ -114,6 +106,33 @@ class Driver:
                     self._claimed(execution, append)
             except Exception as error:
                 self.halt(execution, error)
+
+    def _moves(self, execution: Execution, until: float) -> bool:
+        """Apply what has happened to an execution, or run ahead where nothing has.
+
+        Args:
+            execution: One that was ready.
+            until: When quick steps are to stop for the commit.
+
+        Returns:
+            Whether it is to be committed.
+        """
+        execution.queued = False
+        if self.executions.get(execution.id) is not execution:
+            return False
+        runs_ahead = not execution.queue and self._may_run_ahead(execution)
+        if runs_ahead and monotonic() > until:
+            self.look(execution)  # it has its turn after this one
+            return False
+        try:
+            execution.told = Told([], [], []) if self.host.subscribers else None
+            execution.apply_queue()
+            if runs_ahead:
+                self._run_ahead(execution, until)
+        except Exception as error:
+            self.halt(execution, error)
+            return False
+        return True
 
     def commit(self, execution: Execution) -> None:
         """Apply, commit and tell what is in the queue of an execution, and give its lease back.
@@ -296,26 +315,57 @@ class Driver:
         commands = execution.commands
         if not commands:
             return
-        execution.commands = []
         until = monotonic() + QUICK_SECONDS
         runner = execution.program.runner
-        for i, command in enumerate(commands):
-            if isinstance(command, Run):
-                if execution.program.compiled["steps"][command.step].get("kind") == "flow":
-                    self.post(execution, self._begin(execution, command))
-                    continue
-                call = None
-                if not (execution.context.environments or execution.context.missing):
-                    call = runner.quick(command.step)
-                if call is None:
-                    self.start(execution, command)
-                else:
-                    self.post(execution, self._attempt(execution, command, call))
-                    if monotonic() > until:
-                        execution.commands = commands[i + 1 :]
-                        return
-            else:
+        given = execution.context.environments or execution.context.missing
+        while commands:
+            command = commands[0]
+            if not isinstance(command, Run):
+                commands.popleft()
                 self._carry(execution, command)
+            elif execution.program.compiled["steps"][command.step].get("kind") == "flow":
+                commands.popleft()
+                self.post(execution, self._begin(execution, command))
+            elif given or (call := runner.quick(command.step)) is None:
+                commands.popleft()
+                self.start(execution, command)
+            elif not execution.queue and runner.pure(command.step):
+                self.look(execution)  # it runs ahead in the next turn
+                return
+            else:
+                commands.popleft()
+                self.post(execution, self._attempt(execution, command, call))
+                if monotonic() > until:
+                    return
+
+    def _may_run_ahead(self, execution: Execution) -> bool:
+        """Return whether what is to be done next is a quick step that is pure."""
+        commands = execution.commands
+        if not commands or execution.context.environments or execution.context.missing:
+            return False
+        command = commands[0]
+        return isinstance(command, Run) and execution.program.runner.pure(command.step) is not None
+
+    def _run_ahead(self, execution: Execution, until: float) -> None:
+        """Run quick steps that are pure one after the other, and commit all their results at once.
+
+        What a step gives is applied, and the next begins, before it is on disk. If the process dies
+        they run again, and nobody can tell. Nothing else may be uncommitted meanwhile: the result
+        of a step that acts is on disk before anything else runs.
+
+        Args:
+            execution: All that has happened to it is on disk.
+            until: When to stop.
+        """
+        commands, pure = execution.commands, execution.program.runner.pure
+        while commands:
+            command = commands[0]
+            if type(command) is not Run or (call := pure(command.step)) is None:
+                return
+            commands.popleft()
+            execution.apply(self._attempt(execution, command, call))
+            if monotonic() > until:
+                return
 
     def _begin(self, execution: Execution, run: Run) -> Event:
         """Begin an execution for a step that does not wait for it."""

@@ -7,6 +7,7 @@ collected into one `Append`; the commands that follow wait here until that is on
 from __future__ import annotations
 
 import gc
+from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.claims import claim_of, claims_in
@@ -74,7 +75,8 @@ class Execution:
         epoch: Of the lease under which it is written.
         seq: Number of events that are on disk.
         queue: Events to be applied by the next `take`.
-        commands: What follows from events that are on disk, to be carried out in order.
+        commands: What follows from events that have been applied, to be carried out in order once
+            those are on disk.
         work: Unit → what runs its attempt.
         printed: Unit → what its attempt has printed.
         kept: Unit → what its attempt gave, until the event of that is applied.
@@ -137,7 +139,7 @@ class Execution:
         self.seq = 0
         self.queue: list[Event] = []
         self.queued = False
-        self.commands: list[Command] = []
+        self.commands: deque[Command] = deque()
         self.work: dict[int, Any] = {}
         self.printed: dict[int, Printed] = {}
         self.kept: dict[int, Kept] = {}

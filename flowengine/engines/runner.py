@@ -58,6 +58,7 @@ class Runner:
         self._secrets: Secrets | None = None
         self._tasks: dict[int, Task] = {}
         self._quick: dict[int, QuickCall | None] = {}
+        self._pure: dict[int, QuickCall | None] = {}
 
     def quick(self, step: int) -> QuickCall | None:
         """Return what runs an attempt of a step at once, or None if it has to be awaited.
@@ -75,6 +76,21 @@ class Runner:
             return self._quick[step]
         except KeyError:
             call = self._quick[step] = self._task(step).quick_call()
+            return call
+
+    def pure(self, step: int) -> QuickCall | None:
+        """Return what runs an attempt of a step at once if its effect is `pure`, or None.
+
+        Nobody can tell whether or how often such an attempt ran, except by its result.
+
+        Args:
+            step: Number of the step in the flow.
+        """
+        try:
+            return self._pure[step]
+        except KeyError:
+            is_pure = self._flow["steps"][step].get("effect") == "pure"
+            call = self._pure[step] = self.quick(step) if is_pure else None
             return call
 
     async def attempt(

@@ -71,6 +71,9 @@ class Unused:
     def quick(self, step: int) -> None:
         """Return None: no attempt runs at once."""
 
+    def pure(self, step: int) -> None:
+        """Return None: no attempt runs before its turn."""
+
     async def attempt(self, execution: Context, run: Run) -> None:
         """Is never called."""
         raise NotImplementedError

@@ -1,0 +1,175 @@
+"""Quick steps that are pure run before what led to them is on disk; all others run after it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import flowengine
+from flowengine import Conflict, Engine
+from flowengine.journal.records import Append
+from flowengine.journal.sqlite import SqliteStore
+
+MODULE = """\
+import os
+import sys
+from flowengine import quick
+
+@quick
+def count(value: int = 0) -> int:
+    look(value)
+    return value + 1
+
+@quick
+def act(value: int = 0) -> int:
+    look(value)
+    with open("acted.txt", "a") as file:
+        file.write(f"{value}\\n")
+    return value + 1
+
+def look(value):
+    if value == int(os.environ.get("ENDS", -1)):
+        os._exit(9)
+    if "ahead_hook" in sys.modules:
+        sys.modules["ahead_hook"].look(value)
+"""
+HEAD = """\
+flowengine: 1
+id: ahead
+tools:
+  count: {python: "ahead_tools:count", effect: pure}
+  act: {python: "ahead_tools:act", effect: once}
+"""
+
+
+class Watched(SqliteStore):
+    """A store that notes how many events each of its commits has."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, durability="process")
+        self.sizes: list[int] = []
+
+    def commit(self, appends: Sequence[Append]) -> list[Conflict | None]:
+        self.sizes += [len(append.events) for append in appends]
+        return super().commit(appends)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "ahead_tools.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("ahead_hook", None)
+
+
+def hook(look: Callable[[int], object]) -> None:
+    """Have the steps call a function of the test."""
+    module: Any = ModuleType("ahead_hook")
+    module.look = look
+    sys.modules["ahead_hook"] = module
+
+
+def chain(folder: Path, *tools: str) -> flowengine.LoadedFlow:
+    steps = [f"  - {{id: s0, call: {tools[0]}}}\n"]
+    for n, tool in enumerate(tools[1:], 1):
+        given = f"${{{{ steps.s{n - 1}.output }}}}"
+        steps.append(f"  - {{id: s{n}, call: {tool}, with: {{value: '{given}'}}}}\n")
+    last = f"outputs: {{last: '${{{{ steps.s{len(tools) - 1}.output }}}}'}}\n"
+    path = folder / "ahead.yaml"
+    path.write_text(HEAD + "steps:\n" + "".join(steps) + last)
+    return flowengine.load(path)
+
+
+def test_pure_steps_share_a_commit(folder: Path) -> None:
+    store = Watched(folder / "store.db")
+    with Engine(store) as engine:
+        result = engine.run(chain(folder, *["count"] * 6))
+        assert result.outputs == {"last": 6}
+        types = [entry["type"] for entry in engine.events(result.execution)]
+    assert types == ["started", *["succeeded"] * 6]
+    assert sum(store.sizes) == 7
+    assert store.sizes[0] == 1  # that it began is on disk before anything runs
+    assert len(store.sizes) < 7
+
+
+def test_what_acts_runs_alone(folder: Path) -> None:
+    """Its result is on disk before anything else runs, and what led to it before it runs."""
+    store = Watched(folder / "store.db")
+    with Engine(store) as engine:
+        on_disk: list[int] = []
+        hook(lambda _value: on_disk.append(len(list(engine.events("it")))))
+        engine.run(chain(folder, "act", "act", "count", "act", "count"), id="it")
+    assert on_disk == [1, 2, 3, 4, 5]
+
+
+def test_a_large_map_commits_now_and_then(folder: Path) -> None:
+    store = Watched(folder / "store.db")
+    path = folder / "ahead.yaml"
+    path.write_text(f"{HEAD}steps:\n  - {{id: each, call: count, map: 2000}}\n")
+    with Engine(store) as engine:
+        assert engine.run(flowengine.load(path)).status == "succeeded"
+    assert sum(store.sizes) == 2001
+    assert len(store.sizes) > 3
+
+
+def test_executions_take_turns(folder: Path) -> None:
+    """Many that never wait do not keep each other from being committed."""
+    import asyncio
+
+    store = Watched(folder / "store.db")
+    flow = chain(folder, *["count"] * 5)
+
+    async def many() -> None:
+        async with Engine(store) as engine:
+            results = await asyncio.gather(*(engine.run_async(flow) for _ in range(100)))
+        assert [result.outputs for result in results] == [{"last": 5}] * 100
+
+    asyncio.run(many())
+
+
+def test_after_a_kill_nothing_that_acted_runs_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain(folder, "count", "act", "count", "count", "act", "count", "count")
+    forked = multiprocessing.get_context("spawn")
+    for ends in (0, 2, 3, 5, 6, -1):
+        monkeypatch.setenv("ENDS", str(ends))
+        process = forked.Process(target=_drive, args=(str(folder),))
+        process.start()
+        process.join()
+        assert process.exitcode == (9 if ends >= 0 else 0)
+    assert (folder / "acted.txt").read_text() == "1\n4\n"
+    with Engine(folder / "killed.db") as engine:
+        assert engine.result("it").outputs == {"last": 7}
+
+
+def _drive(folder: str) -> None:
+    os.chdir(folder)
+    with Engine(Path(folder, "killed.db"), durability="process") as engine:
+        result = engine.run(flowengine.load("ahead.yaml"), id="it")
+    assert result.status == "succeeded"
+
+
+def test_an_interrupt_loses_no_step_that_acted(folder: Path) -> None:
+    flow = chain(folder, "act", "count", "count")
+    with Engine(folder / "store.db") as engine:
+
+        def interrupt(value: int) -> None:
+            if value == 2:
+                raise KeyboardInterrupt
+
+        hook(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            engine.run(flow, id="it")
+        types = [entry["type"] for entry in engine.events("it")]
+        assert types[:2] == ["started", "succeeded"]
+        hook(lambda _value: None)
+        assert engine.resume("it").outputs == {"last": 3}
+    assert (folder / "acted.txt").read_text() == "0\n"
