@@ -24,7 +24,7 @@ def _words(words: str, hint: str, key: str | None = None) -> dict[str, Meant]:
 _MAP = "write 'map: {over: \"${{ … }}\", as: item}'"
 _STEP = {
     **_words("foreach for_each forEach for each matrix iterate with_items", _MAP, "map"),
-    **_words("switch branch branches choice choose case cases conditions router",
+    **_words("switch branch choice choose case cases conditions router else elif",
              "write 'next: {first: [{when: \"${{ … }}\", to: a}, {else: b}]}'", "next"),
     **_words("if condition unless run_if only_if", "write 'when: \"${{ … }}\"'", "when"),
     **_words("needs depends_on dependsOn requires after depends upstream",
@@ -44,7 +44,8 @@ _STEP = {
     **_words("script shell bash sh cmd command exec", "write 'run: …'", "run"),
     **_words("env envs", "write 'run: {script: …, env: {NAME: value}}'"),
     **_words("approve human manual user_task interrupt", "write 'approval: QUESTION'", "approval"),
-    **_words("while until repeat do_while", "write 'loop: {until: \"${{ … }}\", max: 10}'", "loop"),
+    **_words("until repeat do_while", "write 'loop: {until: \"${{ … }}\", max: 10}'", "loop"),
+    **_words("while", "write 'loop: {while: \"${{ … }}\", max: 10}'", "loop"),
     **_words("retries max_retries max_attempts attempts tries", "write 'retry: 3'", "retry"),
     **_words("timeout_seconds timeoutSeconds timeout-minutes timeout_minutes TimeoutSeconds",
              "write 'timeout: 30s'", "timeout"),
@@ -56,9 +57,15 @@ _STEP = {
              "write 'flow: NAME'", "flow"),
     **_words("mutex semaphore concurrency", "write 'lock: NAME'", "lock"),
     **_words("throw raise error abort", "write 'fail: {type: …, message: …}'", "fail"),
-    **_words("publish send signal notify", "write 'emit: SIGNAL'", "emit"),
-    **_words("steps do block sequence", "write 'group: [steps]'", "group"),
+    **_words("publish send notify", "write 'emit: SIGNAL'", "emit"),
+    **_words("signal", "write 'emit: SIGNAL', or 'wait: {signal: SIGNAL}'", "emit"),
+    **_words("steps do block sequence tasks", "write 'group: [steps]'", "group"),
+    **_words("try", "write 'group: [steps]' with 'on_error: [{type: …, next: …}]'", "group"),
     **_words("fork concurrent", "write 'parallel: [steps]'", "parallel"),
+    **_words("branches", "write 'parallel: [steps]', or 'next: {first: […]}' to choose one",
+             "parallel"),
+    **_words("exit stop", "write 'next: end', or 'fail: {type: …, message: …}'", "next"),
+    **_words("type kind", "a key of its own says what a step does: run, http, python, call, wait"),
     **_words("undo rollback compensation revert", "write 'compensate: {call: TOOL}'", "compensate"),
     **_words("environment sandbox container image runs_on runs-on", "write 'in: ENVIRONMENT'",
              "in"),
@@ -76,10 +83,16 @@ _FLOW = {
     **_words("env", "declare 'inputs', or 'secrets: {NAME: {env: NAME}}'"),
     **_words("functions actions", "write 'tools: {NAME: {python: module:function}}'",
              "tools"),
-    **_words("on_failure on_fail catch", "write 'on_error: [{type: …, next: …}]'", "on_error"),
-    **_words("channels", "write 'state: {key: {type: …}}'", "state"),
+    **_words("on_failure on_fail catch errors error_handler",
+             "write 'on_error: [{type: …, next: …}]'", "on_error"),
+    **_words("channels context memory", "write 'state: {key: {type: …}}'", "state"),
     **_words("import includes include", "write 'imports: {alias: FILE}'", "imports"),
     **_words("timeout deadline", "write 'limits: {duration: 1h}'", "limits"),
+    **_words("always ensure cleanup after finalizer", "write 'finally: [steps]'", "finally"),
+    **_words("schedule cron", "let cron start it: 'flowengine run FILE'"),
+    **_words("workflow pipeline", "write 'id' and 'steps' at the top level of the file"),
+    **_words("retry retries", "say 'retry' in each step"),
+    **_words("next", "the first of 'steps' begins; 'next' stands in a step"),
 }  # fmt: skip
 _OF_FILES = frozenset({"id", "start", "tools", "imports"})
 """Keys of a file that a flow inside it does not have."""
@@ -151,6 +164,14 @@ _RUN = {
     **_words("environment vars", "write 'env: {NAME: value}'", "env"),
     **_words("working_directory working-directory workdir dir", "write 'cwd: FOLDER'", "cwd"),
 }  # fmt: skip
+_TOOL = {
+    **_words("params parameters arguments input inputs schema input_schema inputSchema",
+             "write 'args: {type: object, properties: {…}}'", "args"),
+    **_words("output outputs result return output_schema outputSchema", "write 'returns: {…}'",
+             "returns"),
+    **_words("with defaults", "write 'bind: {name: value}'", "bind"),
+    **_words("in environment sandbox", "write 'environments: [NAME]'", "environments"),
+}  # fmt: skip
 _OF: dict[str, dict[str, Meant]] = {
     "Step": _STEP,
     "ParallelStep": _STEP,
@@ -168,6 +189,7 @@ _OF: dict[str, dict[str, Meant]] = {
     "Wait": _WAIT,
     "Alternative": _WAIT,
     "Next": _NEXT,
+    "Tool": _TOOL,
     "http": _HTTP,
     "run": _RUN,
 }
@@ -196,6 +218,14 @@ NAMES = {
     "loop": "round", "iteration": "round", "attempt": "error", "each": "item",
 }  # fmt: skip
 """What the first name of a path is called in other tools → here."""
+
+VALUES = {
+    "None": "write null", "nil": "write null", "undefined": "write null", "NULL": "write null",
+    "True": "write true", "False": "write false",
+    "env": "declare an input or a secret: 'secrets: {NAME: {env: NAME}}'",
+    "secret": "write secrets.NAME, alone", "self": "write output, or state.KEY",
+}  # fmt: skip
+"""Other names that expressions begin with elsewhere → what to do here."""
 
 OUTPUTS = frozenset({"result", "results", "outputs", "value", "return", "returned", "response"})
 """What the output of a step is called elsewhere."""

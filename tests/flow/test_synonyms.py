@@ -46,7 +46,11 @@ def errors(text: str) -> list[str]:
     ("steps", "hint"),
     [
         ('{id: a, foreach: [1], output: "${{ item + index }}"}', "map: {over"),
-        ('{id: a, while: x, output: "${{ round.number }}"}', "loop: {until"),
+        ('{id: a, while: x, output: "${{ round.number }}"}', "loop: {while"),
+        ("{id: a, try: [{id: b, output: 1}]}", "group: [steps]"),
+        ("{id: a, exit: 1}", "next: end"),
+        ("{id: a, branches: [{id: b, output: 1}]}", "parallel: [steps]"),
+        ("{id: a, type: http}", "a key of its own"),
         ("{id: a, switch: {x: b}}, {id: b, output: 1}", "next: {first"),
         ('{id: a, depends_on: b}, {id: b, output: "${{ steps.a.output }}"}', "next: THIS"),
         ("{id: a, uses: tool, with: {x: 1}}", "call: TOOL"),
@@ -67,6 +71,15 @@ def test_first_names_of_paths_lead_to_those_that_are_there() -> None:
         (found,) = errors(f'steps: [{{id: a, output: "${{{{ {word}.x }}}}"}}]')
         assert f"did you mean '{meant}'?" in found
     assert set(NAMES.values()) <= {"inputs", "steps", "execution", "round", "error", "item"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [("None", "write null"), ("True", "write true"), ("env.HOME", "declare an input or a secret")],
+)
+def test_values_of_other_languages(expression: str, hint: str) -> None:
+    (found,) = errors(f'steps: [{{id: a, output: "${{{{ {expression} }}}}"}}]')
+    assert found.startswith(f"E301 {hint}")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from flowengine.flow.expressions.syntax import (
     parse,
 )
 from flowengine.flow.expressions.types import article, kind
-from flowengine.flow.synonyms import NAMES
+from flowengine.flow.synonyms import NAMES, VALUES
 
 MAX_SUMS = 100
 """Plus signs in one expression; what they can make of long texts stays bounded."""
@@ -285,6 +285,8 @@ class _Check:
             hint = f"did you mean '{'steps.x.output' if here == 'steps' else here}'?"
         if base.name in SIGNATURES or base.name in STANDARD:
             hint = f"'{base.name}' is a function: write {base.name}(…)"
+        elif base.name in VALUES:
+            hint = VALUES[base.name]
         elif hint is None and roots:
             hint = f"visible here: {', '.join(sorted(roots))}; a text is written in quotes"
         self.report("E301", base, f"'{base.name}' is not declared", hint)

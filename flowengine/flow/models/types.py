@@ -169,7 +169,8 @@ def error_type(value: Any) -> str:
     """Return the check's value if it is the name of an error."""
     if has_expression(value):
         message = "expected the name of an error; an expression is not allowed here"
-        fail("E306", message, "write the name, or raise an error again: 'fail: ${{ error }}'")
+        again = "'fail: ${{ error }}', or 'fail: ${{ steps.x.error }}' in a later step"
+        fail("E306", message, f"write the name; to raise an error again: {again}")
     text = constant_text(value)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", text):
         wrong("the name of an error: letters, digits, '_' and '.'", value)
