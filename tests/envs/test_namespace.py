@@ -8,6 +8,7 @@ import platform
 import resource
 import socket
 import threading
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from flowengine.sdk.environments import background
 from flowengine_envs.bash import Bash, BashProvider
 from flowengine_envs.node import NodeProvider
 from flowengine_envs.python import Python
-from flowengine_envs.sandboxes import cgroups, namespace, processes
+from flowengine_envs.sandboxes import cgroups, landlock, namespace, processes
 from flowengine_envs.sandboxes.host import Host
 from flowengine_envs.sandboxes.namespace import Namespace
 from tests.envs.opening import open_resource, opened
@@ -109,6 +110,56 @@ def test_there_is_no_network_unless_declared(tmp_path: Path) -> None:
             assert bash.run("cat /proc/net/dev | wc -l").stdout == "3\n"  # a heading, and loopback
         with opened(BashProvider(), Namespace, tmp_path, policy={"network": "any"}) as bash:
             assert bash.run(["python3", "-c", connect, "127.0.0.1", port]).stdout == "reached\n"
+
+
+def abstract_server(named: str) -> socket.socket:
+    """Listen as system services do, whose peers are who the kernel says."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(f"\0{named}")
+    server.listen()
+    return server
+
+
+CONNECT = """
+import socket, sys
+for _ in range(2):
+    try:
+        socket.socket(socket.AF_UNIX).connect(chr(0) + sys.argv[1])
+        print("reached")
+    except OSError as error:
+        print(type(error).__name__)
+        own = socket.socket(socket.AF_UNIX)
+        own.bind(chr(0) + sys.argv[1] + "own")
+        own.listen()
+        sys.argv[1] += "own"
+"""
+
+
+@pytest.mark.skipif(not landlock.keeps_sockets_apart(), reason="Linux is older than 6.12")
+def test_no_server_outside_sees_a_peer_on_an_abstract_socket(tmp_path: Path) -> None:
+    name = uuid.uuid4().hex
+    with abstract_server(name):
+        for network in ("none", "any"):
+            policy = {"network": network}
+            with opened(BashProvider(), Namespace, tmp_path, policy=policy) as bash:
+                told = bash.run(["python3", "-c", CONNECT, name]).stdout.split()
+                # Those of its own are as everywhere.
+                assert told[-1] == "reached", told
+                assert told[0] in {"PermissionError", "ConnectionRefusedError"}
+
+
+def test_where_abstract_sockets_are_not_kept_apart_root_is_refused_and_others_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(landlock, "keeps_sockets_apart", lambda: False)
+    asked = {"policy": {"network": "any"}}
+    if os.getuid() == 0:
+        with pytest.raises(EnvironmentUnavailable, match=r"root to servers .*provider: docker"):
+            open_resource(BashProvider(), Namespace, tmp_path, **asked)
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    with opened(BashProvider(), Namespace, tmp_path, **asked) as bash:
+        assert bash.run("echo on").stdout == "on\n"
+    assert "abstract sockets of this machine, as its user" in caplog.text
 
 
 def test_scratch_space_and_workspace_are_limited(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.egress import INSIDE, Egress, Place, places
 from flowengine_envs.installations import installation
 from flowengine_envs.mounts import check_all
-from flowengine_envs.sandboxes import kernel_resources, syscalls
+from flowengine_envs.sandboxes import kernel_resources, landlock, syscalls
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
 USER = 1000
@@ -93,6 +93,12 @@ class Namespace(Processes):
     async def probe(cls, spec: Spec) -> None:
         """Start an empty sandbox; say what is missing, and what mends it."""
         reached = places(spec)
+        if spec.policy.network == "any" and not landlock.keeps_sockets_apart() and not os.getuid():
+            raise EnvironmentUnavailable(
+                f"{spec}: policy.network: any would make programs root to servers of this machine "
+                "that listen on abstract sockets, since root runs this and Linux is older than "
+                "6.12; run as an ordinary user, name the places, or take provider: docker"
+            )
         if not has("python3"):
             raise EnvironmentUnavailable(
                 f"{spec}: this machine has no python3 in {PATH}: apt-get install python3"
@@ -122,6 +128,11 @@ class Namespace(Processes):
     async def open(self) -> None:
         """Make the control group, and answer at the ways out."""
         check_all(self.request)
+        if self.request.policy.network == "any" and not landlock.keeps_sockets_apart():
+            self.request.log.warning(
+                "policy.network: any: programs can connect to abstract sockets of this machine, "
+                "as its user; Linux 6.12 keeps them apart"
+            )
         await super().open()
         try:
             await self._egress.open()
@@ -197,8 +208,8 @@ class Namespace(Processes):
 
 def _begin(bwrap: str, network: Any = None, reached: Sequence[Place] = ()) -> list[str]:
     """Return the beginning of a command that takes everything away."""
-    low = _low(reached)
-    return [*_prepared(bwrap, ports=low), *_unshared(low or network == "any")]
+    low, shared = _low(reached), network == "any"
+    return [*_prepared(bwrap, ports=low, shared=shared), *_unshared(low or shared)]
 
 
 def _low(reached: Sequence[Place]) -> bool:
@@ -206,18 +217,20 @@ def _low(reached: Sequence[Place]) -> bool:
     return any(place.port < _UNPRIVILEGED for place in reached)
 
 
-def _prepared(bwrap: str, *, ports: bool) -> list[str]:
+def _prepared(bwrap: str, *, ports: bool, shared: bool) -> list[str]:
     """Return the beginning of a command that makes a namespace around that of the sandbox.
 
     It is held to a part of what the kernel counts by user. With `ports` it has a network in which
-    all of them may be used, and takes the sandbox into it.
+    all of them may be used, and takes the sandbox into it. If the machine's is `shared`, its
+    abstract sockets are kept from the sandbox.
     """
     options = ["--unshare-user", "--uid", str(USER), "--gid", str(USER), "--die-with-parent"]
     options += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_RESOURCE"]
     options += ["--unshare-net", "--cap-add", "CAP_NET_ADMIN"] if ports else []
     python = shutil.which("python3", path=PATH) or "python3"
     settings = kernel_resources.arguments(_OPEN_PORTS if ports else {})
-    script = [python, "-ISc", kernel_resources.SCRIPT, *settings]
+    before = landlock.SCRIPT if shared and landlock.keeps_sockets_apart() else ""
+    script = [python, "-ISc", before + kernel_resources.SCRIPT, *settings]
     return [bwrap, *options, "--dev-bind", "/", "/", "--", *script, bwrap]
 
 
