@@ -111,7 +111,7 @@ class Below:
             try:
                 with os.fdopen(os.open(new, flags, 0o666, dir_fd=place.folder), "wb") as stream:
                     if before is not None:
-                        os.fchmod(stream.fileno(), stat.S_IMODE(before))
+                        os.fchmod(stream.fileno(), before & 0o777)  # no rights for other content
                     stream.write(data)
                     stream.flush()
                     os.fsync(stream.fileno())
