@@ -20,6 +20,7 @@ from flowengine.sdk import (
     EnvironmentUnavailable,
     Plain,
     StepContext,
+    StepError,
     ValidationError,
 )
 from flowengine.sdk.environments import (
@@ -54,7 +55,9 @@ if TYPE_CHECKING:
 OUTPUT = 8 * 1024 * 1024
 """Bytes of output that a result has, where the spec says nothing."""
 FOLDER = f"{OWN}/terminal"
-"""Folder of the workspace for the terminal's socket and records."""
+"""Folder of the workspace for the terminal's records."""
+LIVE = ".flowengine-terminal"
+"""Begin of the name of the folder, outside the workspace, through which a terminal is led."""
 STARTING = 60.0
 """Seconds for another shell to be there, `activate` not counted."""
 _SHELLS = 3
@@ -384,8 +387,6 @@ class Shell(Supervised):
         Raises:
             EnvironmentStartFailed: It does not start, or `activate` fails or hangs.
         """
-        from flowengine.sdk import EnvironmentFailure
-
         try:
             async with asyncio.timeout_at(deadline):
                 await self._ask(
@@ -394,13 +395,17 @@ class Shell(Supervised):
                     cwd=self.sandbox.workdir,
                     limits=dict(self.sandbox.resource_limits()),
                     folder=f"{self.sandbox.workdir}/{self._folder}",
+                    live=f"{self.sandbox.scratch}/{LIVE}-{self._number}",
                     secrets=self._secrets,
                 )
         except TimeoutError:
             raise EnvironmentStartFailed(f"{self.name}: no shell came up in time") from None
-        except EnvironmentFailure as error:
+        except StepError as error:
+            mend = "apt-get install tmux bash"
+            if self.image:
+                mend = "install them in the image, or use the default image"
             raise EnvironmentStartFailed(
-                f"{error.message}; the sandbox needs tmux and bash: apt-get install tmux"
+                f"{error.message}; a shell needs tmux and bash: {mend}"
             ) from None
         await self._enter()
 

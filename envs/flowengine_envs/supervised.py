@@ -313,7 +313,10 @@ def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
         "quota": request.limits.disk or DISK,
         "forwards": [*sandbox.forwards],
         "folders": [f"{own}/home"],
-        "files": {f"{own}/home/.config/pip/pip.conf": _PIP},
+        "files": {
+            f"{own}/home/.config/pip/pip.conf": _PIP,
+            f"{own}/.gitignore": "*\n",  # `git add -A` is for what the programs have made
+        },
     }
 
 

@@ -112,6 +112,11 @@ class Sandbox:
         """The workspace as programs inside see it."""
         return "/workspace"
 
+    @property
+    def scratch(self) -> str:
+        """A folder, as programs inside see it, for what is gone when the sandbox is."""
+        return "/tmp"
+
     @classmethod
     def config_model(cls) -> type[BaseModel] | None:
         """Return the model of what `config:` may say of the sandbox beside what the kind defines.

@@ -25,9 +25,11 @@ from flowengine_envs.bash import BashProvider
 from flowengine_envs.docker import building, image
 from flowengine_envs.docker.configuration import Container
 from flowengine_envs.docker.daemon import connect
+from flowengine_envs.docker.ownership import group, user
 from flowengine_envs.docker.provider import DockerProvider
 from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.python import Python
+from flowengine_envs.shell import ShellProvider
 from tests.envs.containers import skip_without_docker
 from tests.envs.opening import open_resource, opened, request_for
 
@@ -76,6 +78,74 @@ def test_a_python_sandbox_runs_in_it(context: Path, tmp_path: Path) -> None:
         told = python.run("[open(f'/opt/{n}.txt').read() for n in ('data', 'made')]")
 
     assert told.value == [(context / "data.txt").read_text(), "made\n"]
+
+
+OLDER = """#!/usr/bin/python3.11
+import sys
+at = sys.argv.index("-c")
+code, sys.argv = sys.argv[at + 1], sys.argv[at:]
+del sys.argv[1]
+sys.version_info = (3, 8, 10, "final", 0)
+exec(code, {"__name__": "__main__"})
+"""
+"""Says that it is an older Python."""
+
+
+def test_one_with_an_old_python_is_refused_with_what_mends_it(
+    context: Path, tmp_path: Path
+) -> None:
+    (context / "older").write_text(OLDER)
+    write(context, "COPY older /opt/", "RUN install -m 755 /opt/older /usr/bin/python3")
+    config = {"image": {"build": str(context)}}
+    with pytest.raises(
+        EnvironmentStartFailed, match=r"3\.8 here.* needs 3\.9 or later: use an image with a newer"
+    ):
+        open_resource(BashProvider(), Docker, tmp_path, config=config)
+
+
+@pytest.mark.parametrize("program", ["tmux", "bash"])
+def test_one_without_what_a_shell_needs_is_refused_with_what_mends_it(
+    context: Path, tmp_path: Path, program: str
+) -> None:
+    write(context, f"RUN rm $(readlink -f /usr/bin/{program}) && rm -f /bin/{program}")
+    config = {"image": {"build": str(context)}}
+    began = time.monotonic()
+    with pytest.raises(
+        EnvironmentStartFailed, match=f"there is no {program} in PATH.*in the image, or"
+    ):
+        open_resource(ShellProvider(), Docker, tmp_path, config=config)
+    assert time.monotonic() - began < 45  # at once: it does not wait for a shell
+
+
+def test_the_user_inside_has_a_name(context: Path, tmp_path: Path) -> None:
+    write(
+        context,
+        "RUN printf 'first:x:7:7:::\\nnode:x:4711:4711::/:/bin/sh' > /etc/passwd",
+        "RUN rm /etc/group",
+    )
+    asks = "whoami; id -un; id -gn; cd ~; pwd; awk -F: '{ print $1 }' /etc/passwd"
+    python = "import getpass, os; print(getpass.getuser(), os.path.expanduser('~'))"
+    for config, users in (({"image": {"build": str(context)}}, "first\nnode\nflow\n"), ({}, "")):
+        with opened(BashProvider(), Docker, tmp_path, config=config) as bash:
+            told = bash.run(asks).stdout
+            assert told.startswith("flow\nflow\nflow\n/workspace/.flowengine/home\n")
+            assert told.endswith(users)
+            assert bash.run(["python3", "-c", python]).exit_code == 0
+            assert bash.run("echo x >> /etc/passwd || echo kept").stdout == "kept\n"
+    own = f"RUN echo own:x:{user()}:{group()}::/:/bin/sh >> /etc/passwd"
+    write(context, own)
+    with opened(
+        BashProvider(), Docker, tmp_path, config={"image": {"build": str(context)}}
+    ) as bash:
+        assert bash.run("whoami").stdout == "own\n"
+
+
+def test_a_list_of_users_that_is_no_file_is_left_as_it_is(context: Path, tmp_path: Path) -> None:
+    write(context, "RUN ln -sf /nowhere /etc/passwd && ln -sf /etc/shadow /etc/group")
+    with opened(
+        BashProvider(), Docker, tmp_path, config={"image": {"build": str(context)}}
+    ) as bash:
+        assert bash.run("id -u").stdout == f"{user()}\n"
 
 
 def test_it_is_built_once_and_again_when_something_changes(context: Path) -> None:

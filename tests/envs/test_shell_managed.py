@@ -9,6 +9,7 @@ from flowengine.sdk import EnvironmentLost
 from flowengine.testing.environment_conformance import CHECKS, Case, Check
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell import Shell, ShellProvider
+from tests.envs.test_shell_in_sandboxes import live
 
 pytestmark = pytest.mark.skipif(not has("tmux"), reason="no tmux: apt-get install tmux")
 
@@ -28,7 +29,7 @@ def test_a_lost_terminal_is_replaced_and_files_stay(manager: EnvironmentManager)
     first = manager.ensure(SPEC)
     first.resource.run("X=1; touch kept")
     assert manager.ensure(SPEC).resource is first.resource
-    end = "cd .flowengine/terminal/live && tmux -S socket kill-server; sleep 20"
+    end = f"cd {live(first.resource)} && tmux -S socket kill-server; sleep 20"
     assert first.resource.run(end).status == "lost"
     with pytest.raises(EnvironmentLost):
         first.resource.run("true")

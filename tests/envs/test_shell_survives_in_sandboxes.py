@@ -12,7 +12,7 @@ from flowengine.sdk.environments import Sandbox
 from flowengine_envs.python import Python
 from flowengine_envs.shell import Shell, ShellProvider
 from tests.envs.opening import opened
-from tests.envs.test_shell_in_sandboxes import runs
+from tests.envs.test_shell_in_sandboxes import live, runs
 
 
 @pytest.mark.parametrize(
@@ -149,3 +149,42 @@ def test_the_size_of_the_terminal_can_be_set(shell: Shell) -> None:
                 shell.resize(*size)
     finally:
         shell.resize(200, 50)
+
+
+def test_git_leaves_what_is_ours_alone_and_cleaning_up_does_no_harm(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    git = "git -c user.name=a -c user.email=a@example.org"
+    with opened(ShellProvider(), sandbox, tmp_path) as shell:
+        shell.run("git init -q . && touch mine && X=1")
+        assert shell.run(f"{git} add -A && git status --porcelain").output == "A  mine\n"
+
+        result = shell.run(f"{git} commit -qm one && git clean -fdxq; echo $?", wait=60)
+
+        assert (result.status, result.exit_code, result.output) == ("done", 0, "0\n")
+        assert shell.run("echo $X; git add -A; git status --porcelain").output == "1\n"
+        assert shell.run("exit 3").shell_restarted
+        assert shell.run("echo [$X]").output == "[]\n"
+        assert b"[$X]" in shell.get(f"{shell.records}/raw.log")
+
+
+def test_a_shell_whose_folder_was_removed_goes_on(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path) as shell:
+        other = shell.another()
+        shell.run("X=1")
+        # Even before the next command, by somebody else.
+        other.run(f"rm -rf {live(shell)}")
+        assert shell.run("echo $X").output == "1\n"
+
+        result = shell.run(f"rm -rf {live(shell)}", wait=60)
+        assert result.status == "done"
+        result = shell.run("echo $X; (exit 4)")
+        assert (result.output, result.exit_code) == ("1\n", 4)
+
+        result = shell.run(f"rm -rf {live(shell)}; exit 3", wait=60)
+        assert (result.status, result.shell_restarted) == ("done", True)
+        assert shell.run("echo [$X]").output == "[]\n"
+
+        result = shell.run(f"rm -rf {live(shell)}; echo > {live(shell)}; exit 3", wait=60)
+        assert result.status == "lost"
+        assert not shell.healthy

@@ -44,7 +44,6 @@ def test_tmux_is_told_nothing_before_it_has_a_window(tmp_path: Path) -> None:
         cast(Programs, tmux),
         str(tmp_path),
         {},
-        "sh",
         "/",
         {},
         output=ended.append,

@@ -8,10 +8,12 @@ the user can.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from flowengine.sdk import EnvironmentUnavailable
-from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, Spec
+from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, Request, Spec
+from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.call_limits import MEMORY
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
@@ -20,6 +22,17 @@ class Host(Processes):
     """Programs on this machine."""
 
     name: ClassVar[str] = "host"
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._scratch: Path | None = None
+
+    @property
+    def scratch(self) -> str:
+        """A folder of its own among the temporary ones, made when it is first asked for."""
+        if self._scratch is None:
+            self._scratch = make_scratch()
+        return str(self._scratch)
 
     @property
     def workdir(self) -> str:
@@ -67,6 +80,15 @@ class Host(Processes):
             "its programs can read and change whatever the user can"
         )
         await super().open()
+
+    async def close(self) -> None:
+        """Kill what runs, and take away what was made for it."""
+        try:
+            await super().close()
+        finally:
+            if self._scratch is not None:
+                remove_scratch(self._scratch)
+                self._scratch = None
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
         """Start a program in a session of its own."""

@@ -17,6 +17,10 @@ from importlib.util import find_spec
 SCRIPT = """\
 import importlib.abc, importlib.util, json, os, sys
 
+if sys.version_info < (3, 9):
+    sys.exit("python3 is version %d.%d here, and a sandbox needs 3.9 or later: use an image with a "
+             "newer one, or install a newer one where there is no image" % sys.version_info[:2])
+
 def read(count):
     data = b""
     while len(data) < count:

@@ -23,7 +23,9 @@ class Plan(NamedTuple):
     cwd: str
     limits: Mapping[str, int]
     folder: str
-    """For pipes, the socket and the records."""
+    """For the records."""
+    live: str
+    """For pipes and the socket."""
     secrets: Sequence[bytes]
     """What no answer and no record may hold."""
 

@@ -8,30 +8,64 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Optional
+
+from flowengine_envs.supervisor.inotify import Folder
+from flowengine_envs.supervisor.loop import Loop
 
 
 class TerminalFiles:
-    """Such a folder, made anew.
+    """Such a folder, made anew, and made again when programs have removed it.
 
     Args:
+        loop: The loop.
         folder: Where it is.
-        draft: Name of a pipe that is not there yet, where nobody looks.
+        happened: Called with what happened to which file.
     """
 
-    def __init__(self, folder: str, draft: str) -> None:
+    def __init__(self, loop: Loop, folder: str, happened: Callable[[int, str], None]) -> None:
         self.folder = folder
-        self._draft = draft
+        self._draft = f"{folder}.pipe"
+        """A pipe that is not there yet, where nobody looks."""
+        self._loop = loop
+        self._happened = happened
         self._gates: dict[str, int] = {}
+        self._texts: dict[str, str] = {}
+        self._events: Optional[Folder] = None  # noqa: UP045
         shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder, mode=0o700)
+        self.mend()
+
+    def mend(self) -> None:
+        """Make what is not there: programs may remove what is theirs to remove.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        with suppress(FileExistsError):
+            os.makedirs(self.folder, mode=0o700)
+            self._forget()
+            self._events = Folder(self._loop, self.folder, self._happened)
+        for name, text in self._texts.items():
+            if not os.path.exists(self.path(name)):
+                self.write(name, text)
+        self.make_gate("exit")
+
+    def _forget(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+        for file in list(self._gates):
+            self.close_gate(file, keep=True)
 
     def path(self, name: object) -> str:
         """Return where a file is."""
         return f"{self.folder}/{name}"
 
     def write(self, name: str, text: str) -> None:
-        """Write a file."""
+        """Write a file that stays."""
+        self._texts[name] = text
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write(text)
 
@@ -71,8 +105,7 @@ class TerminalFiles:
 
     def close(self) -> None:
         """Close what is open and take the folder away."""
-        for file in list(self._gates):
-            self.close_gate(file)
+        self._forget()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def remove(self, name: object) -> None:

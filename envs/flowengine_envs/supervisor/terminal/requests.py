@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from shutil import which
 from typing import Any, Optional
 
 from flowengine_envs.supervisor.programs import Programs
@@ -11,6 +12,7 @@ from flowengine_envs.supervisor.terminal.command import Gone, Plan, Task
 from flowengine_envs.supervisor.terminal.terminal import Terminal
 
 Say = Callable[..., None]
+NEEDED = ("tmux", "bash")
 
 
 class TerminalRequests:
@@ -72,7 +74,8 @@ class TerminalRequests:
         if number in self._terminals:
             raise ValueError(f"there is a terminal {number} already")
         secrets = [text.encode() for text in header["secrets"]]
-        plan = Plan(header["env"], header["cwd"], header["limits"], header["folder"], secrets)
+        folder, live = header["folder"], header["live"]
+        plan = Plan(header["env"], header["cwd"], header["limits"], folder, live, secrets)
 
         def opened(failed: Optional[str]) -> None:  # noqa: UP045
             if failed is None:
@@ -81,7 +84,11 @@ class TerminalRequests:
                 fault = {"kind": "failed", "message": failed}
                 self._say(id, {"done": True, "fault": fault})
 
-        self._terminals[number] = Terminal(self._programs, plan, opened, self._full)
+        lacking = [each for each in NEEDED if not which(each, path=plan.env.get("PATH"))]
+        if lacking:
+            opened(f"there is no {' and no '.join(lacking)} in PATH")
+        else:
+            self._terminals[number] = Terminal(self._programs, plan, opened, self._full)
 
     def _type(self, id: int, header: dict[str, Any], payload: bytes) -> None:
         task = Task(payload, header["timeout"], header["grace"], header["kept"])

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Optional
 
 from flowengine_envs.supervisor.commands import Say
-from flowengine_envs.supervisor.inotify import CLOSED, MADE, OPENED, Folder
+from flowengine_envs.supervisor.inotify import CLOSED, MADE, OPENED
 from flowengine_envs.supervisor.loop import Call
 from flowengine_envs.supervisor.programs import Ended, Programs
 from flowengine_envs.supervisor.terminal import foreground
@@ -38,11 +38,13 @@ from flowengine_envs.supervisor.terminal.looks import Looks
 from flowengine_envs.supervisor.terminal.shell import START, TerminalShell, pane
 from flowengine_envs.supervisor.terminal.stream import TerminalStream
 from flowengine_envs.supervisor.terminal.text import clean, masked
-from flowengine_envs.supervisor.terminal.tmux import Tmux
+from flowengine_envs.supervisor.terminal.tmux import SETTINGS, Tmux
 from flowengine_envs.supervisor.terminal.waiters import Answer, Waiters
 from flowengine_envs.supervisor.terminal.watching import Watching
 
 _AGAIN = 0.3
+_START = 30.0
+"""Seconds within which a shell that follows another one has to start."""
 
 
 class Terminal:
@@ -62,11 +64,10 @@ class Terminal:
         self._loop = loop
         self._plan = plan
         self._opened = opened
-        self._files = TerminalFiles(f"{plan.folder}/live", f"{plan.folder}/pipe")
-        folder = self._files.folder
-        self._files.write("start", START.format(folder=folder))
-        self._files.make_gate("exit")
-        self._events = Folder(loop, folder, self._happened)
+        self._files = TerminalFiles(loop, plan.live, self._happened)
+        self._files.write("start", START.format(folder=plan.live))
+        self._files.write("pane", pane(plan.live, plan.env.get("SHELL")))
+        self._files.write("settings", SETTINGS)
         self._stream = TerminalStream(loop)
         self._shell = TerminalShell()
         self._lines = Lines(self._files, self._shell, plan.secrets)
@@ -76,13 +77,13 @@ class Terminal:
         self._waiters = Waiters(loop, self._stands)
         self._commands = 0
         self._restarted = False
+        self._starts = 0
         self.alive = True
         self._closed: list[Call] = []
         self._tmux = Tmux(
             programs,
-            folder,
+            plan.live,
             {**plan.env, "TERM": "screen-256color"},
-            pane(folder, plan.env.get("SHELL")),
             plan.cwd,
             plan.limits,
             self._wrote,
@@ -134,6 +135,8 @@ class Terminal:
             raise Gone
         if self._running is not None:
             raise Busy(self._running.id)
+        if not self._mended():
+            raise Gone
         self._commands += 1
         running = Running(self._commands, request, task, self._shell.cwd(self._plan.cwd))
         self._running = running
@@ -337,13 +340,28 @@ class Terminal:
             self._handover.close_pipe(running)
         elif running is not None:
             self._lose(running)
-        self._files.open_gate("exit")
-        self._tmux.again(self._plan.cwd)
+        self._starts += 1
+        self._loop.after(_START, partial(self._not_started, self._starts))
+        if self._mended():
+            self._files.open_gate("exit")
+            self._tmux.again(self._plan.cwd)
+
+    def _not_started(self, start: int) -> None:
+        if start == self._starts and not self._shell.pid:
+            self._kill_all()
+
+    def _mended(self) -> bool:
+        """Make what programs have removed of the folder; without it the terminal ends."""
+        try:
+            self._files.mend()
+        except OSError:
+            self._kill_all()
+            return False
+        return True
 
     def _ended(self, ended: Ended, words: str) -> None:
         """The whole terminal is gone."""
         self.alive = False
-        self._events.close()
         opened, self._opened = self._opened, None
         if opened is not None:
             opened(words or _last_words(ended))
@@ -377,7 +395,7 @@ class Terminal:
 
     def _ask(self, running: Running) -> None:
         """Have the shell at its prompt tell how the last command ended."""
-        if running is self._running and not running.ending:
+        if running is self._running and not running.ending and self._mended():
             self._stream.sink = None
             self._tmux.type(self._lines.telling(running).rstrip(b"\n") + b"\r")
             running.timers.append(self._loop.after(BEGIN, self._shell.kill))

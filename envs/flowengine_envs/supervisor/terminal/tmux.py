@@ -24,7 +24,7 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 _PIECE = 500
 """Bytes of input in one command."""
 _WORDS = 2000
-_SETTINGS = """\
+SETTINGS = """\
 set -g default-shell /bin/sh
 set -g default-terminal screen-256color
 set -g remain-on-exit on
@@ -48,9 +48,9 @@ class Tmux:
 
     Args:
         programs: Starts it.
-        folder: Where its socket is; the server works there, so that the path can be short.
+        folder: With its `settings` and the script `pane`, which runs on the terminal. The server
+            works there, so that the path of its socket can be short.
         env: The whole environment.
-        script: What runs in the pane: text for a shell.
         cwd: Where it runs.
         limits: Resource limits by name.
         output: Called with what programs write.
@@ -62,7 +62,6 @@ class Tmux:
         programs: Programs,
         folder: str,
         env: Mapping[str, str],
-        script: str,
         cwd: str,
         limits: Mapping[str, int],
         output: Callable[[bytes], None],
@@ -80,9 +79,6 @@ class Tmux:
         """Commands, until there is a window: tmux may read them before it makes one."""
         self._words = b""
         self.columns = COLUMNS
-        for name, text in (("settings", _SETTINGS), ("pane", script)):
-            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-                file.write(text)
         self._command = f"exec /bin/sh {shlex.quote(os.path.join(folder, 'pane'))}"
         source, self._feed = os.pipe()
         self._reader, sink = os.pipe()

@@ -68,7 +68,7 @@ class Records:
     def __init__(self, folder: str, limit: int = RECORDS) -> None:
         self._folder = folder
         self._limit = limit
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._make()
 
     def add(self, entry: dict[str, Any], raw: bytes) -> None:
         """Add an entry to both; a full disk only costs the entry."""
@@ -76,9 +76,17 @@ class Records:
             data = whole[: self._limit // 2]
             head = json.dumps({**entry, "bytes": len(data)}, ensure_ascii=False)
             try:
+                self._make()
                 self._append(os.path.join(self._folder, name), head.encode() + b"\n" + data + b"\n")
             except OSError:
                 continue
+
+    def _make(self) -> None:
+        """Make the folder, and have Git pass over it: `git clean -dx` removes it with the rest."""
+        if not os.path.isdir(self._folder):
+            os.makedirs(self._folder, mode=0o700)
+            with open(os.path.join(self._folder, ".gitignore"), "w", encoding="utf-8") as file:
+                file.write("*\n")
 
     def _append(self, path: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
