@@ -31,9 +31,9 @@ COMMAND = ["python3", "-I", "-c", bootstrap.SCRIPT, "0"]
 PING = 5.0
 """Seconds within which a supervisor answers a ping, whatever else it does."""
 QUIET = 10.0
-"""Seconds of silence after which a supervisor that owes an answer is asked whether it is there."""
+"""Seconds between looks at a supervisor that owes an answer: if it was silent, it is pinged."""
 PINGS = 4
-"""Such questions without an answer after which it counts as lost."""
+"""Pings without an answer after which it counts as lost."""
 _LOG = 4096
 _READ = 1 << 18
 _ENDING = 3.0
@@ -97,7 +97,8 @@ class Channel:
         self._sealer = frames.Sealer(key, frames.TO_SUPERVISOR)
         self._opener = frames.Opener(key, frames.TO_ENGINE)
         self._input.write(bootstrap.supervisor() + key)
-        self._heard = self._loop.time()
+        self._heard = 0
+        """How often something came from it."""
         self._watcher = asyncio.ensure_future(self._watch())
         self._readers = [asyncio.ensure_future(self._read())]
         if program.stderr is not None:
@@ -274,7 +275,7 @@ class Channel:
     async def _read(self) -> None:
         try:
             while data := await self._output.read(_READ):
-                self._heard = self._loop.time()
+                self._heard += 1
                 for each in self._opener.feed(data):
                     if isinstance(each, frames.Message):
                         self._take(each)
@@ -287,11 +288,11 @@ class Channel:
 
     async def _watch(self) -> None:
         """Lose a supervisor that does not answer: where code can see it, code can stop it."""
-        pings = 0
+        pings, heard = 0, self._heard
         while not self._lost:
             await asyncio.sleep(QUIET)
-            if self._loop.time() - self._heard < QUIET or not self._exchanges:
-                pings = 0
+            if self._heard != heard or not self._exchanges:
+                pings, heard = 0, self._heard
             elif pings == PINGS:  # counted, since the machine may have slept meanwhile
                 self._program.kill()
                 self._lose()

@@ -10,6 +10,8 @@ import pytest
 
 from flowengine.sdk import EnvironmentBusy, EnvironmentLost, ValidationError
 from flowengine.sdk.environments import Sandbox, background
+from flowengine_envs import channel
+from flowengine_envs.bash import BashProvider
 from flowengine_envs.python import Python, PythonSandbox
 from tests.envs.opening import opened
 
@@ -54,6 +56,28 @@ def test_a_ping_is_answered_during_an_endless_loop_and_the_call_can_be_cancelled
     asyncio.run(cancelled())
 
     assert python.run("x + 1").value == 42
+
+
+def test_a_long_silent_call_is_not_lost_however_late_the_engine_looks(
+    sandbox: type[Sandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the answer to a ping has long been there when the engine looks again."""
+    looks, sleep = 0, asyncio.sleep
+
+    async def late(seconds: float) -> None:
+        nonlocal looks
+        await sleep(2 * seconds if seconds == channel.QUIET else seconds)
+        looks += seconds == channel.QUIET
+        if looks == 4 * channel.PINGS:
+            (tmp_path / "go").touch()
+
+    monkeypatch.setattr(channel, "QUIET", 0.1)
+    monkeypatch.setattr(asyncio, "sleep", late)
+    with opened(BashProvider(), sandbox, tmp_path) as bash:
+        result = bash.run("until [ -e go ]; do sleep 0.02; done", timeout=60)
+
+    assert result.exit_code == 0
+    assert looks >= 4 * channel.PINGS
 
 
 def test_an_answer_that_comes_too_late_is_nobody_elses(python: PythonSandbox) -> None:

@@ -52,6 +52,31 @@ def test_a_call_withdrawn_before_the_command_begins_ends_it(shell: Shell) -> Non
         assert ended(shell).status == "cancelled"
 
 
+def test_an_interrupt_while_a_command_starts_that_is_a_shell_itself(shell: Shell) -> None:
+    """A copy of the shell swallows it, as one may that was just forked; then it becomes `bash`."""
+    shell.run(f"(trap 'echo heard' INT; echo there; {UNTIL_GO}; exec bash -c 'sleep 1000; true')",
+              wait=0)  # fmt: skip
+    until(shell, "there\n")
+    assert shell.interrupt()
+    until(shell, "heard\n")
+    shell.put("go", b"")
+
+    result = ended(shell)
+
+    assert (result.status, result.exit_code) == ("done", 130)
+    shell.remove("go")
+
+
+def until(shell: Shell, end: str) -> None:
+    result = shell.wait(0.02)
+    while not result.output.endswith(end):
+        assert result.busy, result
+        result = shell.wait(0.02)
+
+
+UNTIL_GO = "until [ -e go ]; do :; done"
+
+
 def test_an_interrupt_while_the_shell_reads_a_long_command(shell: Shell) -> None:
     shell.run(f"{LONG}sleep 1000", wait=0)
     for _ in range(4):

@@ -54,7 +54,7 @@ class Running:
         """The shell reads from the pipe."""
         self.handed = False
         """The command is in the pipe, or what was interrupted before will never be."""
-        self.clock_handed = 0.0
+        self.clock_interrupted = 0.0
         self.interrupted = False
         """It is not to be handed over; or it is, and the shell alone has heard of it so far."""
         self.held: list[tuple[Call, Call]] = []

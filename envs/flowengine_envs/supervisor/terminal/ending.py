@@ -10,8 +10,8 @@ from flowengine_envs.supervisor.loop import Loop
 from flowengine_envs.supervisor.terminal.command import Running
 from flowengine_envs.supervisor.terminal.shell import TerminalShell
 
-_EARLY = 1.0
-"""Seconds in which a shell may still be starting what its command begins with."""
+_STARTING = 5.0
+"""Seconds after an interrupt in which what a shell was starting then may become a program."""
 _AGAIN = 0.3
 _BETWEEN = 0.01
 _INTERRUPTS = 500
@@ -43,15 +43,17 @@ class Ending:
         if running.over or running.asked or running.ending:  # then it has ended already
             return
         running.interrupted = self._shell.has_terminal()
+        running.clock_interrupted = time.monotonic()
         if not self._shell.signal(signal.SIGINT) and tries:
             again = partial(self._interrupt, running, tries - 1)
             running.timers.append(self._loop.after(_BETWEEN, again))
 
     def interrupt_again(self, running: Running) -> None:
-        """Interrupt the first program of a command, too, if the shell was about to start it."""
-        early = time.monotonic() - running.clock_handed < _EARLY
-        if running.interrupted and early and not self._shell.has_terminal():
-            running.interrupted = False
+        """Interrupt a program, too, if the shell was about to start it when it was interrupted."""
+        if not running.interrupted or self._shell.has_terminal():
+            return
+        running.interrupted = False
+        if time.monotonic() - running.clock_interrupted < _STARTING:
             self._shell.signal(signal.SIGINT)
 
     def stop(self, running: Running, why: str) -> None:

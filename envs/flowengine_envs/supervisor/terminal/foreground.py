@@ -157,6 +157,15 @@ def _at_prompt(pid: int, count: int, flags: Any, *, lines: bool) -> bool:
     return True
 
 
+def arguments(pid: int) -> bytes:
+    """Return the arguments of a process, its program first; empty: it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
 def program(pid: int) -> str:
     """Return the name of a process's program file; empty: it is gone."""
     try:

@@ -7,7 +7,6 @@ opened it, the echo is over and the command is written into it.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -141,7 +140,6 @@ class Handover:
         """Write the command into the pipe; of one that was interrupted already nothing."""
         assert running.pipe is not None
         running.handed = True
-        running.clock_handed = time.monotonic()
         if running.interrupted:
             self._ending.catch_up(running)
             self.close_pipe(running)

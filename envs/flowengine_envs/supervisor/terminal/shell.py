@@ -109,10 +109,17 @@ class TerminalShell:
         return True
 
     def has_terminal(self) -> bool:
-        """Return whether the shell has the terminal, or a copy that has become no program yet."""
+        """Return whether the shell has the terminal, or a copy that has become no program yet.
+
+        A program that is a shell, too, such as `bash -c`, is told from a copy by its arguments.
+        """
         found = foreground.process(self.idle)
-        return found is not None and foreground.program(found.foreground) == foreground.program(
-            self.idle
+        if found is None:
+            return False
+        own = foreground.arguments(self.idle)
+        return found.foreground == found.group or any(
+            each.group == found.foreground and foreground.arguments(each.pid) == own
+            for each in foreground.tree(self.pane)
         )
 
     def kill_foreground(self) -> bool:
