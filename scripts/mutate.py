@@ -47,10 +47,14 @@ LANGUAGE = [
 JOURNAL = ["tests/journal/test_format.py", "tests/journal/test_conformance.py", "tests/journal"]
 TESTS = {
     "flowengine/kernel": [KERNEL, LANGUAGE],
-    "flowengine/journal": [JOURNAL],
+    "flowengine/journal": [
+        JOURNAL,
+        ["tests/attacks/test_damaged_shapes.py", "tests/engines/test_running.py"],
+    ],
     "flowengine/engines/recovery.py": [
         ["tests/engines/test_starts.py", "tests/engines/test_running.py"],
         ["tests/engines/test_crashes.py", "tests/engines/test_lost_environments.py"],
+        ["tests/cli/test_evidence.py"],
     ],
 }
 """By folder or file: the tests that should notice, in stages; a later one is for survivors."""

@@ -181,7 +181,6 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
                 return
             if m.blame is not None:
                 m.blame.note(("scope", scope["id"]))
-            if m.blame is not None:
                 m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
             failure = error
     keep_for_finally(m, scope, past)

@@ -455,3 +455,21 @@ steps:
     assert error is not None
     assert error["cause"] is not None
     assert (error["type"], error["cause"]["type"]) == ("ExpressionError", "shop.OutOfStock")
+
+
+@pytest.mark.parametrize(
+    ("handler", "expected"), [("", "ExpressionError"), (", on_error: [{output: caught}]", "caught")]
+)
+def test_the_output_of_a_group_fails_the_group(stage: Stage, handler: str, expected: str) -> None:
+    text = f"""
+steps:
+  - {{id: g, group: [{{id: a, output: 5}}], output: "${{{{ [1][steps.a.output] }}}}"{handler}}}
+outputs: {{g: "${{{{ steps.g.output }}}}"}}
+"""
+    ended = stage.simulate(text)
+
+    if handler:
+        assert ended.outputs == {"g": expected}
+    else:
+        assert ended.error is not None
+        assert (ended.error["type"], ended.error["step"]) == (expected, "g")

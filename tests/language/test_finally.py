@@ -370,3 +370,13 @@ finally: [{id: tidy, python: "tools:act"}]
     result = stage.do(stage.engine.retry_async(result.execution))
 
     assert (result.status, stage.world.started) == ("succeeded", ["finally/tidy"])
+
+
+@pytest.mark.parametrize(
+    ("script", "status"), [({}, "succeeded"), ({"sweep": Fails("Bad")}, "failed")]
+)
+def test_how_a_cleanup_ended_is_told(stage: Stage, script: Script, status: str) -> None:
+    told = statuses(rest(stage, GROUP.format(more="title: G"), script))
+    assert told["g/finally"] == status
+    assert told["g/finally/tidy"] == "succeeded"
+    assert told["g/finally/sweep"] == status
