@@ -47,6 +47,7 @@ from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
 from flowengine.kernel.linked import Graph
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.parking import rest
+from flowengine.kernel.passing import go_straight
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import (
@@ -97,6 +98,10 @@ def advance(
     more: Any = event.get("holds")
     if more is not None:  # it is applied again, on behalf of a retry or fork
         state["hold"] = holding.added(state.get("hold"), more)
+    if event["type"] == "succeeded" and observe is None and blame is None:
+        went = go_straight(graph, state, event)
+        if went is not None:
+            return settle(went, event) if isinstance(went, Machine) else went
     m = Machine(graph, state, observe, event, blame)
     m.stood = state["now"] - before
     EVENTS[event["type"]](m, event)

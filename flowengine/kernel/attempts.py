@@ -196,7 +196,8 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
     if node.key is not None:
         unit["key"] = str(evaluate(names, node.key))
     if node.input is not None:
-        given = evaluate(names, node.input)
+        make = node.make_input
+        given = evaluate(names, node.input) if make is None else make(names)
         if node.asks:
             given = {**given, "environments": granted(m, unit, given["environments"])}
         if node.secret:

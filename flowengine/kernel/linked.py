@@ -34,6 +34,7 @@ from flowengine.kernel.graph import (
     WaitSpec,
 )
 from flowengine.kernel.reaching import reach
+from flowengine.kernel.values import maker
 
 _Part = TypeVar("_Part")
 
@@ -86,7 +87,7 @@ class Node:
     named: list[str] | None = None
     carries = False
 
-    def __init__(self, index: int, spec: StepSpec) -> None:
+    def __init__(self, index: int, spec: StepSpec, evaluator: Evaluator) -> None:
         self.__dict__.update(spec)
         self.index = index
         if "kind" not in spec:
@@ -101,6 +102,8 @@ class Node:
             and (self.input is None or self.input[0] == "const")
         )
         """What an attempt is given asks no expression."""
+        self.make_input = None if self.input is None else maker(evaluator.evaluate, self.input)
+        """Makes what an attempt is given, if that can be made ready."""
         self.targets = _targets(self.split)
         """Where its token goes, however it ends; None: that depends."""
 
@@ -276,11 +279,13 @@ class Graph:
         self.limits = self.flows[0].limits
         self.timed = any("wall_time" in (one.budget or ()) for one in self.flows)
         """Whether the budget of some flow bounds how long it is at work."""
-        self.nodes = _Linked(lambda index: Node(index, self._specs[index]))
+        self.nodes = _Linked(lambda index: Node(index, self._specs[index], evaluator))
         """The steps; who goes through many asks here, without a call."""
         self.bodies = _Linked(lambda index: Body(index, flow["bodies"][index], self._specs))
         self.followers = _Linked(self._follower)
         """Step → the step to which its token always goes and that begins at once, or None."""
+        self.straight = _Linked(self._straight)
+        """Of these: tasks that, when they end, begin the task that follows and do nothing else."""
         self._stored: set[str] | None = None
         self._after_triggers: set[int] | None = None
         for index in flow.get("triggered", ()):
@@ -295,6 +300,26 @@ class Graph:
         if node.action in ("group", "flow") or joins or self.bodies[following.body].watched:
             return None
         return following if following.plain and following.action in ("task", "none") else None
+
+    def _straight(self, index: int) -> Node | None:
+        node, following = self.nodes[index], self.followers[index]
+        if following is None or self.regions:
+            return None
+        ends = (
+            node.action == "task"
+            and not (node.map or node.loop or node.lock or node.raises)
+            and not (node.output or node.set or node.emit or node.compensate >= 0)
+        )
+        begins = (
+            following.action == "task"
+            and not (following.lock or following.timeout or following.secret)
+            and not (following.asks or following.environments)
+            and (following.input is None or following.make_input is not None)
+            and following.args is None
+            and following.key is None
+        )
+        may_repeat = self.bodies[following.body].repeats
+        return following if ends and begins and not may_repeat else None
 
     def _add_trigger(self, index: int, spec: TriggerSpec) -> None:
         for signal in spec.get("signals", ()):

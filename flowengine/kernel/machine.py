@@ -27,94 +27,20 @@ if TYPE_CHECKING:
 _NOTHING: dict[str, Any] = {}
 
 
-class Machine:
-    """The working context of one `advance`.
+class View:
+    """A flow and the state of an execution of it, to be read.
 
-    Attributes:
-        moved: Heap of the scopes in which a token has moved, innermost (negated) first.
-        marked: The scopes that are on the heap.
-        calm: Scopes looked at since, in which only a stuck join may still have to act.
-        changed: State keys written since it was last looked who watches them.
-        watchers: Heap of those that are to be looked at because of that, the oldest first.
-        awake: Those that are on that heap.
-        emitted: Number of messages that steps have sent since the event began.
-        entered: Number of subflows that have begun since the event began.
-        rounds: Unit → number of its rounds that have begun since the event began.
-        places: Map activations in which an item has given back its place.
-        begun: Units whose attempts the event has begun; withdrawn by it, they never run.
-        event: What is applied. `reduced` has what functions of the user gave when it was first.
-        reduced: What such functions have given so far.
-        stood: How much later it is than at the event before (ms).
-        blame: Gets what made each place fail, see `holding`; None costs nothing.
-        asked: Questions about budgets for whose answer perhaps nobody waits any more → the budget.
+    Args:
+        graph: The flow.
+        state: The state.
     """
 
-    __slots__ = (
-        "agenda",
-        "asked",
-        "awake",
-        "begun",
-        "blame",
-        "calm",
-        "changed",
-        "commands",
-        "emitted",
-        "entered",
-        "event",
-        "graph",
-        "marked",
-        "moved",
-        "now",
-        "observe",
-        "places",
-        "reduced",
-        "rounds",
-        "state",
-        "stood",
-        "watchers",
-    )  # fmt: skip
+    __slots__ = ("graph", "now", "state")
 
-    def __init__(
-        self,
-        graph: Graph,
-        state: State,
-        observe: list[Observation] | None,
-        event: Any = _NOTHING,
-        blame: Blame | None = None,
-    ) -> None:
+    def __init__(self, graph: Graph, state: State) -> None:
         self.graph = graph
-        self.event = event
-        self.reduced: list[dict[str, Plain]] = []
         self.state = state
         self.now = state["now"]
-        self.observe = observe
-        self.blame = blame
-        self.stood = 0
-        self.commands: list[Command] = []
-        self.agenda: deque[tuple[Any, ...]] = deque()
-        self.moved: list[int] = []
-        self.marked: set[int] = set()
-        self.calm: dict[int, bool] = {}
-        self.emitted = 0
-        self.entered = 0
-        self.rounds: dict[int, int] = {}
-        self.changed: set[str] = set()
-        self.watchers: list[int] = []
-        self.awake: set[int] = set()
-        self.places: dict[int, bool] = {}
-        self.begun: set[int] = set()
-        self.asked: dict[int, int] = {}
-
-    def new_id(self) -> int:
-        """Return the next number of this execution."""
-        self.state["last"] += 1
-        return self.state["last"]
-
-    def touch(self, scope: int) -> None:
-        """Have a scope looked at when the agenda is empty."""
-        if scope not in self.marked:
-            self.marked.add(scope)
-            heappush(self.moved, -scope)
 
     def node(self, act: Activation) -> Node:
         """Return the step of an activation."""
@@ -172,6 +98,93 @@ class Machine:
         if unit["round"]:
             address = f"{address}@{unit['round']}"
         return address
+
+
+class Machine(View):
+    """The working context of one `advance`.
+
+    Attributes:
+        moved: Heap of the scopes in which a token has moved, innermost (negated) first.
+        marked: The scopes that are on the heap.
+        calm: Scopes looked at since, in which only a stuck join may still have to act.
+        changed: State keys written since it was last looked who watches them.
+        watchers: Heap of those that are to be looked at because of that, the oldest first.
+        awake: Those that are on that heap.
+        emitted: Number of messages that steps have sent since the event began.
+        entered: Number of subflows that have begun since the event began.
+        rounds: Unit → number of its rounds that have begun since the event began.
+        places: Map activations in which an item has given back its place.
+        begun: Units whose attempts the event has begun; withdrawn by it, they never run.
+        event: What is applied. `reduced` has what functions of the user gave when it was first.
+        reduced: What such functions have given so far.
+        stood: How much later it is than at the event before (ms).
+        blame: Gets what made each place fail, see `holding`; None costs nothing.
+        asked: Questions about budgets for whose answer perhaps nobody waits any more → the budget.
+    """
+
+    __slots__ = (
+        "agenda",
+        "asked",
+        "awake",
+        "begun",
+        "blame",
+        "calm",
+        "changed",
+        "commands",
+        "emitted",
+        "entered",
+        "event",
+        "marked",
+        "moved",
+        "observe",
+        "places",
+        "reduced",
+        "rounds",
+        "stood",
+        "watchers",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        graph: Graph,
+        state: State,
+        observe: list[Observation] | None,
+        event: Any = _NOTHING,
+        blame: Blame | None = None,
+    ) -> None:
+        self.graph = graph
+        self.event = event
+        self.reduced: list[dict[str, Plain]] = []
+        self.state = state
+        self.now = state["now"]
+        self.observe = observe
+        self.blame = blame
+        self.stood = 0
+        self.commands: list[Command] = []
+        self.agenda: deque[tuple[Any, ...]] = deque()
+        self.moved: list[int] = []
+        self.marked: set[int] = set()
+        self.calm: dict[int, bool] = {}
+        self.emitted = 0
+        self.entered = 0
+        self.rounds: dict[int, int] = {}
+        self.changed: set[str] = set()
+        self.watchers: list[int] = []
+        self.awake: set[int] = set()
+        self.places: dict[int, bool] = {}
+        self.begun: set[int] = set()
+        self.asked: dict[int, int] = {}
+
+    def new_id(self) -> int:
+        """Return the next number of this execution."""
+        self.state["last"] += 1
+        return self.state["last"]
+
+    def touch(self, scope: int) -> None:
+        """Have a scope looked at when the agenda is empty."""
+        if scope not in self.marked:
+            self.marked.add(scope)
+            heappush(self.moved, -scope)
 
     def set_timer(self, delay: int, why: str, ref: int, arg: int = 0) -> int:
         """Set a timer `delay` milliseconds from now and return its number."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel import pasts
 from flowengine.kernel.graph import Plain, SecretText, Value
 from flowengine.kernel.ids import idempotency_key
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.machine import View
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Names:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: View,
         act: Activation | None,
         unit: Unit | None = None,
         past: int | None = None,
@@ -133,7 +133,7 @@ class Names:
         raise KeyError(root)
 
 
-def around(m: Machine, act: Activation) -> Unit | None:
+def around(m: View, act: Activation) -> Unit | None:
     """Return the unit of the group around an activation; None at the level of a flow."""
     scope = m.scope_of(act)
     if not scope["unit"] or m.graph.body(scope["body"]).kind == "flow":
@@ -141,7 +141,7 @@ def around(m: Machine, act: Activation) -> Unit | None:
     return m.state["units"][scope["unit"]]
 
 
-def regions(m: Machine, unit: Unit) -> tuple[int, ...]:
+def regions(m: View, unit: Unit) -> tuple[int, ...]:
     """Return the units of the map items, groups and subflows around a unit, innermost first."""
     found = [] if m.node(m.act_of(unit)).map is None else [unit["id"]]
     while True:
@@ -152,7 +152,7 @@ def regions(m: Machine, unit: Unit) -> tuple[int, ...]:
         found.append(unit["id"])
 
 
-def of_scope(m: Machine, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
+def of_scope(m: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
     """Return what an expression of a scope sees: of a flow, or of a group at its unit."""
     if m.graph.body(scope["body"]).kind == "flow":
         return Names(m, None, past=past, extra=extra, frame=scope.get("frame", 0))
@@ -189,7 +189,7 @@ class Steps:
 
     __slots__ = ("frame", "machine", "past")
 
-    def __init__(self, machine: Machine, past: int, frame: int) -> None:
+    def __init__(self, machine: View, past: int, frame: int) -> None:
         self.machine = machine
         self.past = past
         self.frame = frame
@@ -205,6 +205,17 @@ class Steps:
     def get(self, name: str, _default: Plain = None) -> dict[str, Plain]:
         """Return what is known of a step; of one that has not run, that it has not."""
         return self[name]
+
+    def field(self, name: str, field: str) -> Plain:
+        """Return `steps.NAME.FIELD`, without making the rest of it."""
+        state = self.machine.state
+        flow = state["frames"][self.frame]["flow"] if self.frame else 0
+        record = pasts.find(state, self.past, self.machine.graph.step_index(name, flow))
+        if record is None:
+            return NOT_RUN[field]
+        if field == "activations":
+            return record["n"]
+        return record[field] if field in record else NOT_RUN[field]
 
 
 def evaluate(names: Names, value: Value) -> Plain:

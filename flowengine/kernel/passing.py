@@ -4,20 +4,36 @@ Most events do this and nothing else. Its parts - the token leaves, arrives, act
 begins its unit and its attempt - otherwise take turns on the agenda. While nothing else is there,
 nothing can come between them, so they are done at once: the same records, numbers and commands, in
 the same order.
+
+Most of all events end a task that does nothing else when it ends - it writes no state, holds no
+lock, is no item and no round - and begin another. `go_straight` does that in one piece, and leaves
+everything it does not know alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from flowengine.kernel import pasts
 from flowengine.kernel.activations import count, new_unit, put_activation
 from flowengine.kernel.attempts import attempt
+from flowengine.kernel.commands import Command, Run
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.machine import Machine, View
+from flowengine.kernel.names import Names
+from flowengine.kernel.records import known
 
 if TYPE_CHECKING:
+    from flowengine.kernel.events import Succeeded
     from flowengine.kernel.graph import Plain
-    from flowengine.kernel.state import Activation
+    from flowengine.kernel.linked import Graph, Node
+    from flowengine.kernel.state import Activation, Scope, State, Unit
+
+BUSY = frozenset({"budget", "frames", "hold", "answers"})
+"""What a state has only while more than tokens and attempts has to be looked after."""
+ACTIVATION_KEYS, UNIT_KEYS = 11, 7
+"""How many keys an activation and a unit have at least; who has others is not passed straight."""
 
 
 def pass_on(m: Machine, act: Activation, output: Plain) -> bool:
@@ -46,3 +62,104 @@ def pass_on(m: Machine, act: Activation, output: Plain) -> bool:
         return True
     attempt(m, new_unit(m, scope, following, -1))
     return True
+
+
+def go_straight(graph: Graph, state: State, event: Succeeded) -> list[Command] | Machine | None:
+    """Apply the result of a task after which the next one begins, and nothing else happens.
+
+    Args:
+        graph: The flow.
+        state: Its state, at the time of the event.
+        event: The result.
+
+    Returns:
+        What is to be done; or, if what the next task is given has no value, the advance in which
+        that is to be handled; None: nothing has changed, more is to be done.
+    """
+    unit = state["units"].get(event["unit"])
+    if unit is None or unit["phase"] != "run" or unit["attempt"] != event["attempt"]:
+        return None
+    act = state["acts"][unit["act"]]
+    following = graph.straight[act["step"]]
+    if following is None or not BUSY.isdisjoint(state) or not _is_plain(act, unit):
+        return None
+    scope = state["scopes"][act["scope"]]
+    if scope["counts"] or not _has_room(graph, state, scope):
+        return None
+    del state["units"][unit["id"]], state["acts"][act["id"]], scope["live"][act["id"]]
+    node, output = graph.nodes[act["step"]], event["value"]
+    act["rounds"], act["attempts"] = unit["round"], unit["attempt"]
+    view = View(graph, state)
+    if node.named:
+        kept = known(view, act, node, "succeeded", "ok", output, None)
+        act["past"] = pasts.remember(state, act["past"], node.index, kept)
+    source = [node.index, output if node.carries else None]
+    return _begin(view, scope, following, source, act, event)
+
+
+def _is_plain(act: Activation, unit: Unit) -> bool:
+    """Return whether an activation and its unit hold nothing that has to be looked after."""
+    more = len(act) - ACTIVATION_KEYS - ("knows" in act) - ("message" in act)
+    return not more and len(unit) - UNIT_KEYS == ("input" in unit) and act["units"][unit["id"]]
+
+
+def _has_room(graph: Graph, state: State, scope: Scope) -> bool:
+    """Count one more activation, unless that is one too many, or the scopes around have rested."""
+    if scope["unit"]:
+        owner = state["units"][scope["unit"]]
+        if not state["acts"][owner["act"]]["units"][owner["id"]]:
+            return False
+    if scope["mapped"]:
+        return True
+    if state["steps"] >= graph.limits["steps"]:
+        return False
+    state["steps"] += 1
+    return True
+
+
+def _begin(
+    view: View, scope: Scope, node: Node, source: list[Any], token: Activation, event: Succeeded
+) -> list[Command] | Machine:
+    """Begin the first attempt of a task for the token of an activation that is over."""
+    state = view.state
+    number = state["last"] + 2
+    state["last"] = number
+    act: Activation = {
+        "id": number - 1,
+        "scope": token["scope"],
+        "step": node.index,
+        "number": 1,
+        "arrivals": [source],
+        "past": token["past"],
+        "line": token["line"],
+        "marks": token["marks"],
+        "at": view.now,
+        "units": {number: True},
+        "busy": 1,
+    }
+    if "message" in token:
+        act["message"] = token["message"]
+    if "knows" in token:
+        act["knows"] = token["knows"]
+    unit: Unit = {
+        "id": number,
+        "act": number - 1,
+        "item": -1,
+        "phase": "ready",
+        "round": 0,
+        "attempt": 1,
+        "tries": 1,
+    }
+    state["acts"][number - 1], state["units"][number] = act, unit
+    scope["live"][number - 1] = node.index
+    if node.make_input is not None:
+        try:
+            unit["input"] = node.make_input(Names(view, act, unit))
+        except (StepFailure, EvaluationError) as failure:
+            state["running"] -= 1
+            m = Machine(view.graph, state, None, event)
+            m.agenda.append(("attempt_failed", number, failure))
+            return m
+    unit["phase"] = "run"
+    address = scope["path"] + node.id
+    return [Run(number, 1, node.index, address, None, unit.get("input"), None)]

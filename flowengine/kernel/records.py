@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel import pasts
 from flowengine.kernel.graph import Plain
 from flowengine.kernel.linked import Node
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.machine import Machine, View
 from flowengine.kernel.times import format_time
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state import Activation
+
+
+_OUTPUT = ["output"]
 
 
 def record(
@@ -30,7 +33,7 @@ def record(
 
 
 def known(
-    m: Machine,
+    m: View,
     act: Activation,
     node: Node,
     status: str,
@@ -40,6 +43,8 @@ def known(
 ) -> dict[str, Any]:
     """Return what expressions name of a step that has ended, or of an item that goes on alone."""
     named = node.named or ()
+    if named == _OUTPUT:  # most of all
+        return {"output": output}
     fields: dict[str, Any] = {
         "status": status,
         "outcome": outcome,
@@ -58,7 +63,7 @@ def known(
     return {field: fields[field] for field in named if field in fields}
 
 
-def _items(m: Machine, act: Activation) -> list[Plain]:
+def _items(m: View, act: Activation) -> list[Plain]:
     """Return `steps.x.items`: how each item ended; those still running say so for good."""
     at_work = {m.state["units"][number]["item"] for number in act["units"]}
     rows = []

@@ -50,8 +50,8 @@ ITEMS = "steps:\n  - {id: each, call: nothing, map: '${{ inputs.count }}'}\n"
 @pytest.mark.parametrize(
     ("body", "most"),
     [
-        pytest.param(CHAIN, 80, id="chain of trivial steps"),
-        pytest.param(CHANGING, 110, id="chain of steps that use the one before"),
+        pytest.param(CHAIN, 50, id="chain of trivial steps"),
+        pytest.param(CHANGING, 78, id="chain of steps that use the one before"),
         pytest.param(LOOP, 150, id="round of a loop"),
         pytest.param(ITEMS, 72, id="item of a map"),
     ],

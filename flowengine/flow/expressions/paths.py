@@ -119,6 +119,8 @@ def of_names(root: str, keys: Sequence[str]) -> Callable[[Names], Plain]:
     Returns:
         The function; it raises `Missing` or `NoValue`.
     """
+    if root == "steps" and len(keys) > 1:
+        return _of_step(keys)
 
     def get(names: Names) -> Plain:
         try:
@@ -127,6 +129,22 @@ def of_names(root: str, keys: Sequence[str]) -> Callable[[Names], Plain]:
                 value = value[key]
         except (KeyError, TypeError):
             return follow(names, root, keys)
+        return value
+
+    return get
+
+
+def _of_step(keys: Sequence[str]) -> Callable[[Names], Plain]:
+    """Return a function that follows a path into one field of a step."""
+    name, field, *rest = keys
+
+    def get(names: Names) -> Plain:
+        try:
+            value = names["steps"].field(name, field)
+            for key in rest:
+                value = value[key]
+        except (AttributeError, KeyError, TypeError):
+            return follow(names, "steps", keys)
         return value
 
     return get
