@@ -38,7 +38,7 @@ def drive(file: Path, id: str, ttl: float) -> None:
 def until_at_work(file: Path, id: str) -> None:
     """Wait until a process holds an execution."""
     with Engine(file.parent / "store") as engine:
-        while not any("runs in process" in reason["what"] for reason in reasons(engine, id)):
+        while not any("running in process" in reason["what"] for reason in reasons(engine, id)):
             time.sleep(0.01)
 
 

@@ -42,7 +42,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 def at_work(engine: Engine, file: Path) -> None:
     """Wait until the execution `it` is driven."""
-    world.until(lambda: any("runs in process" in reason["what"] for reason in why(engine)))
+    world.until(lambda: any("running in process" in reason["what"] for reason in why(engine)))
 
 
 def why(engine: Engine) -> list[Any]:
