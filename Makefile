@@ -42,6 +42,13 @@ bench: $(READY)  ## Measure speed, size and growth against SQLite alone.
 replay: $(READY)  ## Replay recorded executions under other versions of Python (ARGS: which).
 	@scripts/replay.sh $(ARGS)
 
+coverage: $(READY)  ## Which lines and branches of the kernel do its tests not reach?
+	$(BIN)/pytest -q -n auto tests/kernel tests/language --timeout 0 -o faulthandler_timeout=0 \
+	  --cov flowengine.kernel --cov-report term-missing:skip-covered $(ARGS)
+
+versions: $(READY)  ## Run the tests without processes under other versions of Python (ARGS: which).
+	@scripts/versions.sh $(ARGS)
+
 mutate: $(READY)  ## Change kernel, journal and recovery in small ways: which changes do tests miss?
 	@$(BIN)/python -m scripts.mutate $(ARGS)
 
@@ -54,4 +61,4 @@ clean:  ## Remove what the other targets made.
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test lint fix bench replay mutate lock clean
+.PHONY: help install demo test lint fix bench replay coverage versions mutate lock clean

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+
+import flowengine
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -74,6 +77,41 @@ def test_wheel_runs_a_flow_outside_the_checkout(wheel: Path, tmp_path: Path) -> 
     )
 
     assert (done.returncode, done.stdout) == (0, "message: Hello, Ada!\n"), done.stderr
+
+
+def test_the_changelog_goes_by_version_and_has_none_that_is_to_come() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    unreleased, *released = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    versions = []
+    for heading in released:
+        found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+) - \d{4}-\d\d-\d\d", heading)
+        assert found, f"{heading}: write '0.2.0 - 2027-01-31'"
+        versions.append(tuple(map(int, found.groups())))
+
+    assert unreleased == "Unreleased"
+    assert versions == sorted(set(versions), reverse=True)
+    current = re.match(r"(\d+)\.(\d+)\.(\d+)", flowengine.__version__)
+    assert current
+    assert versions[:1] <= [tuple(map(int, current.groups()))]
+
+
+def test_each_version_of_python_that_is_declared_is_one_that_is_tried() -> None:
+    declared = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    script = (ROOT / "scripts" / "versions.sh").read_text()
+    tried = re.search(r"for version in ([\d. ]+); do", script)
+
+    assert PROJECT["requires-python"] == f">={declared[0]}"
+    assert tried
+    assert declared[1:] == tried[1].split()
+
+
+def test_hooks_before_a_commit_run_the_pinned_tools() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+
+    assert [repo["repo"] for repo in hooks] == ["local"]
+    for hook in hooks[0]["hooks"]:
+        program = hook["entry"].split()[0]
+        assert (ROOT / program).exists(), hook["id"]
 
 
 def test_pins_are_exact_name_no_place_and_cover_what_the_project_needs() -> None:

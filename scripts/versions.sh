@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Runs the tests that need no other processes under other versions of Python, with the pinned tools.
+# usage: scripts/versions.sh [PYTHON...]    by default those of 3.12 to 3.14 that are on the PATH
+#
+# Each gets an environment of its own, with the project as a user installs it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tests=(tests/building tests/expressions tests/flow tests/journal tests/kernel tests/language tests/nodes)
+
+pythons=("$@")
+if [ "${#pythons[@]}" = 0 ]; then
+  for version in 3.12 3.13 3.14; do
+    if command -v "python$version" >/dev/null; then pythons+=("python$version"); fi
+  done
+fi
+if [ "${#pythons[@]}" = 0 ]; then
+  echo "versions: no Python of 3.12 to 3.14 on the PATH; name one: scripts/versions.sh /path/to/python" >&2
+  exit 2
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+status=0
+for python in "${pythons[@]}"; do
+  "$python" -m venv --clear "$work/venv"
+  pip=("$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check)
+  "${pip[@]}" -r requirements/dev.txt
+  "${pip[@]}" --no-deps --no-build-isolation --editable .
+  "$work/venv/bin/python" --version
+  "$work/venv/bin/python" -m pytest -q -n auto -p no:cacheprovider "${tests[@]}" || status=1
+done
+exit "$status"
