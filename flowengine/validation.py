@@ -75,12 +75,14 @@ class Validator:
         SchemaError: The schema is wrong.
     """
 
-    __slots__ = ("_folder", "_full", "_proof", "_schema")
+    __slots__ = ("_folder", "_full", "_proof", "_schema", "_whole")
 
     def __init__(self, schema: Any, *, folder: str | None = None) -> None:
         self._schema = schema
         self._folder = folder
         self._full: jsonschema_rs.Draft202012Validator | None = None
+        self._whole: Callable[[Any], Any] | None = None
+        """What makes integers of the floats that are declared as such."""
         self._proof = _proof(schema)
         if self._proof is None:
             self._validator()
@@ -90,8 +92,8 @@ class Validator:
         """Whether what is found depends on the value alone, not on which files there are."""
         return self._proof is not None
 
-    def check(self, value: Any, what: str) -> None:
-        """Check a value.
+    def check(self, value: Any, what: str) -> Any:
+        """Check a value, and return it; 2.0 comes back as 2 where an integer is declared.
 
         Args:
             value: Plain data.
@@ -101,11 +103,11 @@ class Validator:
             InputError: The value does not fit. `field` is the dotted path of what does not.
         """
         if self._proof is not None and self._proof(value):
-            return
+            return value
         validator = self._validator()
         try:
             if validator.is_valid(value):
-                return
+                return value if self._whole is None else self._whole(value)
             errors = list(validator.iter_errors(value))
         except ValueError:  # bytes, which JSON does not have
             value = _as_json(value)
@@ -113,6 +115,7 @@ class Validator:
         if errors:
             message, field, hint = self._misfit(errors)
             raise InputError(f"{what}: {message}", field=field, hint=hint)
+        return value
 
     def _misfit(self, errors: list[jsonschema_rs.ValidationError]) -> tuple[str, str, str | None]:
         """Say what is wrong, each error with its field; which field is first; and a mend."""
@@ -130,6 +133,10 @@ class Validator:
     def _validator(self) -> jsonschema_rs.Draft202012Validator:
         if self._full is None:
             import jsonschema_rs
+
+            from flowengine.sdk.declared_numbers import integers
+
+            self._whole = integers(self._schema)
 
             try:
                 self._full = jsonschema_rs.Draft202012Validator(
@@ -182,8 +189,8 @@ def _made(schema: str, folder: str | None) -> Validator:
     return Validator(loads(schema), folder=folder)
 
 
-def validate(schema: Any, value: Any, what: str, *, folder: str | None = None) -> None:
-    """Check a value against a JSON Schema.
+def validate(schema: Any, value: Any, what: str, *, folder: str | None = None) -> Any:
+    """Check a value against a JSON Schema, and return it; see `Validator.check`.
 
     Args:
         schema: The schema.
@@ -192,7 +199,7 @@ def validate(schema: Any, value: Any, what: str, *, folder: str | None = None) -
         folder: Where relative paths (`format: path`) are looked for; default: the current one.
     """
     check_numbers(value, what)
-    shared(schema, folder).check(value, what)
+    return shared(schema, folder).check(value, what)
 
 
 def check_numbers(value: Any, what: str) -> None:

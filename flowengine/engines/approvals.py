@@ -292,8 +292,7 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
             raise InputError("nothing is to be filled in here", field=next(iter(given)))
         return None
     if schema.get("type", "object") != "object":
-        validate(schema, given, "answer")
-        return given
+        return validate(schema, given, "answer")
     if given is None and choice.get("counts_as") != "approve" and wait["kind"] != "ask":
         return None
     fields = schema.get("properties", {})
@@ -307,8 +306,7 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
             raise InputError(
                 f"the form needs '{name}'", field=name, hint=f"add --form {name}=VALUE"
             )
-    validate({"type": "object", **schema}, form, "form")
-    return form
+    return validate({"type": "object", **schema}, form, "form")
 
 
 def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:

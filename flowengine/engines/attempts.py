@@ -225,7 +225,8 @@ class Task:
             raise ValidationError(f"the result cannot be kept: {at}{error.message}") from None
         try:
             if self._returns is not None:
-                self._returns.check(kept.value, "the result")
+                value = self._returns.check(kept.value, "the result")
+                kept = kept if value is kept.value else Kept(value)
         except ValidationError as error:
             raise ValidationError(f"the result cannot be kept: {error.message}") from None
         if not self.masks:

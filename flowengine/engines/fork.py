@@ -68,7 +68,7 @@ def fork(
     program = before if changed is None else host.programs.of(changed.compiled, changed.hash)
     if program is not before:
         _check_same_past(host.programs, before, program, past, at)
-    _check_state(program, values)
+    values = _checked_state(program, values)
 
     now = host.clock.now()
     data = execution_data(host, program.compiled, now, id, labels or record.labels, user)
@@ -163,15 +163,17 @@ def _check_same_past(
         )
 
 
-def _check_state(program: Program, values: Mapping[str, Any]) -> None:
-    """Check what is written into the state.
+def _checked_state(program: Program, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is written into the state, checked.
 
     Raises:
         InputError: The flow has no such key, or the value does not fit.
     """
     declared = program.compiled.get("state", {})
+    checked = {}
     for key, value in values.items():
         if key not in declared:
             known = ", ".join(declared) or "none"
             raise InputError(f"there is no state '{key}'", field=key, hint=f"state: {known}")
-        validate(declared[key].get("schema", {}), value, f"state '{key}'")
+        checked[key] = validate(declared[key].get("schema", {}), value, f"state '{key}'")
+    return checked

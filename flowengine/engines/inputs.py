@@ -41,7 +41,7 @@ def check_inputs(
     inputs = with_defaults(graph, given, execution, now)
     for name, schema in schemas.items():
         try:
-            validate(schema, inputs[name], f"input '{name}'", folder=folder)
+            inputs[name] = validate(schema, inputs[name], f"input '{name}'", folder=folder)
         except InputError as error:
             error.field = f"{name}.{error.field}".rstrip(".")
             raise

@@ -47,7 +47,7 @@ def _delivered(host: Host, outgoing: Outgoing) -> str:
     if outgoing.to == "parent":
         raise NotFound("the sender has no parent")
     name = event["signal"]
-    check_for(host, outgoing.to, name, event["data"])
+    event["data"] = check_for(host, outgoing.to, name, event["data"])
     message_id = f"{name} {event['id']}"
     return host.store.send(outgoing.to, pack(event), event["at"], message_id).execution
 

@@ -96,7 +96,7 @@ def send_signal(
         **who.fields(),
     }  # fmt: skip
     if execution is not None:
-        check_for(host, execution, name, data)
+        event["data"] = check_for(host, execution, name, data)
         sent = host.store.send(execution, pack(event), at, f"{name} {id}")
     else:
         sent = send_keyed(host, event, flow)
@@ -119,18 +119,18 @@ def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> St
         NotFound: As `send_signal`, which may raise more.
     """
     name, key, at = event["signal"], str(event["key"]), event["at"]
-    packed = pack({**event, "key": key})
+    event["key"] = key
     try:
-        check_for(host, host.store.find_key(name, key), name, event["data"])
-        return host.store.send_keyed(name, key, packed, at, event["id"])
+        event["data"] = check_for(host, host.store.find_key(name, key), name, event["data"])
+        return host.store.send_keyed(name, key, pack(event), at, event["id"])
     except NotFound:
         try:
-            begin = _beginning(host, {**event, "key": key}, flow)
+            begin = _beginning(host, event, flow)
         except NotFound:
             with suppress(NotFound):  # the same message again, to one that has ended since
-                return host.store.send_keyed(name, key, packed, at, event["id"])
+                return host.store.send_keyed(name, key, pack(event), at, event["id"])
             raise
-        return host.store.send_keyed(name, key, packed, at, event["id"], begin)
+        return host.store.send_keyed(name, key, pack(event), at, event["id"], begin)
 
 
 def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None:
@@ -156,20 +156,24 @@ def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None
         )
 
 
-def check(program: Program, name: str, data: Any) -> None:
-    """Check a signal by its declaration; an `InputError` says what is wrong."""
+def check(program: Program, name: str, data: Any) -> Any:
+    """Check a signal by its declaration, and return its data as it is declared.
+
+    Raises:
+        InputError: The flow declares no such signal, or the data does not fit.
+    """
     declared: dict[str, Any] = {}
     for flow in (program.compiled, *program.compiled.get("flows", ())):
         declared = {**flow.get("signals", {}), **declared}
     if name not in declared:
         known = ", ".join(declared) or "none"
         raise InputError(f"there is no signal '{name}'", field=name, hint=f"signals: {known}")
-    validate(declared[name].get("data", True), data, f"signal '{name}'")
+    return validate(declared[name].get("data", True), data, f"signal '{name}'")
 
 
-def check_for(host: Host, execution: str, name: str, data: Any) -> None:
-    """Check a signal by what the flow of an execution declares."""
-    check(host.programs.by_hash(host.store.execution(execution).hash), name, data)
+def check_for(host: Host, execution: str, name: str, data: Any) -> Any:
+    """Check a signal by what the flow of an execution declares, and return its data."""
+    return check(host.programs.by_hash(host.store.execution(execution).hash), name, data)
 
 
 def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning:
@@ -179,7 +183,7 @@ def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning
     name, key = event["signal"], event["key"]
     start = _start(host, name, key, flow)
     program = host.programs.by_hash(start.hash)
-    check(program, name, event["data"])
+    event["data"] = check(program, name, event["data"])
     begin = begun_by(host, program, event)
     if (name, key) not in begin.keys:
         came = dict(begin.keys).get(name)

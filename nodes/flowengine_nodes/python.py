@@ -182,7 +182,7 @@ def _look_at(call: Callable[..., Any], taken: Plain) -> _Function:
 
 
 def _converter(taken: Plain) -> Callable[[Any], Any] | None:
-    from flowengine.sdk.floats import floats
+    from flowengine.sdk.declared_numbers import floats
 
     return floats(taken)
 

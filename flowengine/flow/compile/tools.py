@@ -27,7 +27,7 @@ from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.python_signature import Signature, derive
 from flowengine.flow.python_source import SignatureError
 from flowengine.kernel.graph import Plain, Value
-from flowengine.sdk.floats import floats
+from flowengine.sdk.declared_numbers import floats
 from flowengine.validation import SchemaError, Validator
 
 if TYPE_CHECKING:
