@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flowengine import Engine, Flow
+from flowengine import Engine, Flow, Update
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.execution_environment import register_provider, unregister_provider
 from flowengine.sdk import Command, StepContext
@@ -273,6 +273,7 @@ steps:
 @pytest.mark.parametrize(
     "ways",
     [
+        pytest.param('- {id: b, python: "things:use", environments: [toy]}', id="succeeded"),
         pytest.param("- {id: b, fail: done}", id="failed"),
         pytest.param("- {id: b, cancel: execution}", id="cancelled"),
         pytest.param('- {id: b, python: "things:fail", environments: [toy]}', id="in use"),
@@ -283,17 +284,30 @@ steps:
     ],
 )
 def test_it_is_given_back_on_every_way_out(toy: Toy, ways: str) -> None:
-    run(
-        ONE
-        + f"""
+    Path("flow.yaml").write_text(
+        f"""\
+flowengine: 1
+id: it
+{ONE}
 steps:
   - {{id: a, python: "things:use", environments: [toy]}}
   {ways}
 """
     )
+    seen: list[str] = []
+
+    def updated(update: Update) -> None:
+        if update.step is not None:
+            seen.append(f"{update.step.address} {update.step.status}, {toy.opens} {toy.releases}")
+
+    with Engine("store") as engine:
+        engine.subscribe(updated)
+        engine.run("flow.yaml", id="it")
 
     assert (toy.opens, toy.releases) == (1, 1)
     assert toy.things[0].closed
+    assert "a succeeded, 1 0" in seen  # opened before a step, given back behind the last one
+    assert not [each for each in seen if each.endswith((" 0 1", " 1 1"))]
 
 
 def test_an_engine_has_one_manager_whichever_thread_asks_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -11,12 +12,14 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from flowengine.execution_environment import EnvironmentManager
 from flowengine.sdk import (
     EnvironmentLost,
     EnvironmentStartFailed,
@@ -467,6 +470,29 @@ def test_nothing_is_left_however_the_engine_ends(end: signal.Signals, tmp_path: 
         engine.send_signal(end)
         engine.wait()
         until(lambda: not containers(environment=id), 60)
+
+
+@pytest.mark.parametrize("way", ["closed", "raised", "cancelled"])
+def test_nothing_is_left_whichever_way_a_block_is_left(way: str, tmp_path: Path) -> None:
+    spec = {"kind": "bash", "provider": "docker", "scope": "session", "owner_id": "s"}
+    ids = []
+
+    async def use(manager: EnvironmentManager) -> None:
+        async with manager.use(spec) as bash:
+            ids.append(bash.sandbox.request.id)
+            assert containers(environment=ids[0])
+            if way == "raised":
+                raise ZeroDivisionError
+            if way == "cancelled":
+                call = asyncio.ensure_future(bash.async_run("sleep 1000", timeout=1000))
+                await asyncio.sleep(0)
+                asyncio.current_task().cancel()  # type: ignore[union-attr]
+                await call
+
+    with EnvironmentManager(tmp_path / "data") as manager:
+        with suppress(ZeroDivisionError, asyncio.CancelledError):
+            asyncio.run(use(manager))
+        until(lambda: not containers(environment=ids[0]), 10)
 
 
 def test_only_containers_of_dead_owners_are_swept(tmp_path: Path) -> None:

@@ -82,14 +82,36 @@ def test_what_the_spec_itself_opens_is_not_said_to_be_held(
     assert "network" not in seen["held"]
 
 
-def test_what_is_required_must_be_there(manager: EnvironmentManager) -> None:
+def test_what_is_required_must_be_there(manager: EnvironmentManager, tmp_path: Path) -> None:
     strong = {**SPEC, "requires": {"isolation": "container"}}
     weak = {**SPEC, "resource_key": "weak", "provider": "host", "requires": {"network": True}}
 
-    with pytest.raises(EnvironmentUnavailable, match="container"):
+    with pytest.raises(EnvironmentUnavailable, match=r"isolation.*container"):
         manager.ensure(strong)
     with pytest.raises(EnvironmentUnavailable, match="network"):
         manager.ensure(weak)
+    assert not list((tmp_path / "data").rglob(".flowengine"))  # what a sandbox makes first
+
+
+@pytest.mark.parametrize(
+    ("provider", "isolation"),
+    [("namespace", "namespace"), ("docker", "container"), ("host", "none")],
+)
+def test_the_isolation_in_force_is_on_the_handle_and_can_be_required(
+    manager: EnvironmentManager, provider: str, isolation: str
+) -> None:
+    if provider == "docker":
+        skip_without_docker()
+    spec = {**SPEC, "kind": "bash", "provider": provider, "requires": {"isolation": isolation}}
+
+    handle = manager.ensure(spec)
+
+    assert handle.capabilities.isolation == isolation
+    assert handle.resource.isolation == isolation
+    if isolation != "container":
+        strong = {**spec, "resource_key": "other", "requires": {"isolation": "container"}}
+        with pytest.raises(EnvironmentUnavailable, match=r"isolation.*container"):
+            manager.ensure(strong)
 
 
 def test_a_secret_is_in_the_variables_and_nowhere_else(

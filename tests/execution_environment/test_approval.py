@@ -129,20 +129,35 @@ def test_handlers_have_names_and_a_spec_can_choose(
     manager: EnvironmentManager, toy: Toy, person: Callable[..., Person]
 ) -> None:
     nobody = person({"approved": False})
+    asked: list[Question] = []
 
     async def other(question: Question) -> dict[str, Any]:
+        asked.append(question)
+        return {"approved": True}
+
+    def plain(question: Question) -> dict[str, Any]:
+        asked.append(question)
         return {"approved": True}
 
     policy_approval.register_handler("other", other)
+    policy_approval.register_handler("plain", plain)
     with pytest.raises(UsageError, match="already"):
         policy_approval.register_handler("other", other)
     with pytest.raises(UsageError, match=r"no approval handler 'nobody'\n.*person"):
         policy_approval.configure_policy_approval("nobody")
 
-    assert manager.ensure({**SPEC, "approval": {"handler": "other"}}).state == "ready"
+    rules = {"policy": {"allow": ["ls"]}}
+    for handler in ("other", "plain"):
+        approval = {"handler": handler, "reason": f"to ask {handler}"}
+        assert manager.ensure({**SPEC, **rules, "approval": approval}).state == "ready"
     with pytest.raises(Rejected, match="no approval handler 'gone'"):
         manager.ensure({**SPEC, "approval": {"handler": "gone"}})
     assert nobody.asked == []
+    assert [(each.kind, each.scope, each.owner_id, each.resource_key) for each in asked] == [
+        ("toy", "session", "s", "toy")
+    ] * 2
+    assert [each.policy["allow"] for each in asked] == [["ls"]] * 2
+    assert [each.reason for each in asked] == ["to ask other", "to ask plain"]
 
 
 @pytest.mark.parametrize(
