@@ -149,3 +149,37 @@ def test_votes_that_are_journaled_count_after_going_back(
     assert ended is not None
     assert ended.status == "succeeded", "two votes were needed, and two are there"
     assert by((ended.outputs or {})["sign"]) == ["user:ana", "user:ben"]
+
+
+@pytest.mark.parametrize("how", ["retry", "fork"])
+def test_a_vote_of_the_moment_of_failure_counts_after_a_retry(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It was recorded, but not journaled; a fork has only what is in the journal."""
+    result = engine.run(world.make(tmp_path, BESIDE))
+    sign, last = (wait["id"] for wait in result.waits)
+    commit = engine.store.commit
+    voted: list[bool] = []
+
+    def vote_first(appends: Any) -> Any:
+        if any(one.head and one.head.status == "failed" for one in appends):
+            voted.append(engine.approve(sign, by="user:ana", resume=False).first)
+        return commit(appends)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.store, "commit", vote_first)
+        failed = engine.approve(last, by="user:ana").result
+    assert failed is not None
+    assert failed.status == "failed"
+    assert voted == [True]
+    if how == "fork":
+        [wait] = engine.fork(result.execution, at="act").waits
+        assert by(wait) == []
+        engine.approve(wait["id"], by="user:ana")
+    else:
+        [wait] = engine.retry(result.execution).waits
+        assert by(wait) == ["user:ana"]
+    ended = engine.approve(wait["id"], by="user:ben").result
+
+    assert ended is not None
+    assert by((ended.outputs or {})["sign"]) == ["user:ana", "user:ben"]
