@@ -154,6 +154,9 @@ def apply(
         return graph
     from flowengine.kernel.upgrading import upgrade
 
+    holds: Any = event.get("holds")
+    if holds is not None:
+        state["hold"] = added(state.get("hold"), holds)
     after = programs.by_hash(event["after"]).graph
     upgrade(graph, after, state, event, observe)
     return after

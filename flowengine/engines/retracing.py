@@ -16,6 +16,8 @@ from flowengine.kernel import ENDED, advance, new_state
 from flowengine.kernel.commands import Command, Run, Stop
 from flowengine.kernel.holding import Blame, Place
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.moving import obstacles
+from flowengine.kernel.retrying import overdue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -112,7 +114,7 @@ def retrace(
     where = step or failures[0].address
     if any(number >= back for number in past.undone):
         raise Conflict("it has undone what it did before it failed", hint=where)
-    if any(event["type"] == "upgraded" for event in past.events[back:]):
+    if unit is not None and any(event["type"] == "upgraded" for event in past.events[back:]):
         raise Conflict("it was moved to another form of its flow after that", hint=where)
     return _hold(programs, form, past, failures, back, unit, dropped, where)
 
@@ -132,6 +134,8 @@ def event_of(held: Held, now: int, last: int, by: str) -> Any:
     }  # fmt: skip
     if held.fresh:
         event["fresh"] = held.fresh
+    if over := overdue(held.state):
+        event["overdue"] = over
     if held.late:
         late: list[Any] = held.late
         event["late"] = [one["unit"] for one in late]
@@ -296,7 +300,9 @@ def _hold(
         graph, state = replayed(programs, form, past.events[:back])
         blame = Blame()
         root = next(iter(state["scopes"]), 0)
-        kept, lost = _apply_again(graph, state, past, back, hold, dropped, blame)
+        again = _Again(programs, graph, state, blame, where)
+        kept, lost = again.apply(past, back, hold, dropped)
+        graph = again.graph
         if unit is None and lost:
             raise Conflict(f"what {lost} did would be done again", hint=where)
         if state["status"] not in ENDED:
@@ -318,38 +324,55 @@ def _hold(
     return Held(graph, state, back, kept, hold, unit, fresh, late, addresses)
 
 
-def _apply_again(
-    graph: Graph,
-    state: State,
-    past: Past,
-    back: int,
-    hold: dict[str, list[int]],
-    dropped: set[int],
-    blame: Blame,
-) -> tuple[list[Any], str | None]:
-    """Apply events again; return which, and whose success found no place."""
-    kept: list[Any] = []
-    lost: str | None = None
-    for number in range(back, len(past.events)):
-        one, event = past.about[number], past.events[number]
-        if number in dropped or (one is not None and one.kind == "late"):
-            continue
-        again = with_holds(event, None if kept else hold)
-        entry: Any = number
-        if one is not None:
-            other = counterpart(graph, state, one, event)
-            if other is None:
-                if one.once and not tidies(one.address):
-                    lost = one.address
+class _Again:
+    """Applies events again to a state in which failures are held back."""
+
+    def __init__(
+        self, programs: Programs, graph: Graph, state: State, blame: Blame, where: str
+    ) -> None:
+        self._programs = programs
+        self.graph = graph
+        self._state = state
+        self._blame = blame
+        self._where = where
+
+    def apply(
+        self, past: Past, back: int, hold: dict[str, list[int]], dropped: set[int]
+    ) -> tuple[list[Any], str | None]:
+        """Apply events again; return which, and whose success found no place."""
+        kept: list[Any] = []
+        lost: str | None = None
+        for number in range(back, len(past.events)):
+            one, event = past.about[number], past.events[number]
+            if number in dropped or (one is not None and one.kind == "late"):
                 continue
-            if other != one.number:
-                again["unit" if one.kind == "cut" else one.kind] = other
-                entry = [number, other]
-        kept.append(entry)
-        advance(graph, state, again, None, blame)  # type: ignore[arg-type]
-        if state["status"] in ENDED:
-            break
-    return kept, lost
+            again = with_holds(event, None if kept else hold)
+            entry: Any = number
+            if one is not None:
+                other = counterpart(self.graph, self._state, one, event)
+                if other is None:
+                    if one.once and not tidies(one.address):
+                        lost = one.address
+                    continue
+                if other != one.number:
+                    again["unit" if one.kind == "cut" else one.kind] = other
+                    entry = [number, other]
+            kept.append(entry)
+            if again["type"] == "upgraded":
+                self._move(again)
+            else:
+                advance(self.graph, self._state, again, None, self._blame)  # type: ignore[arg-type]
+            if self._state["status"] in ENDED:
+                break
+        return kept, lost
+
+    def _move(self, event: Any) -> None:
+        """Move the state to another form of the flow, if what is held fits into that, too."""
+        after = self._programs.by_hash(event["after"]).graph
+        if obstacles(self.graph, after, self._state, event["mapping"]):
+            message = "it was moved to a form of its flow into which that does not fit"
+            raise Conflict(message, hint=self._where)
+        self.graph = apply(self._programs, self.graph, self._state, event)
 
 
 def tidies(address: str) -> bool:

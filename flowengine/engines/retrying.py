@@ -84,10 +84,8 @@ def retry(
     try:
         held = retrace(host.programs, execution.program.hash, journal, step)
     except Conflict as refused:
-        hint = f"start over from what failed: flowengine retry {short}"
-        if refused.hint:
-            hint = "start a new execution from there: "
-            hint += f"flowengine fork {short} --at {quote(refused.hint)}"
+        where = quote(refused.hint) if refused.hint else "STEP"  # it was the flow itself
+        hint = f"start a new execution from there: flowengine fork {short} --at {where}"
         message = f"execution {execution.id} cannot be retried: {refused.message}"
         raise Conflict(message, hint=hint) from None
     except NotFound as refused:

@@ -69,7 +69,7 @@ EVENTS: dict[str, Shape] = {
     "cancel": {"reason": str, "by": str, "now": bool},
     "retry": {
         "unit": (int, _NONE), "by": str, "back?": int, "kept?": list, "hold?": dict,
-        "fresh?": list, "late?": list, "last?": int,
+        "fresh?": list, "late?": list, "overdue?": list, "last?": int,
     },
     "state": {"values": dict, "by": str},
     "upgraded": {

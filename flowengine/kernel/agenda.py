@@ -108,11 +108,14 @@ def _act_broken(
 
 
 def _broken_join(m: Machine, step: int, scope: int, failure: Any) -> None:
-    if scope in m.state["scopes"]:
-        error = as_error(failure, m.state["scopes"][scope]["path"] + m.graph.node(step).id)
+    found = m.state["scopes"].get(scope)
+    if found is not None and not holding.hold_scope(m, found, ("needs", scope)):
+        error = as_error(failure, found["path"] + m.graph.node(step).id)
         if m.blame is not None:
+            m.blame.forget(("scope", scope))
+            m.blame.see(("scope", scope), error["step"])
             m.blame.note(("scope", scope))
-        flows.fail_scope(m, m.state["scopes"][scope], error)
+        flows.fail_scope(m, found, error)
 
 
 def _too_few(m: Machine, step: int, arrivals: list[Arrival], need: int, came: list[str]) -> None:
@@ -185,6 +188,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "round_over": _round_over,
     "round_next": _of_unit(attempts.pause_before_round),
     "begin_act": _of_act(activations.begin_act),
+    "needs": joins.look_again,
     "enough": _of_act(retrying.look_if_enough),
     "counted": _of_act(outcomes.counted),
     "uncertain": _of_unit(retrying.ask_first),

@@ -219,6 +219,9 @@ class RetryAsked(TypedDict):
     """Units whose attempt never began outside."""
     late: NotRequired[list[int]]
     """Units whose result came after the failure; it is the next event."""
+    overdue: NotRequired[list[int]]
+    """Timers of bounds that were over when the execution failed for another one; they begin
+    anew."""
     last: NotRequired[int]
     """The last number that was used before going back; none is used twice."""
     by: str

@@ -166,6 +166,7 @@ FOLLOWS = {
             "uncertain",
             "unit_ended",
             "enough",
+            "needs",
             "act_ended",
             "counted",
             "map_over",

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from flowengine.kernel import tokens
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import TRIGGER, EvaluationError
+from flowengine.kernel.holding import is_held
 from flowengine.kernel.linked import Body, Node
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import evaluate, of_scope
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from flowengine.kernel.state import Arrival, JoinState, Scope
 
 _NEVER = float("inf")
+UNKNOWN = 0
+"""In place of `need` where it had no value and its failure is held back: the round only waits."""
 """More than can be held: of joins that watch nobody."""
 
 
@@ -105,8 +108,32 @@ def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> Non
         round_["heard"][source] = True
         round_["got"].append(arrival)
         _hold(m, scope, node, 1)
-        if len(round_["got"]) >= round_["need"]:
-            _fire(m, scope, node, round_)
+        _fire_if_enough(m, scope, node, round_)
+    _end_if_heard(m, scope, node, round_)
+
+
+def look_again(m: Machine, number: int) -> None:
+    """Evaluate `need` anew for the rounds of a scope whose `need` had no value.
+
+    Args:
+        m: The advance at work.
+        number: The scope.
+    """
+    scope = m.state["scopes"].get(number)
+    for index, round_ in list(scope["joins"].items()) if scope is not None else ():
+        if scope is not None and round_.get("need") == UNKNOWN:
+            node = m.graph.node(index)
+            round_["need"] = _need(m, scope, node, round_["got"][0])
+            _fire_if_enough(m, scope, node, round_)
+            _end_if_heard(m, scope, node, round_)
+
+
+def _fire_if_enough(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+    if round_["need"] != UNKNOWN and len(round_["got"]) >= round_["need"]:
+        _fire(m, scope, node, round_)
+
+
+def _end_if_heard(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
     if round_["fired"] and all(s in round_["heard"] for s in node.sources if s != TRIGGER):
         _end_round(m, scope, node, round_)
     m.touch(scope["id"])
@@ -130,19 +157,24 @@ def _keep(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arri
 
 def _open_round(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
     """Begin a round; what `need` is, is evaluated now, with the past of the first arrival."""
+    need = _need(m, scope, node, arrival)
+    round_.update({"round": round_["round"] + 1, "open": True, "fired": False, "need": need})
+    round_.update({"got": [], "heard": {}, "kept": round_.get("kept", [])})
+
+
+def _need(m: Machine, scope: Scope, node: Node, first: Arrival) -> int:
+    """Return how many arrivals a round needs; if that has no value, the scope fails, or is held."""
     assert node.join is not None
-    names = of_scope(m, scope, arrival["past"])
     try:
-        need = evaluate(names, node.join["need"])
+        need = evaluate(of_scope(m, scope, first["past"]), node.join["need"])
         if isinstance(need, bool) or not isinstance(need, int) or need < 1:
             raise StepFailure(
                 "ValidationError", f"'need' of {node.id!r} is {need!r}, not 1 or more"
             )
     except (StepFailure, EvaluationError) as failure:
-        need = 1
         m.agenda.append(("broken", node.index, scope["id"], failure))
-    round_.update({"round": round_["round"] + 1, "open": True, "fired": False, "need": need})
-    round_.update({"got": [], "heard": {}, "kept": round_.get("kept", [])})
+        return UNKNOWN if is_held(m, "scope", scope["id"]) else 1
+    return need
 
 
 def _fire(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
@@ -210,7 +242,11 @@ def settle(m: Machine, scope: Scope) -> bool:
     Returns:
         Whether a join acted.
     """
-    ready = [join for join, held in scope["joins"].items() if held.get("hot") == 0]
+    ready = [
+        join
+        for join, held in scope["joins"].items()
+        if held.get("hot") == 0 and held.get("need") != UNKNOWN
+    ]
     if not ready:
         return False
     first = min(ready)
@@ -231,7 +267,9 @@ def settle_stuck(m: Machine, scope: Scope) -> bool:
     stuck = [
         join
         for join, held in scope["joins"].items()
-        if held.get("hot", _NEVER) <= scope["held"] and held["hot"] == _waiting(scope, body, join)
+        if held.get("hot", _NEVER) <= scope["held"]
+        and held["hot"] == _waiting(scope, body, join)
+        and held.get("need") != UNKNOWN
     ]
     if not stuck:
         return False

@@ -31,6 +31,9 @@ PUT_OFF = frozenset(
 """Why a timer is set that does not run while an execution stands failed: a `wait` goes by the
 clock."""
 
+BOUNDS = {"timeout": "limit", "deadline": "deadline", "duration": "duration"}
+"""Why a timer is set that bounds something → the entry of the agenda that sets it anew."""
+
 
 def retry(m: Machine, event: RetryAsked, stood: int) -> None:
     """Begin anew what is held, and go on with what else was at work when the execution failed.
@@ -45,6 +48,7 @@ def retry(m: Machine, event: RetryAsked, stood: int) -> None:
     _put_off(m, stood)
     if event.get("stays"):
         return
+    _bound_anew(m, event.get("overdue", []))
     begins = _let_go(state, event.get("hold", {}))
     _forget_refusals(state)
     named = event["unit"]
@@ -96,6 +100,32 @@ def _put_off(m: Machine, stood: int) -> None:
             wait["record"]["due"] = timer["due"]
             if wait["shown"]:
                 m.commands.append(OpenWait(dict(wait["record"])))
+
+
+def overdue(state: State) -> list[int]:
+    """Return the timers of bounds that are over, but were not the first to end the execution."""
+    return [
+        number
+        for number, timer in state["timers"].items()
+        if timer["why"] in BOUNDS and timer["due"] <= state["now"]
+    ]
+
+
+def _bound_anew(m: Machine, timers: list[int]) -> None:
+    """Give what these timers bound its time anew: put off, they would end it at once."""
+    for number in timers:
+        timer = m.state["timers"].get(number)
+        if timer is None:
+            continue
+        m.clear_timer(number)
+        owner = timer["ref"]
+        if timer["why"] == "timeout":
+            del m.state["units"][owner]["timer"]
+        elif timer["why"] == "deadline":
+            del m.state["acts"][owner]["deadline"]
+        else:
+            m.state["scopes"][owner].pop("timer", None)
+        m.agenda.append((BOUNDS[timer["why"]], owner))
 
 
 def _forget_refusals(state: State) -> None:
