@@ -26,6 +26,7 @@ from flowengine.sdk import EnvironmentClosed, EnvironmentLost, Refused, Validati
 from flowengine.sdk.environments import Owner, Request, Sandbox, Spec, background
 from flowengine.sdk.models import Config, Duration, Limits, with_sandboxes
 from flowengine.sdk.process_identity import this_process
+from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.mounts import check
 from flowengine_envs.python import Python, PythonSandbox
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _log = logging.getLogger("flowengine.environments")
+
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _AGAIN = "the sandbox was lost and opened anew: earlier names are gone\n"
 _GONE = "earlier names are gone\n"
@@ -99,6 +101,7 @@ class _Env:
         """How many times it was opened."""
         self._resource: PythonSandbox | None = None
         self._closed = False
+        self._home: Path | None = None
         self._opening = asyncio.Lock()
         _open.add(self)
 
@@ -196,9 +199,14 @@ class _Env:
     async def _close(self) -> None:
         self._closed = True
         resource, self._resource = self._resource, None
-        if resource is not None:
-            await resource.finish(0.0)
-            await _given_back(resource)
+        try:
+            if resource is not None:
+                await resource.finish(0.0)
+                await _given_back(resource)
+        finally:
+            if self._home is not None:
+                await asyncio.to_thread(remove_scratch, self._home)
+                self._home = None
 
     def _request(self) -> Request:
         """Return what a manager would ask its provider for."""
@@ -212,6 +220,8 @@ class _Env:
         spec = Spec(id, kind, "global", "", name, provider, config, policy, limits, {})
         workspace = Path(os.path.abspath(os.path.expanduser(self.config.workspace_mount)))
         workspace.mkdir(parents=True, exist_ok=True)
+        if self._home is None:
+            self._home = make_scratch()
         return Request(
             spec,
             id,
@@ -220,6 +230,7 @@ class _Env:
             policy,
             limits,
             workspace.resolve(),
+            self._home,
             self._sandbox,
             {},
             owner,

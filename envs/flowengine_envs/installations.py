@@ -20,7 +20,7 @@ _OF_THIS_MACHINE = ("namespace", "host")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """What every sandbox of this machine sees anyway."""
 _WORKSPACE = "/workspace"
-_OWN = ("/tmp", "/dev/shm", _WORKSPACE)
+_OWN = ("/tmp", "/dev/shm", _WORKSPACE, "/home/flow")
 """Folders that a sandbox has of its own."""
 _LARGEST = 64 * 1024
 """Characters that are read of `pyvenv.cfg`."""

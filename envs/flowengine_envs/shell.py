@@ -47,15 +47,12 @@ from flowengine_envs.shell_result import ShellResult, shell_result, step_code
 from flowengine_envs.steps import StepFiles, place_for_value, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider
 from flowengine_envs.supervisor.terminal.text import masked
-from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 OUTPUT = 8 * 1024 * 1024
 """Bytes of output that a result has, where the spec says nothing."""
-FOLDER = f"{OWN}/terminal"
-"""Folder of the workspace for the terminal's records."""
 LIVE = ".flowengine-terminal"
 """Begin of the name of the folder, outside the workspace, through which a terminal is led."""
 STARTING = 60.0
@@ -85,10 +82,10 @@ class Shell(Supervised):
         self._others: list[Shell] = []
         self._numbers = count(2)
         self._number = 1
-        self._folder = FOLDER
+        self._folder = f"{self.own}/terminal"
         if first is not None:
             self._number = next(first._numbers)
-            self._folder = f"{FOLDER}/{self._number}"
+            self._folder += f"/{self._number}"
             self.name = f"{first.name}, shell {self._number}"
             self.call_limits = first.call_limits
         self._config = request.config
@@ -121,7 +118,7 @@ class Shell(Supervised):
 
     @property
     def records(self) -> str:
-        """Folder of the workspace with `raw.log` and `clean.log`: an entry for each command."""
+        """Folder of the home folder with `raw.log` and `clean.log`: an entry for each command."""
         return f"{self._folder}/records"
 
     async def _run(
@@ -394,7 +391,7 @@ class Shell(Supervised):
                     env=self._variables,
                     cwd=self.sandbox.workdir,
                     limits=dict(self.sandbox.resource_limits()),
-                    folder=f"{self.sandbox.workdir}/{self._folder}",
+                    folder=self._folder,
                     live=f"{self.sandbox.scratch}/{LIVE}-{self._number}",
                     secrets=self._secrets,
                 )

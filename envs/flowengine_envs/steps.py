@@ -14,7 +14,7 @@ from typing import Any
 from flowengine.sdk import Command, NotAFile, Plain, StepContext, ValidationError
 from flowengine.sdk.scratch import scratch_folder
 from flowengine_envs.results import CodeResult, CommandResult, ContainerResult
-from flowengine_envs.workspace import OWN, InWorkspace
+from flowengine_envs.workspace import InWorkspace
 
 LARGEST_VALUE = 16 * 1024 * 1024
 """Bytes that a command may write to `$FLOW_OUTPUT`."""
@@ -123,7 +123,7 @@ class StepFiles:
 
     async def _place(self, file: Mapping[str, Any]) -> str:
         """Copy a kept file into the workspace under its own name."""
-        path = f"{OWN}/inputs/{file['sha256'][:16]}/{os.path.basename(file['name'])}"
+        path = f"{self.resource.own}/inputs/{file['sha256'][:16]}/{os.path.basename(file['name'])}"
         try:
             source = self.context.execution.artifacts.path(file["sha256"])
         except KeyError:
@@ -131,7 +131,7 @@ class StepFiles:
                 f"the file {file['name']} ({file['sha256'][:12]}) is not kept any more"
             ) from None
         await self.resource.async_put(path, Path(source))
-        return f"{self.resource.workdir}/{path}"
+        return path
 
 
 def code_of(command: Command, kind: str) -> str:
@@ -205,9 +205,9 @@ async def place_for_value(files: StepFiles, command: Command) -> tuple[str, dict
     Returns:
         The file, and the variables that the command is to have.
     """
-    place = f"{OWN}/outputs/{os.urandom(8).hex()}.json"
+    place = f"{files.resource.own}/outputs/{os.urandom(8).hex()}.json"
     await files.resource.async_put(place, b"")
-    output = {"FLOW_OUTPUT": f"{files.resource.workdir}/{place}"}
+    output = {"FLOW_OUTPUT": place}
     return place, output | await files.variables(command)
 
 

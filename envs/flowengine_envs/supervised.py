@@ -20,7 +20,7 @@ from flowengine_envs.call_limits import DISK, GRACE, OUTPUT
 from flowengine_envs.channel import COMMAND, Channel
 from flowengine_envs.installations import installation
 from flowengine_envs.results import CommandResult, OnOutput, Streams
-from flowengine_envs.workspace import OWN, InWorkspace
+from flowengine_envs.workspace import OWN, InWorkspace, make_home
 
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -31,7 +31,7 @@ disable-pip-version-check = true
 user = true
 break-system-packages = true
 """
-"""Packages go below the home folder, that is into the workspace, and so last as long as it."""
+"""Packages go below the home folder, and so last as long as the workspace."""
 _TOO_LARGE = signal.SIGXFSZ
 _TOO_LARGE_TEXT = os.strerror(errno.EFBIG)
 """How programs end, or what they tell, that wrote a file of more bytes than one may have."""
@@ -59,7 +59,7 @@ class Supervised(InWorkspace):
         own = "" if found is None else f"{os.path.dirname(found.program)}:"
         self._variables = {
             "PATH": f"{own}{SEARCH}",
-            "HOME": f"{sandbox.workdir}/{OWN}/home",
+            "HOME": sandbox.home,
             "LANG": "C.UTF-8",
             **self.declared,
             **sandbox.variables,
@@ -73,6 +73,11 @@ class Supervised(InWorkspace):
     def workdir(self) -> str:
         """The workspace as programs see it."""
         return self.sandbox.workdir
+
+    @property
+    def home(self) -> str:
+        """The home folder as programs see it."""
+        return self.sandbox.home
 
     @property
     def isolation(self) -> str:
@@ -240,7 +245,7 @@ class SupervisedProvider(Provider[_Kind]):
             {
                 "time": "the supervisor ends a call, and kills what does not end",
                 "total_time": "the supervisor",
-                "output": "cut in the sandbox; all of it is in a file of the workspace",
+                "output": "cut in the sandbox; all of it is in a file beside the workspace",
             },
             {"output": OUTPUT, "disk": DISK},
         )
@@ -267,6 +272,7 @@ class SupervisedProvider(Provider[_Kind]):
         if request.sandbox is None:
             raise EnvironmentUnavailable(f"{request.spec}: no sandbox was chosen for it")
         sandbox = request.sandbox(request)
+        make_home(request)
         await sandbox.open()
         try:
             environment = {"LANG": "C.UTF-8"}
@@ -305,18 +311,14 @@ async def _last_words(sandbox: Sandbox) -> str:
 
 def _facts(request: Request, sandbox: Sandbox) -> dict[str, Any]:
     """Return what a supervisor has to know."""
-    own = f"{sandbox.workdir}/{OWN}"
     return {
         "workspace": sandbox.workdir,
-        "output": f"{own}/output",
+        "home": sandbox.home,
+        "output": f"{sandbox.home}/{OWN}/output",
         "own_processes": sandbox.own_processes,
         "quota": request.limits.disk or DISK,
         "forwards": [*sandbox.forwards],
-        "folders": [f"{own}/home"],
-        "files": {
-            f"{own}/home/.config/pip/pip.conf": _PIP,
-            f"{own}/.gitignore": "*\n",  # `git add -A` is for what the programs have made
-        },
+        "files": {f"{sandbox.home}/.config/pip/pip.conf": _PIP},
     }
 
 

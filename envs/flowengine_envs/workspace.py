@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from flowengine.sdk.models import Limits
 
 OWN = ".flowengine"
-"""Folder of the workspace for the home folder, output files and what steps hand in."""
+"""Folder of the home folder for output files, terminals and what steps hand in."""
+
+
+def make_home(request: Request) -> None:
+    """Make the home folder that an environment has on the host.
+
+    Args:
+        request: What was asked for.
+    """
+    for folder in (request.home, request.home / OWN):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 class Entry(NamedTuple):
@@ -50,6 +60,16 @@ class InWorkspace(Resource):
         raise NotImplementedError
 
     @property
+    def home(self) -> str:
+        """The home folder as programs see it. It is not in the workspace, but lasts as long."""
+        raise NotImplementedError
+
+    @property
+    def own(self) -> str:
+        """The folder for what is kept beside the user's files, as programs see it."""
+        return f"{self.home}/{OWN}"
+
+    @property
     def declared(self) -> dict[str, str]:
         """The variables that the spec declares for programs; secrets in the clear."""
         return {name: _revealed(value) for name, value in self.request.config.env.items()}
@@ -74,7 +94,7 @@ class InWorkspace(Resource):
         """Write a file of the workspace; its folders are made.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it.
+            path: Relative to the workspace, or absolute as programs see it, also in `home`.
             data: Its bytes, or a file of the host.
             mode: Its permissions.
 
@@ -88,7 +108,7 @@ class InWorkspace(Resource):
         """Read a file of the workspace.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it.
+            path: Relative to the workspace, or absolute as programs see it, also in `home`.
 
         Returns:
             Its bytes.
@@ -105,7 +125,7 @@ class InWorkspace(Resource):
         """Copy a file of the workspace to the host, with its permissions.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it.
+            path: Relative to the workspace, or absolute as programs see it, also in `home`.
             to: The file to write.
 
         Raises:
@@ -124,7 +144,7 @@ class InWorkspace(Resource):
         """List a folder of the workspace.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it.
+            path: Relative to the workspace, or absolute as programs see it, also in `home`.
             deep: Whether with all below it.
 
         Returns:
@@ -140,7 +160,7 @@ class InWorkspace(Resource):
         """Remove a file or an empty folder of the workspace; of a link the link.
 
         Args:
-            path: Relative to the workspace, or absolute as programs see it.
+            path: Relative to the workspace, or absolute as programs see it, also in `home`.
 
         Raises:
             PathEscape: The path leads out of the workspace.

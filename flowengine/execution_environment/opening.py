@@ -18,6 +18,7 @@ from flowengine.execution_environment.clock import Clock, PluginFailed, TookTooL
 from flowengine.execution_environment.instances import Opened
 from flowengine.execution_environment.records import NoEntry, Records
 from flowengine.execution_environment.spec import isolated_enough
+from flowengine.execution_environment.workspaces import home_of
 from flowengine.sdk.environments import (
     Capabilities,
     Changes,
@@ -320,6 +321,7 @@ def _request(
     entry = instance.entry
     assert entry is not None
     extra: dict[str, object] = {"environment": instance.id}
+    workspace = Path(entry.data["workspace"])
     return Request(
         spec,
         instance.id,
@@ -327,7 +329,8 @@ def _request(
         config,
         spec.policy,
         declared.spec.limits,
-        Path(entry.data["workspace"]),
+        workspace,
+        home_of(workspace),
         choice.sandbox,
         {inside: each.folder for inside, each in mounts.items()},
         around.owner,

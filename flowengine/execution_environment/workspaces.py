@@ -1,7 +1,8 @@
 """The folders of environments: one a spec, and there again when it is opened anew.
 
     FOLDER/workspaces/SCOPE/OWNER/SPEC/           the workspace
-    FOLDER/workspaces/SCOPE/OWNER/SPEC.claim      the process that uses it
+    FOLDER/workspaces/SCOPE/OWNER/SPEC.home/      the home folder of its programs, if it has any
+    FOLDER/workspaces/SCOPE/OWNER/SPEC.claim      the process that uses both
     FOLDER/workspaces/lock                        held by whoever claims or removes one
 
 Descriptions and claims are signed (see `proofs`), and no folder is used or removed without one of
@@ -35,7 +36,7 @@ from flowengine.store_folder import fault_of
 Wanted = Callable[[str, str], bool]
 """Says whether an owner may still go on: scope, owner id."""
 
-
+_HOME = ".home"
 _PATIENCE = 2.0
 """Seconds that a lock is waited for."""
 
@@ -101,7 +102,9 @@ class Workspaces:
 
     def temporary(self) -> Path:
         """Make a folder in the system's place for temporary ones, which nobody finds again."""
-        return make_scratch()
+        path = make_scratch() / "workspace"
+        path.mkdir(mode=0o700)
+        return path
 
     def has(self, path: Path) -> bool:
         """Return whether a folder is one that is found again."""
@@ -116,7 +119,7 @@ class Workspaces:
             generation: Which opening used it.
         """
         if not self.has(path):
-            remove_scratch(path)
+            remove_scratch(path.parent)
         elif remove:
             self._remove(path, lambda claim: not self._is_others(claim))
         else:
@@ -134,7 +137,7 @@ class Workspaces:
         above = self._of(scope, owner_id)
         if any(map(_is_foreign, (self._folder, above.parent, above))):
             return
-        for path in _folders(above):
+        for path in _claimed(above):
             self._remove(path, lambda claim: not self._is_others(claim))
         self._remove_if_empty(above)
 
@@ -155,7 +158,7 @@ class Workspaces:
             whose = self._read(above / "owner.json")
             if not whose or wanted(str(whose.get("scope")), str(whose.get("owner_id"))):
                 continue
-            removed += [path for path in _folders(above) if self._remove(path, _is_left)]
+            removed += [path for path in _claimed(above) if self._remove(path, _is_left)]
             self._remove_if_empty(above)
         return removed
 
@@ -168,10 +171,13 @@ class Workspaces:
                 return False
             with contextlib.suppress(OSError):  # so that it is known as ours until it is gone
                 self._write(_claim_of(gone), {"left_by": self._owner})
-                os.rename(path, gone)
+                for each, other in ((path, gone), (home_of(path), home_of(gone))):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.rename(each, other)
             with contextlib.suppress(OSError):
                 _claim_of(path).unlink(missing_ok=True)
         remove_tree(gone)
+        remove_tree(home_of(gone))
         with contextlib.suppress(OSError):
             _claim_of(gone).unlink(missing_ok=True)
         self._remove_if_empty(path.parent)
@@ -212,7 +218,9 @@ class Workspaces:
         """Write a claim, unless another living manager has one; return the generation."""
         claim = _claim_of(path)
         found = self._read(claim)
-        if self._is_others(found) or (not found and os.path.lexists(path)) or path.is_symlink():
+        folders = (path, home_of(path))
+        foreign = not found and any(map(os.path.lexists, folders))
+        if self._is_others(found) or foreign or any(map(os.path.islink, folders)):
             return None
         last = found.get("generation")
         generation = max(generation, last + 1 if isinstance(last, int) else 1)
@@ -243,6 +251,15 @@ class Workspaces:
         if "owner" not in claim:
             return False
         return claim.get("manager") != self._manager and not is_dead(_owner_of(claim))
+
+
+def home_of(workspace: Path) -> Path:
+    """Return where the home folder that belongs to a workspace is.
+
+    Args:
+        workspace: From `claim` or `temporary`.
+    """
+    return workspace.with_name(f"{workspace.name}{_HOME}")
 
 
 def _claim_of(path: Path) -> Path:
@@ -288,6 +305,11 @@ def _folders(path: Path) -> list[Path]:
         return sorted(each for each in path.iterdir() if each.is_dir() and not each.is_symlink())
     except OSError:
         return []
+
+
+def _claimed(above: Path) -> list[Path]:
+    """Return the workspaces of an owner, also one of which only the home folder is left."""
+    return sorted({each.with_name(each.name.removesuffix(_HOME)) for each in _folders(above)})
 
 
 def _is_foreign(folder: Path) -> bool:

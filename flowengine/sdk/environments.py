@@ -174,6 +174,9 @@ class Request(NamedTuple):
     workspace: Path
     """A folder on the host that belongs to the environment. It is made and removed by the manager,
     and is there again when the environment is opened anew after a wait."""
+    home: Path
+    """The home folder of its programs on the host, which lasts as long as the workspace. It holds
+    whatever is not the user's, so that nothing of it is in the workspace. Made by who needs it."""
     sandbox: type[Sandbox] | None
     """Where programs are to run; None for kinds that need no sandbox."""
     mounts: Mapping[str, Path]

@@ -117,6 +117,11 @@ class Sandbox:
         """A folder, as programs inside see it, for what is gone when the sandbox is."""
         return "/tmp"
 
+    @property
+    def home(self) -> str:
+        """The home folder (`request.home`) as programs inside see it; they may write it."""
+        return "/home/flow"
+
     @classmethod
     def config_model(cls) -> type[BaseModel] | None:
         """Return the model of what `config:` may say of the sandbox beside what the kind defines.

@@ -13,6 +13,7 @@ from typing import Any
 from flowengine.sdk.environments import Owner, Provider, Request, Sandbox, Spec, background
 from flowengine.sdk.models import Limits, with_sandboxes
 from flowengine_envs.docker.daemon import connect
+from flowengine_envs.workspace import InWorkspace
 
 LOG = logging.LoggerAdapter(logging.getLogger("flowengine.environments"), {})
 
@@ -63,6 +64,7 @@ def request_for(
         policy=rules,
         limits=bounds,
         workspace=workspace,
+        home=workspace.parent / f"{workspace.name}.home",
         sandbox=sandbox,
         mounts=mounts or {},
         owner=Owner(os.getpid(), 0, "boot", "host"),
@@ -109,3 +111,8 @@ def processes_of(resource: Any) -> list[int]:
 
 def release(provider: Provider[Any], resource: Any) -> None:
     background().run(provider.release(resource))
+
+
+def on_host(resource: InWorkspace, path: str) -> Path:
+    """Return where a file of the home folder is on the host."""
+    return resource.request.home / Path(path).relative_to(resource.home)

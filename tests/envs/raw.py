@@ -22,6 +22,8 @@ class Raw:
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
+        self.home = workspace.parent / f"{workspace.name}.home"
+        self.home.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
             [PYTHON, "-I", "-c", bootstrap.SCRIPT, "0"],
             stdin=subprocess.PIPE,
@@ -61,11 +63,11 @@ class Raw:
         return {
             "version": frames.VERSION,
             "workspace": str(self.workspace),
+            "home": str(self.home),
             "own_processes": False,
             "output": str(self.workspace / "output"),
             "quota": None,
             "forwards": [],
-            "folders": [],
             "files": {},
         }
 

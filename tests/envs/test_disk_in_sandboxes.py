@@ -110,4 +110,4 @@ def test_a_file_with_several_names_counts_once(tmp_path: Path) -> None:
     for n in range(20):
         os.link(tmp_path / "one", tmp_path / f"name{n}")
 
-    assert disk_usage.measure(os.open(tmp_path, os.O_RDONLY)).size < 2 << 20
+    assert disk_usage.measure([os.open(tmp_path, os.O_RDONLY)]).size < 2 << 20

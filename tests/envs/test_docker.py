@@ -88,7 +88,8 @@ def test_a_container_has_no_needless_rights(bash: Bash) -> None:
     assert not rights["PortBindings"]
     may_write = {mount["Destination"]: mount["RW"] for mount in told["Mounts"]}
     # The lists of users and groups are two files, made up.
-    assert may_write == {"/workspace": True, "/etc/passwd": False, "/etc/group": False}
+    own = {"/workspace": True, "/home/flow": True}
+    assert may_write == {**own, "/etc/passwd": False, "/etc/group": False}
     assert "docker.sock" not in str(told["Mounts"])
     assert bash.run("touch /etc/x").exit_code != 0
     assert bash.run("touch /usr/x").exit_code != 0

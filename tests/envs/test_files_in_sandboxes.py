@@ -287,8 +287,8 @@ def test_what_a_workspace_takes_is_counted_however_deep_its_folders_are(tmp_path
     os.write(file, b"x" * 1_000_000)
     os.close(file)
     os.close(folder)
-    once = disk_usage.measure(files.Workspace(str(tmp_path)).fd).size
+    once = disk_usage.measure([files.Workspace(str(tmp_path)).fd]).size
     (tmp_path / "here").write_bytes(b"x" * 4096)
 
     assert 1_000_000 <= once < 1_000_000 + 200 * 4096
-    assert disk_usage.measure(files.Workspace(str(tmp_path)).fd).size - once == 4096
+    assert disk_usage.measure([files.Workspace(str(tmp_path)).fd]).size - once == 4096

@@ -58,7 +58,7 @@ def test_only_workspace_and_scratch_can_be_written(box: Bash) -> None:
     for place in ("/workspace/x", "/tmp/x", "/dev/shm/x", "~/x"):
         assert box.run(f"echo x > {place}").exit_code == 0, place
     writable = box.run("find / -xdev -type d -writable -not -path '/proc/*' 2>/dev/null").stdout
-    assert sorted(writable.split()) == ["/tmp", "/workspace"]
+    assert sorted(writable.split()) == ["/home/flow", "/tmp", "/workspace"]
     outside_of_processes = "/proc -not -path '/proc/[0-9]*' -not -path '/proc/self/*'"
     for test in ("-type f -writable", "-type d -writable"):
         assert box.run(f"find {outside_of_processes} {test} 2>/dev/null").stdout == "", test

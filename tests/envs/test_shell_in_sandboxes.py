@@ -29,7 +29,7 @@ from flowengine.sdk.environments import Sandbox, background
 from flowengine.sdk.models import Secret
 from flowengine_envs.shell import Shell, ShellProvider
 from flowengine_envs.shell_result import ShellResult
-from tests.envs.opening import opened
+from tests.envs.opening import on_host, opened
 
 
 @pytest.fixture(autouse=True)
@@ -410,7 +410,7 @@ def test_records_hold_raw_and_clean(shell: Shell) -> None:
 def test_records_are_bounded(sandbox: type[Sandbox], tmp_path: Path) -> None:
     with opened(ShellProvider(), sandbox, tmp_path) as shell:
         shell.run("echo first")
-        folder = shell.workspace / shell.records
+        folder = on_host(shell, shell.records)
         for name in ("raw", "clean"):
             os.truncate(folder / f"{name}.log", 16 * 1024 * 1024)  # as many commands would
 
@@ -677,7 +677,7 @@ def test_the_end_of_a_command_or_shell_leaves_the_other_shells(
         assert ended(one).status == "cancelled"
 
         three.run("sleep 60 & sleep 60", wait=0)
-        folder = (three.workspace / three.records).parent
+        folder = on_host(three, three.records).parent
         three.end()
         assert (folder / "records").exists()
         assert one.run(f"ls -d {live(one, 3)}").exit_code != 0

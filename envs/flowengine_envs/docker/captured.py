@@ -21,7 +21,7 @@ class Captured:
     Args:
         name: `stdout` or `stderr`.
         streams: Take what is kept.
-        workspace: Holds the file of all of it.
+        workspace: The folder that holds the file of all of it.
         path: That file.
         kept: Bytes in the result: half from the beginning, half from the end.
         most: Bytes that the file may have.

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from flowengine.sdk.models import Config
 
+_HOME = PurePosixPath("/home/flow")
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "usr")
 """Folders of an image that a workspace must not hide."""
 
@@ -23,6 +24,10 @@ def _folder(value: str) -> str:
     if len(parts) < 2 or parts[0] != "/" or parts[1] in _SYSTEM or {"..", "."} & {*parts}:
         raise PydanticCustomError(
             "folder", "must be an absolute path outside of the system's folders, as /workspace"
+        )
+    if _HOME.is_relative_to(value):
+        raise PydanticCustomError(
+            "folder", "must not hold the home folder of programs, /home/flow; as /workspace"
         )
     return value
 

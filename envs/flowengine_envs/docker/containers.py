@@ -30,6 +30,7 @@ from flowengine_envs.docker import sandbox
 from flowengine_envs.docker.building import wanted
 from flowengine_envs.docker.captured import Captured
 from flowengine_envs.docker.gate import Gate
+from flowengine_envs.docker.rights import HOME
 from flowengine_envs.docker.sandbox import Docker, ProgramMissing
 from flowengine_envs.results import ContainerResult, OnOutput, Streams
 from flowengine_envs.supervisor import files
@@ -64,7 +65,8 @@ class Containers(InWorkspace):
         super().__init__(request)
         self.image = image
         self.isolation = "container"
-        self._files = files.Workspace(str(request.workspace))
+        self._files = files.Workspace(str(request.workspace), self.workdir)
+        self._own = files.Workspace(str(request.home / OWN), self.own)
         self._running: dict[Docker, None] = {}
         self._gate = gate
 
@@ -77,6 +79,11 @@ class Containers(InWorkspace):
     def workdir(self) -> str:
         """The workspace as programs see it."""
         return str(self.request.config.workdir)
+
+    @property
+    def home(self) -> str:
+        """The home folder as programs see it; of the one on the host they see `own` only."""
+        return HOME
 
     async def _run(
         self,
@@ -198,7 +205,7 @@ class Containers(InWorkspace):
 
     def _taken(self) -> float:
         """Return how much of its quota the workspace takes."""
-        return measure(self._files.fd).part_of(self.call_limits.disk)
+        return measure([self._files.fd, self._own.fd]).part_of(self.call_limits.disk)
 
     async def _until_full(self, quota: float) -> None:
         """Return when the workspace takes more than it may."""
@@ -217,9 +224,9 @@ class Containers(InWorkspace):
         return taken, time.thread_time() - began
 
     def _captured(self, name: str, streams: Streams) -> Captured:
-        path = f"{OWN}/output/{name}-{os.urandom(4).hex()}.txt"
+        path = f"{self.own}/output/{name}-{os.urandom(4).hex()}.txt"
         kept, file = self.call_limits.kept, self.call_limits.file
-        return Captured(name, streams, self._files, path, kept, file)
+        return Captured(name, streams, self._own, path, kept, file)
 
     def _state(self) -> dict[str, tuple[int, float]]:
         entries = self._files.entries(".", deep=True)
@@ -231,27 +238,25 @@ class Containers(InWorkspace):
 
     async def write_file(self, path: str, data: bytes | Path, mode: int) -> None:
         """Write a file from outside."""
-        await self._below(path, lambda below: _write(self._files, below, data, mode))
+        await self._at(path, lambda place: _write(place, path, data, mode))
 
     async def read_file(self, path: str, take: Callable[[bytes], Any]) -> int:
         """Read a file from outside."""
-        return await self._below(path, lambda below: _read(self._files, below, take))
+        return await self._at(path, lambda place: _read(place, path, take))
 
     async def entries(self, path: str, *, deep: bool) -> list[dict[str, Any]]:
         """Look from outside."""
-        return await self._below(path, lambda below: self._files.entries(below, deep=deep))
+        return await self._at(path, lambda place: place.entries(path, deep=deep))
 
     async def remove_entry(self, path: str) -> None:
         """Remove it from outside."""
-        await self._below(path, self._files.remove)
+        await self._at(path, lambda place: place.remove(path))
 
-    async def _below(self, path: str, work: Callable[[str], _Result]) -> _Result:
-        """Do something with a path on a thread; what is refused is told as an error of the sdk."""
-        below = path
-        if path == self.workdir or path.startswith(f"{self.workdir}/"):
-            below = path[len(self.workdir) :].lstrip("/") or "."
+    async def _at(self, path: str, work: Callable[[files.Workspace], _Result]) -> _Result:
+        """Do something where a path is; what is refused is told as an error of the sdk."""
+        place = files.place_of(path, [self._files, self._own])
         try:
-            return await asyncio.to_thread(work, below)
+            return await asyncio.to_thread(work, place)
         except files.Refused as refused:
             error = _FAULTS.get(refused.kind, EnvironmentFailure)
             raise error(f"{self.name}: {path!r}: {refused.reason}") from None

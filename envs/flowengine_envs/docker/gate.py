@@ -34,8 +34,8 @@ class Gate(Docker):
         return f"flowengine-{self.request.id}-network"
 
     @property
-    def _folders(self) -> dict[str, Path]:
-        return {}
+    def _mounts(self) -> list[tuple[str, Path, bool]]:
+        return []
 
     async def _image(self) -> str:
         return await asyncio.to_thread(image.build, self._client)
@@ -49,10 +49,10 @@ class Gate(Docker):
             await self._channel.hello(
                 self.request.deadline,
                 workspace=_FOLDER,
+                home=_FOLDER,
                 output=_FOLDER,
                 own_processes=True,
                 quota=None,
-                folders=[],
                 files={},
                 forwards=self.forwards,
             )

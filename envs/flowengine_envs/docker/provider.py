@@ -28,6 +28,7 @@ from flowengine_envs.docker.gate import Gate
 from flowengine_envs.egress import places
 from flowengine_envs.mounts import check_all
 from flowengine_envs.steps import StepFiles, add_outputs
+from flowengine_envs.workspace import make_home
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -68,6 +69,7 @@ class DockerProvider(Provider[Containers]):
     async def ensure(self, request: Request) -> Containers:
         """Have the image ready."""
         check_all(request)
+        make_home(request)
         made = await built(request.spec)
 
         def image() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,19 @@ from flowengine_envs.sandboxes.processes import cpus
 
 HOME = "/home/flow"
 SCRATCH = 64 * 1024 * 1024
-"""Bytes of `/tmp` and of the home folder each, where the spec sets no `disk`."""
+"""Bytes of `/tmp`, and of a home folder that does not last, where the spec sets no `disk`."""
 SHARED = 64 * 1024 * 1024
 """Bytes of `/dev/shm`."""
 _PERIOD = 100_000
 """Microseconds over which processor time is shared out."""
 
 
-def rights(request: Request, folders: Mapping[str, Path]) -> dict[str, Any]:
+def rights(request: Request, mounts: Sequence[tuple[str, Path, bool]]) -> dict[str, Any]:
     """Return the settings of a container that say what it may do.
 
     Args:
         request: What is opened.
-        folders: What is mounted: path inside → folder.
+        mounts: What is mounted: path inside, folder, and whether it may be written.
 
     Returns:
         What the daemon calls the host's configuration.
@@ -38,18 +38,17 @@ def rights(request: Request, folders: Mapping[str, Path]) -> dict[str, Any]:
     memory = limits.memory or MEMORY
     # What is in memory leaves room: when that is full the supervisor may be what is killed.
     scratch = min(limits.disk or SCRATCH, memory // 4)
+    lasting = any(inside == HOME for inside, _, _ in mounts)
     owner = f"uid={user()},gid={group()}"
+    home = {} if lasting else {HOME: f"size={scratch},mode=0700,exec,{owner}"}
     gpus = getattr(request.config, "gpus", None)
     return {
         "mounts": [
-            Mount(inside, str(path), "bind", read_only=not may_write(request, inside))
-            for inside, path in folders.items()
+            Mount(inside, str(path), "bind", read_only=not writable)
+            for inside, path, writable in mounts
         ],
         "read_only": True,
-        "tmpfs": {
-            "/tmp": f"size={scratch},mode=1777",
-            HOME: f"size={scratch},mode=0700,exec,{owner}",
-        },
+        "tmpfs": {"/tmp": f"size={scratch},mode=1777", **home},
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
         "ipc_mode": "private",
@@ -61,13 +60,6 @@ def rights(request: Request, folders: Mapping[str, Path]) -> dict[str, Any]:
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
         "device_requests": _gpus(DeviceRequest, gpus) if gpus else None,
     }
-
-
-def may_write(request: Request, inside: str) -> bool:
-    """Return whether programs may write a folder that is mounted, by its path inside."""
-    if inside == workdir(request):
-        return True
-    return inside in request.mounts and request.may_write(inside)
 
 
 def workdir(request: Request) -> str:

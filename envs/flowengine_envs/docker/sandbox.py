@@ -43,7 +43,6 @@ from flowengine_envs.docker.ownership import group, lend, take_back, user
 from flowengine_envs.docker.programs import Running
 from flowengine_envs.docker.rights import (
     HOME,
-    may_write,
     network,
     rights,
     workdir,
@@ -52,6 +51,7 @@ from flowengine_envs.egress import INSIDE, Egress
 from flowengine_envs.mounts import check_all
 from flowengine_envs.sandboxes.cgroups import group_of, memory_kills, refused_processes
 from flowengine_envs.sandboxes.processes import cpus
+from flowengine_envs.workspace import OWN
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -120,6 +120,11 @@ class Docker(Sandbox):
     def workdir(self) -> str:
         """The workspace as programs inside see it."""
         return workdir(self.request)
+
+    @property
+    def home(self) -> str:
+        """The home folder as programs inside see it."""
+        return HOME
 
     @property
     def forwards(self) -> Sequence[Mapping[str, Any]]:
@@ -200,13 +205,24 @@ class Docker(Sandbox):
         return "" if self._command is None else f"-{os.urandom(4).hex()}"
 
     @property
-    def _folders(self) -> dict[str, Path]:
-        """Return what is mounted: path inside → folder."""
-        return {self.workdir: self.workspace, **self.request.mounts}
+    def _own(self) -> dict[str, Path]:
+        """Return what belongs to the environment: path inside → folder."""
+        home = self.request.home
+        if self._command is None:
+            return {self.workdir: self.workspace, self.home: home}
+        # Each command has a new home folder, in which the folder of the environment's is shown.
+        return {self.workdir: self.workspace, f"{self.home}/{OWN}": home / OWN}
+
+    @property
+    def _mounts(self) -> list[tuple[str, Path, bool]]:
+        """Return what is mounted: path inside, folder, and whether it may be written."""
+        own = [(inside, path, True) for inside, path in self._own.items()]
+        mounts = self.request.mounts.items()
+        return own + [(each, path, self.request.may_write(each)) for each, path in mounts]
 
     @property
     def _lent(self) -> list[Path]:
-        return [path for inside, path in self._folders.items() if may_write(self.request, inside)]
+        return [path for _, path, writable in self._mounts if writable]
 
     async def _make(self, reference: str) -> None:
         """Make the container; one that was begun is known, even to who no longer wants it."""
@@ -258,11 +274,11 @@ class Docker(Sandbox):
     def _rights(self) -> dict[str, Any]:
         """Return what the container may do."""
         shared = self._command and self._command.network
-        folders = dict(self._folders)
+        mounts = self._mounts
         if self._egress.folder is not None:
-            folders[INSIDE] = self._egress.folder
+            mounts.append((INSIDE, self._egress.folder, False))
         return {
-            **rights(self.request, folders),
+            **rights(self.request, mounts),
             "auto_remove": self._command is None,
             "network_mode": shared or network(self.request.spec),
             "extra_hosts": None if shared else self._egress.hosts,

@@ -40,6 +40,11 @@ class Host(Processes):
         return str(self.workspace)
 
     @property
+    def home(self) -> str:
+        """The home folder: programs see it where it is."""
+        return str(self.request.home)
+
+    @property
     def variables(self) -> Mapping[str, str]:
         """The mark by which programs are found when the engine has died."""
         return {VARIABLE: self.request.mark}

@@ -1,9 +1,9 @@
 """`namespace`: processes of this machine that see and reach nothing of it (bubblewrap).
 
 The programs have their own processes, users, network, host name and file system: the system's
-programs to read, the workspace to write, some scratch space that is gone at the end. They have no
-rights (capabilities), can gain none, and cannot make namespaces of their own. Works for ordinary
-users where the kernel lets them make user namespaces, and for root.
+programs to read, the workspace and a home folder to write, some scratch space that is gone at the
+end. They have no rights (capabilities), can gain none, and cannot make namespaces of their own.
+Works for ordinary users where the kernel lets them make user namespaces, and for root.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Namespace(Processes):
     def capabilities(cls) -> Capabilities:
         """Return what namespaces hold, and limits as far as this machine and user can."""
         holds: dict[Axis, str] = {
-            "filesystem": "own mounts: the system to read, the workspace, mounts of the spec",
+            "filesystem": "own mounts: the system to read, workspace, home, mounts of the spec",
             "network": "own network namespace; places that are named are reached by the engine",
             "user": "own user namespace, no capabilities, no new privileges",
             "variables": "only those that are declared",
@@ -152,7 +152,7 @@ class Namespace(Processes):
         bwrap = _bwrap()
         if bwrap is None:
             raise EnvironmentUnavailable(f"{self.request.spec}: bubblewrap is gone")
-        written = _written(self.workdir, self._egress.hosts)
+        written = _written(self.home, self._egress.hosts)
         files = {path: _readable(text.encode()) for path, text in written.items()}
         options = [*_begin(bwrap, self.request.policy.network, self._egress.places), *_system()]
         for path, fd in files.items():
@@ -182,6 +182,7 @@ class Namespace(Processes):
         shared = min(SHARED, memory // 8)
         options += ["--size", str(shared), "--perms", "1777", "--tmpfs", "/dev/shm"]
         options += ["--bind", str(self.workspace), self.workdir]
+        options += ["--bind", str(self.request.home), self.home]
         if self._egress.folder is not None:
             options += ["--ro-bind", str(self._egress.folder), INSIDE]
         for inside, folder in self.request.mounts.items():

@@ -1,4 +1,4 @@
-"""What a workspace takes of a disk: bytes and entries, also those that are hidden.
+"""What folders take of a disk: bytes and entries, also those that are hidden.
 
 Hidden is what lies in folders that their owner has closed (mode 0), and what has been removed but
 is still held open or mapped by a process. What a process has closed to this one altogether
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
@@ -40,19 +40,20 @@ def most_entries(quota: int) -> int:
     return max(_FEWEST, quota // _EACH)
 
 
-def measure(root: int, pids: Iterable[int] = ()) -> Usage:
-    """Return what a folder takes, however deep it is.
+def measure(roots: Sequence[int], pids: Iterable[int] = ()) -> Usage:
+    """Return what folders take together, however deep they are.
 
     Args:
-        root: A descriptor of it.
-        pids: Processes that may hold files of it that have been removed.
+        roots: Descriptors of them, all on one file system.
+        pids: Processes that may hold files of them that have been removed.
     """
-    look = _Look(os.fstat(root).st_dev)
-    starts: list[list[str]] = [[]]
-    while starts:
-        start = starts.pop()
-        with suppress(OSError), _descended(root, start) as folder:
-            look.folder(folder, start, 0, starts)
+    look = _Look(os.fstat(roots[0]).st_dev)
+    for root in roots:
+        starts: list[list[str]] = [[]]
+        while starts:
+            start = starts.pop()
+            with suppress(OSError), _descended(root, start) as folder:
+                look.folder(folder, start, 0, starts)
     for pid in pids:
         look.process(pid)
     return Usage(look.size, look.entries)

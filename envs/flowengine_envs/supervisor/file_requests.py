@@ -1,13 +1,13 @@
-"""What the engine asks of the files of the workspace."""
+"""What the engine asks of the files of the workspace and of the home folder."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Optional
+from typing import Any
 
-from flowengine_envs.supervisor.files import Draft, Refused, Workspace
+from flowengine_envs.supervisor.files import Draft, Refused, Workspace, place_of
 from flowengine_envs.supervisor.frames import PIECE
 from flowengine_envs.supervisor.loop import Outbox
 
@@ -26,8 +26,8 @@ class FileRequests:
         self._outbox = outbox
         self._say = say
         self._drafts: dict[int, Draft] = {}
-        self.workspace: Optional[Workspace] = None  # noqa: UP045
-        """Known when the engine has said hello."""
+        self.places: list[Workspace] = []
+        """Workspace and home folder, known when the engine has said hello."""
         self.requests = {
             "put": self._put,
             "get": self._get,
@@ -62,10 +62,10 @@ class FileRequests:
         return True
 
     def _put(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        self._drafts[id] = self._its().write(header["path"], header["mode"])
+        self._drafts[id] = self._its(header).write(header["path"], header["mode"])
 
     def _get(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        fd, found = self._its().read(header["path"])
+        fd, found = self._its(header).read(header["path"])
         self._say(id, {"size": found.st_size, "mode": found.st_mode & 0o7777})
         self._send(id, fd)
 
@@ -85,15 +85,15 @@ class FileRequests:
         self._outbox.when_empty(partial(self._send, id, fd))
 
     def _list(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        self._done(id, entries=self._its().entries(header["path"], deep=header["deep"]))
+        found = self._its(header).entries(header["path"], deep=header["deep"])
+        self._done(id, entries=found)
 
     def _remove(self, id: int, header: dict[str, Any], _payload: bytes) -> None:
-        self._its().remove(header["path"])
+        self._its(header).remove(header["path"])
         self._done(id)
 
-    def _its(self) -> Workspace:
-        assert self.workspace is not None
-        return self.workspace
+    def _its(self, header: dict[str, Any]) -> Workspace:
+        return place_of(header["path"], self.places)
 
     def _done(self, id: int, **answer: Any) -> None:
         self._say(id, {"done": True, **answer})

@@ -15,7 +15,7 @@ import os
 import secrets
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Optional
 
@@ -27,6 +27,8 @@ _TRIES = 1000
 _IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MOST = 10_000
 """Entries that a listing may have."""
+_DRAFT = ".flowengine-draft-"
+"""Beginning of the names of files that are being written."""
 _DEPTH = 64
 """Folders in folders that are looked into: each takes a descriptor meanwhile."""
 
@@ -48,15 +50,16 @@ class Refused(Exception):
 
 
 class Workspace:
-    """The one folder whose files go in and out.
+    """A folder whose files go in and out.
 
     Args:
-        root: Its path, absolute.
+        folder: Where it is.
+        root: Its path as programs see it, absolute; default: the same.
     """
 
-    def __init__(self, root: str) -> None:
-        self.root = root
-        self.fd = os.open(root, _IN_FOLDER)
+    def __init__(self, folder: str, root: str = "") -> None:
+        self.root = root or folder
+        self.fd = os.open(folder, _IN_FOLDER)
 
     def read(self, path: str) -> tuple[int, os.stat_result]:
         """Open a file to read it.
@@ -161,8 +164,8 @@ class Workspace:
             most: Entries that are looked at.
 
         Returns:
-            Their paths, sorted, and whether there was more to look at. Names that begin with
-            `.flowengine` are passed over.
+            Their paths, sorted, and whether there was more to look at. Files that are just being
+            written are passed over.
         """
         found: list[str] = []
         with suppress(OSError):
@@ -259,6 +262,19 @@ class Workspace:
         return fd
 
 
+def place_of(path: str, places: Sequence[Workspace]) -> Workspace:
+    """Return where a path is to be looked for.
+
+    Args:
+        path: A relative one is for the first place.
+        places: Where files may be.
+    """
+    for place in places:
+        if path == place.root or path.startswith(f"{place.root}/"):
+            return place
+    return places[0]
+
+
 class Draft:
     """A file that is being written.
 
@@ -280,7 +296,7 @@ class Draft:
                 raise Refused(
                     "escape" if stat.S_ISLNK(there) else "no_file", f"it is {_kind(there)}"
                 )
-        self._draft = f".flowengine-{secrets.token_hex(8)}"
+        self._draft = f"{_DRAFT}{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd: Optional[int] = os.open(self._draft, flags, 0o600, dir_fd=folder)  # noqa: UP045
 
@@ -339,7 +355,7 @@ def _walk(
     try:
         with os.scandir(fd) as entries:
             for entry in entries:
-                if entry.name.startswith(".flowengine"):
+                if entry.name.startswith(_DRAFT):
                     continue
                 with suppress(OSError):
                     info = entry.stat(follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Holds a workspace to its quota: looks at it while something runs, and ends what goes beyond.
+"""Holds a workspace and its home folder to a quota: looks while something runs, ends what exceeds.
 
 Nothing tells of a folder that grows, and only some file systems can hold one to a size. So it is
 looked at: often while a call runs, seldom while something is left of one, and never so often that
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Optional
 
 from flowengine_envs.supervisor import disk_usage, killing, system
@@ -46,7 +46,7 @@ class Quota:
         self._busy = busy
         self._stop = stop
         self._own = own
-        self._workspace: Optional[Workspace] = None  # noqa: UP045
+        self._places: Sequence[Workspace] = ()
         self._quota = 0
         self._over = 0.0
         """How much is taken while that is more than the quota, as a part of it."""
@@ -54,15 +54,15 @@ class Quota:
         self._looked = self._cost = 0.0
         self._ended_left = False
 
-    def hold(self, workspace: Workspace, quota: Optional[int]) -> None:  # noqa: UP045
-        """Hold a workspace to a number of bytes from now on; None: to nothing."""
+    def hold(self, places: Sequence[Workspace], quota: Optional[int]) -> None:  # noqa: UP045
+        """Hold folders together to a number of bytes from now on; None: to nothing."""
         if quota is not None:
-            self._workspace, self._quota = workspace, quota
+            self._places, self._quota = places, quota
             self._measure()
 
     def begins(self) -> None:
         """Look before something begins: what is full by then is not its doing."""
-        if self._workspace is None:
+        if not self._places:
             return
         if self._watching:
             if self._cost < _CHEAP or time.monotonic() > self._looked + self._cost * _SHARE:
@@ -79,10 +79,10 @@ class Quota:
         return ended
 
     def _measure(self) -> None:
-        assert self._workspace is not None
         began = time.process_time()
         pids = [each.pid for each in system.descendants(os.getpid())]
-        taken = disk_usage.measure(self._workspace.fd, pids).part_of(self._quota)
+        roots = [place.fd for place in self._places]
+        taken = disk_usage.measure(roots, pids).part_of(self._quota)
         self._over = taken if taken > 1 else 0.0
         self._looked, self._cost = time.monotonic(), time.process_time() - began
 

@@ -234,8 +234,6 @@ class Server:
             raise _Fault(
                 "version", f"version {header['version']!r}; this supervisor speaks {frames.VERSION}"
             )
-        for folder in header["folders"]:
-            os.makedirs(folder, exist_ok=True)
         for path, text in header["files"].items():
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with suppress(FileExistsError), open(path, "x", encoding="utf-8") as file:
@@ -243,9 +241,10 @@ class Server:
         if header["own_processes"]:
             killing.own_process_numbers()
         self._workspace = Workspace(header["workspace"])
-        self._files.workspace = self._workspace
+        home = Workspace(header["home"])
+        self._files.places = [self._workspace, home]
         self._output = header["output"]
-        self._quota.hold(self._workspace, header["quota"])
+        self._quota.hold([self._workspace, home], header["quota"])
         Forwarding(self._loop, header["forwards"])
         self._done(id, python=list(sys.version_info[:3]), pid=os.getpid())
 

@@ -82,11 +82,8 @@ class Records:
                 continue
 
     def _make(self) -> None:
-        """Make the folder, and have Git pass over it: `git clean -dx` removes it with the rest."""
-        if not os.path.isdir(self._folder):
-            os.makedirs(self._folder, mode=0o700)
-            with open(os.path.join(self._folder, ".gitignore"), "w", encoding="utf-8") as file:
-                file.write("*\n")
+        """Make the folder; programs may remove what is theirs to remove."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
 
     def _append(self, path: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

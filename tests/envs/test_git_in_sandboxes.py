@@ -1,0 +1,130 @@
+"""The workspace holds what is the user's, and nothing else: Git may add and clean all of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowengine.sdk.environments import Sandbox
+from flowengine_envs.bash import BashProvider
+from flowengine_envs.docker.provider import DockerProvider
+from flowengine_envs.docker.sandbox import Docker
+from flowengine_envs.node import NodeProvider
+from flowengine_envs.python import Python
+from flowengine_envs.sandboxes.processes import has
+from flowengine_envs.shell import ShellProvider
+from tests.envs.containers import skip_without_docker
+from tests.envs.opening import on_host, opened
+
+BEGIN = "git init -q && echo '*.log' > .gitignore && touch a b.log"
+ADD = "git add -A && git status --porcelain"
+CLEAN = "git rm -qrf --cached . && git clean -qfdx && ls -A"
+LARGE = {"limits": {"output": "10kB"}}
+FLOOD = "head -c 100000 /dev/zero | tr '\\0' x"
+
+
+def test_bash(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(BashProvider(), sandbox, tmp_path, **LARGE) as bash:
+        bash.run(["sleep", "0"])
+        before = bash.run(FLOOD)
+        assert bash.run(BEGIN).exit_code == 0
+        assert bash.run(ADD).stdout == "A  .gitignore\nA  a\n"
+
+        assert bash.run(CLEAN).stdout == ".git\n"
+
+        after = bash.run(FLOOD)
+        for result in (before, after):
+            assert bash.get(result.stdout_file) == b"x" * 100_000
+            assert on_host(bash, result.stdout_file).stat().st_size == 100_000
+            bash.remove(result.stdout_file)
+        assert not on_host(bash, after.stdout_file).exists()
+
+
+def test_shell(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    if not has("tmux"):
+        pytest.skip("no tmux: apt-get install tmux")
+    with opened(ShellProvider(), sandbox, tmp_path, **LARGE) as shell:
+        assert shell.run(f"x=1; {BEGIN}").exit_code == 0
+        assert shell.run(ADD).output == "A  .gitignore\nA  a\n"
+
+        result = shell.run(CLEAN)
+
+        assert (result.output, result.shell_restarted) == (".git\n", False)
+        assert shell.run("echo $x").output == "1\n"
+        assert shell.another().run("pwd").output == f"{shell.workdir}\n"
+        assert b"git clean" in shell.get(f"{shell.records}/clean.log")
+
+
+def test_python(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(Python(), sandbox, tmp_path, **LARGE) as python:
+
+        def sh(command: str) -> Any:
+            code = f"import subprocess as s; s.check_output({command!r}, shell=True, text=True)"
+            return python.run(code).value
+
+        python.run("x = 1")
+        sh(BEGIN)
+        assert sh(ADD) == "A  .gitignore\nA  a\n"
+
+        assert sh(CLEAN) == ".git\n"
+
+        result = python.run("print('x' * 100_000); x")
+        assert result.value == 1
+        assert len(python.get(result.stdout_file)) == 100_001
+
+
+def test_node(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    if not has("node"):
+        pytest.skip("no Node.js: apt-get install nodejs")
+    with opened(NodeProvider(), sandbox, tmp_path, **LARGE) as node:
+
+        def sh(command: str) -> Any:
+            run = "require('node:child_process').execSync"
+            return node.run(f"return {run}({json.dumps(command)}).toString()").value
+
+        sh(BEGIN)
+        assert sh(ADD) == "A  .gitignore\nA  a\n"
+
+        assert sh(CLEAN) == ".git\n"
+
+        assert node.run("return 1").value == 1
+
+
+def test_docker(tmp_path: Path) -> None:
+    skip_without_docker()
+    with opened(DockerProvider(), Docker, tmp_path, **LARGE) as docker:
+        before = docker.run(["sh", "-c", FLOOD])
+        made = docker.run(["sh", "-c", BEGIN]).outputs
+        assert {each.split("/")[0] for each in made} == {".git", ".gitignore", "a", "b.log"}
+        assert docker.run(["sh", "-c", ADD]).stdout == "A  .gitignore\nA  a\n"
+
+        assert docker.run(["sh", "-c", CLEAN]).stdout == ".git\n"
+
+        assert docker.get(before.stdout_file) == b"x" * 100_000
+        seen = docker.run(["wc", "-c", before.stdout_file])
+        assert seen.stdout == f"100000 {before.stdout_file}\n"
+
+
+def test_the_home_folder_lasts_as_long_as_the_workspace(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    with opened(BashProvider(), sandbox, inside) as bash:
+        assert bash.run("cd && pwd && echo kept > ~/.rc").stdout == f"{bash.home}\n"
+        assert bash.get(f"{bash.home}/.rc") == b"kept\n"
+    with opened(BashProvider(), sandbox, inside) as bash:
+        assert bash.run("cat ~/.rc; ls -A").stdout == "kept\n"
+
+
+def test_what_is_in_the_home_folder_counts(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    with opened(BashProvider(), sandbox, tmp_path, limits={"disk": "20MB"}) as bash:
+        fill = "for i in 1 2 3; do head -c 9000000 /dev/zero > ~/$i; done; sleep 60"
+
+        result = bash.run(fill, timeout=50)
+
+        assert result.stopped == "disk"
+        assert "limits.disk" in result.stderr
