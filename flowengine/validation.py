@@ -71,11 +71,15 @@ class Validator:
         schema: The schema.
         folder: Where relative paths are looked for; default: the current one.
 
+    Attributes:
+        proof: Says whether a value plainly fits, by the value alone; None: the schema is not that
+            simple. A value that it does not prove right may still be right.
+
     Raises:
         SchemaError: The schema is wrong.
     """
 
-    __slots__ = ("_folder", "_full", "_proof", "_schema", "_whole")
+    __slots__ = ("_folder", "_full", "_schema", "_whole", "proof")
 
     def __init__(self, schema: Any, *, folder: str | None = None) -> None:
         self._schema = schema
@@ -83,14 +87,9 @@ class Validator:
         self._full: jsonschema_rs.Draft202012Validator | None = None
         self._whole: Callable[[Any], Any] | None = None
         """What makes integers of the floats that are declared as such."""
-        self._proof = _proof(schema)
-        if self._proof is None:
+        self.proof = _proof(schema)
+        if self.proof is None:
             self._validator()
-
-    @property
-    def is_simple(self) -> bool:
-        """Whether what is found depends on the value alone, not on which files there are."""
-        return self._proof is not None
 
     def check(self, value: Any, what: str) -> Any:
         """Check a value, and return it; 2.0 comes back as 2 where an integer is declared.
@@ -102,7 +101,7 @@ class Validator:
         Raises:
             InputError: The value does not fit. `field` is the dotted path of what does not.
         """
-        if self._proof is not None and self._proof(value):
+        if self.proof is not None and self.proof(value):
             return value
         validator = self._validator()
         try:

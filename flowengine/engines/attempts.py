@@ -10,7 +10,7 @@ from flowengine import registry
 from flowengine.engines.evidence import evidence_of
 from flowengine.engines.failures import failure_of
 from flowengine.engines.given import missing
-from flowengine.engines.left_running import Left, LeftRunning, Started, judge, tell_left
+from flowengine.engines.left_running import Left, LeftRunning, Started, judge, noticing, tell_left
 from flowengine.engines.plain import Kept, copy, keep, place_of_fault
 from flowengine.engines.runner import AttemptFailed, QuickCall, Ran
 from flowengine.kernel.commands import Run
@@ -92,11 +92,10 @@ class Task:
             try:
                 if not fits:
                     self._check(run.args, run.input)
-                    fits = self._is_fixed and (self._args is None or self._args.is_simple)
+                    fits = self._is_fixed and (self._args is None or self._args.proof is not None)
                 context = _Attempt(self, execution, run)
-                with Started() as started:
-                    value = work(context, copy(run.input))
-                if started:
+                value, started = noticing(work, context, copy(run.input))
+                if started is not None:
                     judge(started, context)
                 return self._result(value)
             except KeyboardInterrupt:
@@ -201,8 +200,15 @@ class Task:
 
     def _check(self, args: Plain, input: Plain) -> None:
         """Check the arguments of a call, with those that the flow fixes if the schema has them."""
-        if self._args is not None:
-            self._args.check(_arguments(args, input, self._constants["schema"]), "arguments")
+        schema = self._args
+        if schema is None:
+            return
+        if args is None and "bind" not in input:
+            args = input.get("args", {})
+        else:
+            args = _arguments(args, input, self._constants["schema"])
+        if schema.proof is None or not schema.proof(args):
+            schema.check(args, "arguments")
 
     def _check_configuration(self, input: Mapping[str, Plain]) -> None:
         """Check what expressions gave for the keys of a kind; null is as good as left out."""
@@ -223,12 +229,13 @@ class Task:
             place = place_of_fault(value)
             at = f"result{place}: " if place else ""
             raise ValidationError(f"the result cannot be kept: {at}{error.message}") from None
-        try:
-            if self._returns is not None:
-                value = self._returns.check(kept.value, "the result")
-                kept = kept if value is kept.value else Kept(value)
-        except ValidationError as error:
-            raise ValidationError(f"the result cannot be kept: {error.message}") from None
+        schema = self._returns
+        if schema is not None and (schema.proof is None or not schema.proof(kept.value)):
+            try:
+                value = schema.check(kept.value, "the result")
+            except ValidationError as error:
+                raise ValidationError(f"the result cannot be kept: {error.message}") from None
+            kept = kept if value is kept.value else Kept(value)
         if not self.masks:
             return kept
         masked = self.secrets.mask(kept.value)

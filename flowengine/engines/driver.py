@@ -358,14 +358,20 @@ class Driver:
             until: When to stop.
         """
         commands, pure = execution.commands, execution.program.runner.pure
-        while commands:
-            command = commands[0]
-            if type(command) is not Run or (call := pure(command.step)) is None:
+        is_time = False
+        while commands and not is_time:
+            results = []
+            while commands and not is_time:
+                command = commands[0]
+                if type(command) is not Run or (call := pure(command.step)) is None:
+                    break
+                commands.popleft()
+                results.append(self._attempt(execution, command, call))
+                is_time = monotonic() > until
+            if not results:
                 return
-            commands.popleft()
-            execution.apply(self._attempt(execution, command, call))
-            if monotonic() > until:
-                return
+            for event in results:
+                execution.apply(event)
 
     def _begin(self, execution: Execution, run: Run) -> Event:
         """Begin an execution for a step that does not wait for it."""

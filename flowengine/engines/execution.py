@@ -14,7 +14,7 @@ from flowengine.engines.claims import claim_of, claims_in
 from flowengine.engines.timers import Timers
 from flowengine.engines.views import address_of, why_of
 from flowengine.errors import InputError
-from flowengine.journal.format import pack, pack_snapshot, pack_with, unpack_snapshot
+from flowengine.journal.format import pack, pack_result, pack_snapshot, unpack_snapshot
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
 from flowengine.journal.records import Claim as StoredClaim
 from flowengine.journal.shapes import EXPLAINED, Sound, check_state, damage, unpack_event
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 RESULTS = frozenset({"succeeded", "failed", "lost"})
 """Events by which attempts end."""
+RESULT_KEYS = ["type", "at", "unit", "attempt", "value"]
 SMALLEST_TAIL = 32_768
 """Bytes of events that no snapshot is taken for: replaying them takes a few milliseconds."""
 BYTES_PER_ID = 64
@@ -331,8 +332,8 @@ class Execution:
         """Return an event as bytes; those of a result are known already."""
         if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
             packed = kept.packed
-            if packed is not None and kept.value is event["value"] and [*event][-1] == "value":
-                return pack_with({**event, "value": None}, packed)
+            if packed is not None and kept.value is event["value"] and [*event] == RESULT_KEYS:
+                return pack_result(event["at"], event["unit"], event["attempt"], packed)
         return pack(event)
 
     def _upgrade(self, event: Upgraded, observe: list[Observation] | None) -> list[Command]:

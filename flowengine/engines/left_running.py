@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from flowengine.sdk import Execution, StepError
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import socket
 
     from flowengine.sdk.process_tree import Process
+
+_Value = TypeVar("_Value")
 
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 _EVENTS = _STARTS | {"socket.bind"}
@@ -102,6 +104,19 @@ class Started:
         if with_orphans:
             found += outside(_VARIABLE, os.environ.get(_VARIABLE, ""), self.since or 0)
         return [each for each in found if not has_other(each.pid, (MARK, VARIABLE))]
+
+
+def noticing(function: Callable[..., _Value], *arguments: Any) -> tuple[_Value, Started | None]:
+    """Call a function, and return what it gives and what it started, if it started anything."""
+    _listen()
+    started = Started()
+    token = _current.set(started)
+    try:
+        value = function(*arguments)
+    finally:
+        _current.reset(token)
+        _running.pop(started, None)
+    return value, None if started.since is None and not started.sockets else started
 
 
 _current: ContextVar[Started | None] = ContextVar("started", default=None)

@@ -16,14 +16,13 @@ from flowengine.sdk import ValidationError
 
 _DEEP = 200
 _CONTAINERS = frozenset({dict, list})
-_MARKS = bytes(
-    (*range(0x80, 0xA0), 0xC4, 0xC5, 0xC6, 0xC7, 0xCB, *range(0xD6, 0xD8), *range(0xDC, 0xE0))
-)
-"""First bytes of what may have to be looked at: dicts, lists, floats, bytes and extensions."""
-_OTHERS = bytes(set(range(256)) - set(_MARKS))
-_SCALARS = frozenset({str, int, bool, bytes, type(None)})
-_HARMLESS = bytes((*range(0x80, 0xA0), 0xCB, *range(0xDC, 0xE0)))
-"""Of these: dicts and lists, if they are few, and floats, if they are finite."""
+_TEXT = frozenset({str})
+_BYTES = bytes((0xC4, 0xC5, 0xC6))
+_NESTING = bytes((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
+"""First bytes of packed bytes, and of dicts and lists; they may as well be part of a text."""
+_OTHERS = bytes(set(range(256)) - set(_BYTES + _NESTING))
+_NAN, _MINUS_NAN = b"\xcb\x7f", b"\xcb\xff"
+"""How packed floats begin that are not finite; very large ones do so as well."""
 
 
 class Kept(NamedTuple):
@@ -52,34 +51,25 @@ def keep(value: Any) -> Kept:
     """Return a value as plain data, as `to_plain` does, with its form in the journal."""
     if type(value) in _CONTAINERS:
         fast = pack_copied(value)
-        if fast is not None and (_is_certain(fast[1]) or _is_plain(fast[0], 0)):
-            return Kept(*fast)
+        if fast is not None and _NAN not in fast[1] and _MINUS_NAN not in fast[1]:
+            marks = fast[1].translate(None, _OTHERS)
+            if (len(marks) <= _DEEP and not marks.translate(None, _NESTING)) or _is_plain(fast[0]):
+                return Kept(*fast)
     return Kept(to_plain(value))
 
 
-def _is_certain(packed: bytes) -> bool:
-    """Return whether nothing in packed data can be what `to_plain` refuses."""
-    marks = packed.translate(None, _OTHERS)
-    if len(marks) > _DEEP or marks.translate(None, _HARMLESS):
-        return False  # these bytes may as well be part of a text
-    if b"\xcb" not in marks:
-        return True
-    return b"\xcb\x7f" not in packed and b"\xcb\xff" not in packed
-
-
-def _is_plain(value: Any, depth: int) -> bool:
-    """Return whether what msgpack has read is as `to_plain` would give it."""
-    kind = type(value)
-    if kind is dict:
-        if depth > _DEEP:
+def _is_plain(value: Plain) -> bool:
+    """Return whether all keys are text, and dicts and lists not nested too deep in one another."""
+    level = [value]
+    for _ in range(_DEEP + 1):
+        dicts = [part for part in level if type(part) is dict]
+        if not all(_TEXT.issuperset(map(type, part)) for part in dicts):
             return False
-        for key, item in value.items():
-            if type(key) is not str or not _is_plain(item, depth + 1):
-                return False
-        return True
-    if kind is list:
-        return depth <= _DEEP and all(_is_plain(item, depth + 1) for item in value)
-    return math.isfinite(value) if kind is float else kind in _SCALARS
+        parts = [part.values() if type(part) is dict else part for part in level]
+        level = [each for part in parts for each in part if type(each) in _CONTAINERS]
+        if not level:
+            return True
+    return False
 
 
 def to_plain(value: Any, depth: int = 0) -> Plain:

@@ -24,8 +24,8 @@ __all__ = [
     "checksum",
     "pack",
     "pack_copied",
+    "pack_result",
     "pack_snapshot",
-    "pack_with",
     "unpack",
     "unpack_snapshot",
 ]
@@ -41,14 +41,17 @@ _DEFLATED = b"\x01"
 _EVENT = 1024
 """Bytes that an event has room for beside its value."""
 
+_SUCCEEDED = b"\x85\xa4type\xa9succeeded\xa2at"
+
 _packer = msgpack.Packer(use_bin_type=True, strict_types=True)
 
 
-def pack(value: Any) -> bytes:
+def pack(value: Any, before: bytes = b"") -> bytes:
     """Return plain data as bytes; the same data in the same order always gives the same bytes.
 
     Args:
         value: An event, or any other plain data.
+        before: What to put before it.
 
     Returns:
         One msgpack value.
@@ -59,7 +62,7 @@ def pack(value: Any) -> bytes:
     try:
         # The packer goes one deeper than the unpacker: a list around the value, taken off again,
         # keeps it from writing what could not be read.
-        packed: bytes = _packer.pack([value])[1:]
+        listed: bytes = _packer.pack([value])
     except (TypeError, ValueError, OverflowError) as error:
         where, what = _find_unstorable(value) or ("", str(error))
         raise InputError(
@@ -68,18 +71,19 @@ def pack(value: Any) -> bytes:
             hint="stored are null, true, false, text, bytes, lists, maps, floats, "
             "and integers from -2^63 to 2^64-1",
         ) from None
-    if len(packed) > MAX_SIZE:
+    if len(listed) > MAX_SIZE + 1:
         raise InputError(
-            f"a value of {len(packed)} bytes cannot be stored: the limit is {MAX_SIZE}",
+            f"a value of {len(listed) - 1} bytes cannot be stored: the limit is {MAX_SIZE}",
             hint="keep it as an artifact and store its digest",
         )
-    return packed
+    return b"".join((before, memoryview(listed)[1:])) if before else listed[1:]
 
 
 def pack_copied(value: Any) -> tuple[Any, bytes] | None:
     """Return a copy of a value and its bytes, or None if that needs a closer look.
 
-    The copy is what `unpack` gives; it may hold what is not plain data, such as keys of bytes.
+    The copy is what `unpack` gives; it may hold what is not plain data: keys of bytes, floats that
+    are not finite, more depth.
 
     Args:
         value: Anything.
@@ -88,22 +92,31 @@ def pack_copied(value: Any) -> tuple[Any, bytes] | None:
         packed: bytes = _packer.pack(value)
         if len(packed) > MAX_SIZE - _EVENT:
             return None
-        copied = msgpack.unpackb(
-            packed, raw=False, use_list=True, strict_map_key=True, ext_hook=_refuse_extension
-        )
+        copied = msgpack.unpackb(packed, ext_hook=_refuse_extension, max_ext_len=0)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
     return copied, packed
 
 
-def pack_with(event: dict[str, Any], packed: bytes) -> bytes:
-    """Return an event as bytes, of whose last value they are known.
+def pack_result(at: int, unit: int, attempt: int, packed: bytes) -> bytes:
+    """Return the event `succeeded` as bytes, of whose value they are known.
+
+    The same bytes as `pack` gives of `type`, `at`, `unit`, `attempt` and `value`, in this order.
 
     Args:
-        event: The event; its last value is None.
-        packed: The bytes of the value that belongs there.
+        at: When it happened (ms).
+        unit: Whose result it is.
+        attempt: Of which attempt.
+        packed: The bytes of the value.
     """
-    return pack(event)[:-1] + packed
+    number = _packer.pack
+    return b"%b%b\xa4unit%b\xa7attempt%b\xa5value%b" % (
+        _SUCCEEDED,
+        number(at),
+        number(unit),
+        number(attempt),
+        packed,
+    )
 
 
 def unpack(packed: bytes) -> Any:
@@ -145,7 +158,7 @@ def pack_snapshot(state: Any) -> bytes:
     Returns:
         A byte for the coding and the coded value.
     """
-    return _PLAIN + pack(state)
+    return pack(state, _PLAIN)
 
 
 def unpack_snapshot(snapshot: bytes) -> Any:

@@ -84,6 +84,17 @@ class Names:
             return self._idempotency_key()
         return self._local(root)
 
+    def field(self, name: str, field: str) -> Plain:
+        """Return `steps.NAME.FIELD`, without making the rest of it."""
+        state, frame = self.machine.state, self.frame
+        flow = state["frames"][frame]["flow"] if frame else 0
+        record = pasts.find(state, self.past, self.machine.graph.step_index(name, flow))
+        if record is None:
+            return NOT_RUN[field]
+        if field == "activations":
+            return record["n"]
+        return record[field] if field in record else NOT_RUN[field]
+
     def having(self, extra: dict[str, Plain]) -> Names:
         """Return what is visible with more roots."""
         more = {**(self.extra or {}), **extra}
@@ -205,17 +216,6 @@ class Steps:
     def get(self, name: str, _default: Plain = None) -> dict[str, Plain]:
         """Return what is known of a step; of one that has not run, that it has not."""
         return self[name]
-
-    def field(self, name: str, field: str) -> Plain:
-        """Return `steps.NAME.FIELD`, without making the rest of it."""
-        state = self.machine.state
-        flow = state["frames"][self.frame]["flow"] if self.frame else 0
-        record = pasts.find(state, self.past, self.machine.graph.step_index(name, flow))
-        if record is None:
-            return NOT_RUN[field]
-        if field == "activations":
-            return record["n"]
-        return record[field] if field in record else NOT_RUN[field]
 
 
 def evaluate(names: Names, value: Value) -> Plain:

@@ -134,12 +134,13 @@ def test_executions_take_turns(folder: Path) -> None:
     asyncio.run(many())
 
 
+@pytest.mark.timeout(300)
 def test_after_a_kill_nothing_that_acted_runs_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain(folder, "count", "act", "count", "count", "act", "count", "count")
     forked = multiprocessing.get_context("spawn")
-    for ends in (0, 2, 3, 5, 6, -1):
+    for ends in (0, 3, 5, -1):
         monkeypatch.setenv("ENDS", str(ends))
         process = forked.Process(target=_drive, args=(str(folder),))
         process.start()

@@ -138,9 +138,9 @@ def _of_step(keys: Sequence[str]) -> Callable[[Names], Plain]:
     """Return a function that follows a path into one field of a step."""
     name, field, *rest = keys
 
-    def get(names: Names) -> Plain:
+    def get(names: Any) -> Plain:
         try:
-            value = names["steps"].field(name, field)
+            value = names.field(name, field)  # most names have it: it makes no more than asked for
             for key in rest:
                 value = value[key]
         except (AttributeError, KeyError, TypeError):

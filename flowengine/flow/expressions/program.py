@@ -305,6 +305,12 @@ class Scope:
     def __getitem__(self, root: str) -> Plain:
         return self.value if root == self.name else self.names[root]
 
+    def field(self, name: str, field: str) -> Plain:
+        if self.name == "steps":
+            raise KeyError(name)
+        names: Any = self.names
+        return names.field(name, field)
+
 
 def _budget(names: Names) -> Any:
     """Return the budget of an evaluation: a loop's, or a new one."""
