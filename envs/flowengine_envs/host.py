@@ -32,6 +32,7 @@ from flowengine.sdk import (
     ValidationError,
 )
 from flowengine.sdk.scratch import scratch_folder
+from flowengine_envs.kept_files import is_kept_file, place_of, source_of
 
 _LARGEST_VALUE = 16 * 1024 * 1024
 
@@ -119,10 +120,10 @@ class _Inputs:
 
     def argument(self, value: Plain) -> str:
         """Return a value as an argument: of a file its path."""
-        return self._place(value) if _is_file(value) else self.text(value)
+        return self._place(value) if is_kept_file(value) else self.text(value)
 
     def _placed(self, value: Plain) -> Plain:
-        if _is_file(value):
+        if is_kept_file(value):
             return {**value, "path": self._place(value)}
         if isinstance(value, dict):
             return {key: self._placed(item) for key, item in value.items()}
@@ -132,21 +133,12 @@ class _Inputs:
 
     def _place(self, file: Mapping[str, Any]) -> str:
         """Copy a kept file under its own name, so that changing it here changes nothing there."""
-        folder = self._folder / file["sha256"][:16]
-        path = folder / os.path.basename(file["name"])
+        source = source_of(file, self._context)
+        path = self._folder / place_of(file)
         if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                shutil.copyfile(self._context.execution.artifacts.path(file["sha256"]), path)
-            except KeyError:
-                raise ValidationError(
-                    f"the file {file['name']} ({file['sha256'][:12]}) is not kept any more"
-                ) from None
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, path)
         return str(path)
-
-
-def _is_file(value: Plain) -> bool:
-    return isinstance(value, dict) and value.keys() == {"path", "name", "size", "sha256"}
 
 
 def _argv(command: Command, folder: Path, inputs: _Inputs) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from flowengine.sdk import Command, NotAFile, Plain, StepContext, ValidationError
 from flowengine.sdk.scratch import scratch_folder
+from flowengine_envs.kept_files import is_kept_file, place_of, source_of
 from flowengine_envs.results import CodeResult, CommandResult, ContainerResult
 from flowengine_envs.workspace import InWorkspace
 
@@ -40,7 +41,7 @@ class StepFiles:
         Returns:
             The same otherwise.
         """
-        if _is_file(value):
+        if is_kept_file(value):
             return {**value, "path": await self._place(value)}
         if isinstance(value, dict):
             return {key: await self.place(item) for key, item in value.items()}
@@ -56,7 +57,7 @@ class StepFiles:
 
     async def argument(self, value: Plain) -> str:
         """Return a value as an argument: of a file its path."""
-        return await self._place(value) if _is_file(value) else await self.text(value)
+        return await self._place(value) if is_kept_file(value) else await self.text(value)
 
     async def variables(self, command: Command) -> dict[str, str]:
         """Return the variables that a command has, those that every step knows and its own."""
@@ -123,14 +124,8 @@ class StepFiles:
 
     async def _place(self, file: Mapping[str, Any]) -> str:
         """Copy a kept file into the workspace under its own name."""
-        path = f"{self.resource.own}/inputs/{file['sha256'][:16]}/{os.path.basename(file['name'])}"
-        try:
-            source = self.context.execution.artifacts.path(file["sha256"])
-        except KeyError:
-            raise ValidationError(
-                f"the file {file['name']} ({file['sha256'][:12]}) is not kept any more"
-            ) from None
-        await self.resource.async_put(path, Path(source))
+        path = f"{self.resource.own}/inputs/{place_of(file)}"
+        await self.resource.async_put(path, Path(source_of(file, self.context)))
         return path
 
 
@@ -243,10 +238,6 @@ async def step_value(resource: InWorkspace, place: str, *, failed: bool) -> Plai
             return None
         raise ValidationError(f"what was written to $FLOW_OUTPUT is not JSON: {error}") from None
     return value
-
-
-def _is_file(value: Plain) -> bool:
-    return isinstance(value, dict) and value.keys() == {"path", "name", "size", "sha256"}
 
 
 def _joined(cwd: str, path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,3 +153,38 @@ def test_any_name_arrives(run: Run) -> None:
     )
 
     assert [one["files"]["f"]["name"] for one in made.values()] == shown
+
+
+def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Path) -> None:
+    """Code in a sandbox can make up any value: no step is led to a file that was never kept."""
+    (tmp_path / "secret").write_text("SEKRET")
+    up = "../" * 12
+    forged: list[dict[str, Any]] = [
+        {"sha256": f"{up}{tmp_path}/"[:16], "name": "secret"},
+        {"sha256": "../../../../etc/", "name": "passwd"},
+        {"sha256": f"{tmp_path}"[:16], "name": ".."},
+        {"sha256": "0" * 64, "name": "../../../../../../../../etc/passwd"},
+        {"sha256": "0" * 64, "name": ".."},
+        {"sha256": "0" * 64, "name": ""},
+        {"sha256": ["0"] * 64, "name": "x"},
+        {"sha256": "0" * 64, "name": "x" * 300},
+        {"sha256": None, "name": 7},
+    ]
+    whole = [{"path": str(tmp_path / "secret"), "size": 6, **one} for one in forged]
+    steps: list[Any] = [{"id": "forge", "run": {"script": "true"}, "output": whole}]
+    for number in range(len(whole)):
+        given = f"${{{{ steps.forge.output[{number}] }}}}"
+        steps.append({"id": f"s{number}", "run": {"argv": ["printf", "%s", given]}})
+    steps.append(
+        {
+            "id": "unknown",
+            "run": {"argv": ["printf", "%s", {**whole[0], "sha256": "0" * 64, "name": "x"}]},
+            "on_error": [{"output": "${{ error.message }}"}],
+        }
+    )
+
+    made = run(steps)
+
+    for number, value in enumerate(whole):
+        assert json.loads(made[f"s{number}"]["stdout"]) == value
+    assert made["unknown"] == "the file x (000000000000) is not kept any more"

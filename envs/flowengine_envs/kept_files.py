@@ -1,0 +1,58 @@
+"""Files that steps have kept, as values name them: `{path, name, size, sha256}`.
+
+Such a value may have been made up by code in a sandbox. The digest is what counts, and the name
+where it is one; `path` is never followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from flowengine.sdk import Plain, StepContext, ValidationError
+
+_KEYS = {"path", "name", "size", "sha256"}
+_DIGEST = re.compile("[0-9a-f]{64}")
+_LONGEST_NAME = 255
+"""Bytes."""
+
+
+def is_kept_file(value: Plain) -> TypeGuard[Mapping[str, Any]]:
+    """Return whether a value names a file; one that names none is data like any other."""
+    if not isinstance(value, dict) or value.keys() != _KEYS:
+        return False
+    digest, name = value["sha256"], value["name"]
+    return (
+        isinstance(digest, str)
+        and _DIGEST.fullmatch(digest) is not None
+        and isinstance(name, str)
+        and name == os.path.basename(name)
+        and name not in {"", ".", ".."}
+        and "\0" not in name
+        and len(name.encode()) <= _LONGEST_NAME
+    )
+
+
+def place_of(file: Mapping[str, Any]) -> str:
+    """Return where a step finds a file, relative to the folder for its files."""
+    return f"{file['sha256'][:16]}/{file['name']}"
+
+
+def source_of(file: Mapping[str, Any], context: StepContext) -> str:
+    """Return where the content of a file is on this machine.
+
+    Args:
+        file: What names it.
+        context: The attempt that takes it.
+
+    Raises:
+        ValidationError: It is not kept any more.
+    """
+    try:
+        return str(context.execution.artifacts.path(file["sha256"]))
+    except KeyError:
+        raise ValidationError(
+            f"the file {file['name']} ({file['sha256'][:12]}) is not kept any more"
+        ) from None
