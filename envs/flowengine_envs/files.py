@@ -33,6 +33,13 @@ from flowengine.sdk.environments import (
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+_HISTORY = frozenset(
+    {
+        *("objects", "refs", "logs", "HEAD", "index", "packed-refs", "shallow"),
+        *("ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "MERGE_HEAD", "MERGE_MODE", "MERGE_MSG"),
+    }
+)
+"""What of a `.git` names no program."""
 _LARGEST = 256 * 1024 * 1024
 """Bytes of a file that is read into memory."""
 
@@ -43,6 +50,8 @@ class Changes(NamedTuple):
     added: list[str]
     changed: list[str]
     removed: list[str]
+    left_out: tuple[str, ...] = ()
+    """What was not brought to the original: settings and hooks of Git, which name programs."""
 
 
 class Folder(Resource):
@@ -65,6 +74,7 @@ class Folder(Resource):
         self.writable = writable
         """Whether it may be written."""
         self._below = Below(path, f"{self.name} is {path}")
+        self._log = request.log
 
     async def _read(self, path: str) -> bytes:
         """Return the content of a file.
@@ -133,14 +143,23 @@ class Folder(Resource):
     async def _write_back(self) -> Changes:
         """Bring what was changed in the copy to the original, file by file.
 
+        Of a Git repository its history, branches and index are brought, but not its settings and
+        hooks: with them, whoever changed the copy could have Git run programs on this machine.
+
         Returns:
-            What was changed there.
+            What was changed there, and what was left out.
 
         Raises:
             Refused: The folder is read-only.
         """
         self._check_writable()
-        changes = await self._changes()
+        changes = _without_settings_of_git(await self._changes())
+        if changes.left_out:
+            self._log.warning(
+                "settings and hooks of Git are not written back, since they name programs that Git "
+                "runs; bring them yourself if they are yours: %s",
+                ", ".join(changes.left_out),
+            )
         if self.original is not None:
             await asyncio.to_thread(_bring, self._below, self.original, changes)
         return changes
@@ -281,6 +300,23 @@ def _compare(original: Path, copy: Path) -> Changes:
         ),
         sorted(old.keys() - new.keys()),
     )
+
+
+def _without_settings_of_git(changes: Changes) -> Changes:
+    """Move what programs of this machine would obey from all changes to `left_out`."""
+    added, changed, removed = (
+        [path for path in each if not _is_setting_of_git(path)]
+        for each in (changes.added, changes.changed, changes.removed)
+    )
+    left_out = {*changes.added, *changes.changed, *changes.removed} - {*added, *changed, *removed}
+    return Changes(added, changed, removed, tuple(sorted(left_out)))
+
+
+def _is_setting_of_git(path: str) -> bool:
+    parts = path.split("/")
+    at = next((at for at, part in enumerate(parts) if part.casefold() == ".git"), None)
+    # A file `.git` names the folder with the settings.
+    return at is not None and (at + 1 == len(parts) or parts[at + 1] not in _HISTORY)
 
 
 def _bring(copy: Below, original: Path, changes: Changes) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,63 @@ def test_the_original_is_unchanged_until_a_step_writes_back(opened: Open, origin
     assert everything(original) == everything(folder.path)
     assert everything(original)["a.txt"] == b"other"
     assert folder.changes() == Changes([], [], [])
+
+
+def test_git_does_not_obey_who_changed_the_copy(
+    opened: Open, original: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def git(folder: Path, *words: str) -> str:
+        named = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words]
+        return subprocess.run(named, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+    git(original, "init", "-q", ".")
+    git(original, "add", "-A")
+    git(original, "commit", "-qm", "one")
+    hook = original / ".git" / "hooks" / "post-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o755)
+    folder = opened(path="original")
+    ran = tmp_path / "ran"
+    (folder.path / ".git/hooks/post-commit").write_text(f"#!/bin/sh\ntouch {ran}\n")
+    (folder.path / ".git/hooks/pre-commit").write_text(f"#!/bin/sh\ntouch {ran}\n")
+    (folder.path / ".git/hooks/pre-commit").chmod(0o755)
+    with (folder.path / ".git/config").open("a") as config:
+        config.write(f"[core]\n\tfsmonitor = touch {ran}\n[alias]\n\tst = !touch {ran}\n")
+    (folder.path / "sub").mkdir()
+    (folder.path / "sub" / ".git").write_text("gitdir: ../elsewhere\n")
+    (folder.path / "sub" / ".GIT").mkdir()
+    (folder.path / "sub" / ".GIT" / "config").write_text("[core]\n")
+    folder.write("a.txt", "two")
+    safely = ("-c", "core.fsmonitor=", "-c", "core.hooksPath=/nowhere")
+    git(folder.path, *safely, "commit", "-qm", "two", "a.txt")
+
+    told = folder.write_back()
+
+    assert set(told.left_out) == {
+        *(".git/config", ".git/hooks/post-commit", ".git/hooks/pre-commit"),
+        *("sub/.git", "sub/.GIT/config"),
+    }
+    assert "a.txt" in told.changed
+    assert "they name programs" in caplog.text
+    # The history has come, and Git does nothing but what its owner says.
+    assert git(original, "log", "--format=%s") == "two\none\n"
+    assert git(original, "status", "--porcelain") == ""
+    git(original, "commit", "-q", "--allow-empty", "-m", "three")
+    assert not ran.exists()
+    (folder.path / ".git" / "config").unlink()
+    assert folder.write_back().left_out[0] == ".git/config"
+    assert (original / ".git" / "config").exists()
+
+
+def test_a_file_that_is_written_anew_keeps_no_rights_of_its_owner(
+    opened: Open, original: Path
+) -> None:
+    (original / "b.txt").chmod(0o6755)
+    folder = opened(path="original")
+    folder.write("b.txt", "changed")
+    folder.write_back()
+    assert stat.S_IMODE((original / "b.txt").stat().st_mode) == 0o755
 
 
 def test_a_copy_has_the_modes_of_the_original(opened: Open, original: Path) -> None:
