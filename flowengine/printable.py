@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _INSTEAD = "\N{REPLACEMENT CHARACTER}"
-_HARMFUL = dict.fromkeys(
+HARMFUL = dict.fromkeys(
     (
         *range(0x20), *range(0x7F, 0xA0),  # move the cursor, change colours
         0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A),  # turn directions
@@ -13,8 +13,8 @@ _HARMFUL = dict.fromkeys(
     ),
     _INSTEAD,
 )  # fmt: skip
-_HARMFUL[ord("\t")] = "\t"
-_HARMFUL[ord("\n")] = "\N{SYMBOL FOR NEWLINE}"
+HARMFUL[ord("\t")] = "\t"
+HARMFUL[ord("\n")] = "\N{SYMBOL FOR NEWLINE}"
 
 
 def printable(text: object) -> str:
@@ -24,4 +24,4 @@ def printable(text: object) -> str:
         text: Anything; a line feed in it is shown as a sign.
     """
     shown = str(text)
-    return shown if shown.isprintable() else shown.translate(_HARMFUL)
+    return shown if shown.isprintable() else shown.translate(HARMFUL)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from io import TextIOWrapper
 from typing import Any
 
+from flowengine.cli.drawn import Drawn
 from flowengine.cli.output import err, out_json
 
 _UNFINISHED = ("unexpected end of file", "unexpected EOF", "here-document at line")
@@ -59,13 +60,15 @@ class Shown:
 
     def __init__(self) -> None:
         self._text = ""
+        self._drawn = Drawn() if sys.stdout.isatty() else None
 
     def __call__(self, text: str) -> None:
         """Write what is new in all that a command has written."""
         known = self._text
         if not text.startswith(known):  # its last line was written over
             known = known[: known.rfind("\n") + 1]
-        sys.stdout.write(text.removeprefix(known))
+        new = text.removeprefix(known)
+        sys.stdout.write(new if self._drawn is None else self._drawn.of(new.encode()).decode())
         sys.stdout.flush()
         self._text = text
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from flowengine.cli.drawn import AT_THE_END, Drawn
 from flowengine.cli.output import clean, err, out, paint
 from flowengine.cli.shell_lines import code_of, ended, is_unfinished, told_of
 
@@ -109,15 +110,16 @@ class _Size:
 
 
 def _run(shell: Any, command: str, size: _Size) -> Any:
-    """Run a command; what it writes goes to the terminal as it is, keys go to it."""
-    shown = 0
+    """Run a command; what it draws goes to the terminal, keys go to it."""
+    shown, drawn = 0, Drawn()
     decoder = getincrementaldecoder("utf-8")("replace")
     size.follow()
     result = shell.run(command, wait=_GLANCE)
     while True:
         if result.status != "syntax_error":
-            shown = _show(result.raw, shown)
+            shown = _show(result.raw, shown, drawn)
         if not result.busy:
+            _write(AT_THE_END)
             return result
         size.follow()
         waits = result.status == "waiting_for_input"
@@ -133,14 +135,18 @@ def _run(shell: Any, command: str, size: _Size) -> Any:
         result = shell.wait(max(_GLANCE, len(result.raw) / _MUCH))
 
 
-def _show(raw: bytes, shown: int) -> int:
+def _show(raw: bytes, shown: int, drawn: Drawn) -> int:
     """Write what is new in all that a command has written, and return how much there is."""
     new = raw[shown:] if len(raw) >= shown else b""
     if new:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(new)
-        sys.stdout.buffer.flush()
+        _write(drawn.of(new))
     return max(shown, len(raw))
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
 
 
 @contextmanager

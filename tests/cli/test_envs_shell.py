@@ -219,6 +219,22 @@ def test_the_shell_follows_the_size_of_the_terminal(flowengine: CommandLine) -> 
         terminal.close()
 
 
+def test_what_a_command_writes_draws_and_does_no_more(flowengine: CommandLine) -> None:
+    terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")
+    try:
+        hostile = r"printf '\033]52;c;aGFja2Vk\a\033[6n\033[31mr''ed\033[0m\033P+q\033\\\033[5i'"
+        terminal.answer("box$ ", f"{hostile}; echo; echo en''ded\n")
+        terminal.expect("\nended")
+        seen = terminal.seen
+        assert "\x1b[31mred\x1b[0m" in seen
+        for part in ("52;c", "\x1b[6n", "+q", "\x1b[5i"):
+            assert part not in seen.partition("red")[0][-40:] + seen.partition("red")[2]
+        terminal.answer("box:/workspace$ ", "\x04")
+        terminal.end(0)
+    finally:
+        terminal.close()
+
+
 def test_ctrl_c_at_the_prompt_withdraws_the_line(flowengine: CommandLine) -> None:
     """At once, whatever the program does when it comes, and whichever of its threads gets it."""
     terminal = Terminal(flowengine.folder, *BOX, TOKEN="SEKRET-token")

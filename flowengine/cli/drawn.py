@@ -1,0 +1,100 @@
+"""What programs in a sandbox may do to the terminal of who uses them: write and draw, no more.
+
+A terminal obeys what is written to it. It puts text on the clipboard, prints, renames its window,
+and answers questions as if the answer was typed, perhaps when the shell of the user reads it. So
+only sequences that draw are let through.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import getincrementaldecoder
+
+from flowengine.printable import HARMFUL
+
+_SEQUENCE = re.compile(
+    r"\x1b(?:\[(?P<private>[<=>?]?)(?P<numbers>[0-9:;]*)(?P<between>[ -/]*)(?P<final>[@-~])"
+    r"|(?P<text>[\]PX^_])"
+    r"|(?P<set>[()*+][0-9A-Z])"
+    r"|(?P<short>[0-Z\\`-~]))"
+)
+_BEGUN = re.compile(r"\x1b(?:\[[<=>?]?[0-9:;]*[ -/]*|[()*+])?\Z")
+"""A sequence whose end is yet to come."""
+_LONGEST = 200
+"""Characters of a sequence that is waited for."""
+_END = re.compile("[\x07\x18\x1a\x9c]|\x1b\\\\?")
+"""What ends a text that is meant for the terminal itself."""
+_DRAWS = frozenset("@ABCDEFGHIJKLMPSTXZ`abdefghlmrsu")
+"""Final letters: move, erase, insert, scroll, colour, and the modes below."""
+_MODES = {
+    "": frozenset({"4"}),
+    "?": frozenset({"1", "5", "6", "7", "12", "25", "47", "1047", "1048", "1049"}),
+}
+"""Modes of keys, the cursor, wrapping and the second screen; none that reports anything."""
+_SHORT = frozenset("78=>DEHM")
+_KEPT = "\n\r\t\b\a\x0e\x0f"
+_SIGNS = {code: shown for code, shown in HARMFUL.items() if chr(code) not in _KEPT}
+
+
+class Drawn:
+    """Lets through what draws, of output that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._inside = False
+        """Whether a text for the terminal itself has begun and not ended."""
+
+    def of(self, data: bytes) -> bytes:
+        """Return what may be written of the next piece.
+
+        Args:
+            data: The piece.
+
+        Returns:
+            Text and sequences that draw; an unfinished one is kept for the next piece.
+        """
+        text, self._rest = self._rest + self._decoder.decode(data), ""
+        shown: list[str] = []
+        at = 0
+        while at < len(text):
+            if self._inside:
+                end = _END.search(text, at)
+                if end is None:
+                    break
+                if end.group() == "\x1b" and end.end() == len(text):
+                    self._rest = "\x1b"
+                    break
+                self._inside, at = False, end.end() if end.group() != "\x1b" else end.start()
+                continue
+            escape = text.find("\x1b", at)
+            shown.append(text[at : escape if escape >= 0 else len(text)].translate(_SIGNS))
+            if escape < 0:
+                break
+            found = _SEQUENCE.match(text, escape)
+            if found is None and len(text) - escape < _LONGEST and _BEGUN.match(text, escape):
+                self._rest = text[escape:]
+                break
+            at = escape + 1 if found is None else found.end()
+            if found is not None:
+                self._inside = found["text"] is not None
+                shown.append(found.group() if _draws(found) else "")
+        return "".join(shown).encode()
+
+
+def _draws(found: re.Match[str]) -> bool:
+    """Return whether a sequence does nothing but draw."""
+    if found["set"]:
+        return True
+    if found["short"]:
+        return found["short"] in _SHORT
+    final = found["final"]
+    if final is None or found["between"] or final not in _DRAWS:
+        return False
+    if final in "hl":
+        return set(found["numbers"].split(";")) <= _MODES.get(found["private"], frozenset())
+    return found["private"] == "" or (found["private"] == "?" and final in "JK")
+
+
+AT_THE_END = b"\x0f\x1b[0m\x1b[?25h"
+"""Takes back what a program may leave behind: signs of lines, colours, a hidden cursor."""
