@@ -34,6 +34,7 @@ from flowengine.sdk.environments import (
 from flowengine_envs.call_limits import GRACE, TIMEOUT, UNBOUNDED
 from flowengine_envs.channel import Channel, Said
 from flowengine_envs.mirror import Mirror
+from flowengine_envs.results import OnOutput
 from flowengine_envs.sandboxes.processes import has
 from flowengine_envs.shell_input import (
     CHECK,
@@ -43,6 +44,7 @@ from flowengine_envs.shell_input import (
     checked_command,
     is_plain,
 )
+from flowengine_envs.shell_lines import Lines
 from flowengine_envs.shell_result import ShellResult, shell_result, step_code
 from flowengine_envs.steps import StepFiles, place_for_value, step_value
 from flowengine_envs.supervised import Supervised, SupervisedProvider
@@ -122,7 +124,11 @@ class Shell(Supervised):
         return f"{self._folder}/records"
 
     async def _run(
-        self, command: str, timeout: float | None = None, wait: float | None = None
+        self,
+        command: str,
+        timeout: float | None = None,
+        wait: float | None = None,
+        on_output: OnOutput | None = None,
     ) -> ShellResult:
         """Run a command until it ends, waits for input, or `wait` is over.
 
@@ -132,6 +138,8 @@ class Shell(Supervised):
                 one.
             wait: Seconds after which the call returns, while the command goes on; default: 30
                 where no timeout is given, else none.
+            on_output: Called with `stdout` and lines that it writes, until the call returns; what
+                comes faster than it can be taken is left out.
 
         Returns:
             How it ended, or how it stands.
@@ -154,35 +162,41 @@ class Shell(Supervised):
         wrong = await self._wrong(text)
         if wrong is not None:
             return wrong
-        return await self._begin_in_any(text, hard, wait)
+        lines = None if on_output is None else Lines(self._masked, on_output)
+        try:
+            return await self._begin_in_any(text, hard, wait, lines)
+        finally:
+            if lines is not None:
+                lines.close()
 
     run = blocking(_run)
     async_run = awaitable(_run)
 
     async def _begin_in_any(
-        self, text: bytes, hard: float | None, wait: float | None
+        self, text: bytes, hard: float | None, wait: float | None, lines: Lines | None
     ) -> ShellResult:
         """Begin a command; if the shell ends before it reads the command, use the next shell."""
-        result = await self._begin(text, hard, wait)
+        result = await self._begin(text, hard, wait, lines)
         for _ in range(_SHELLS):
             if result.id or result.status != "lost" or not result.shell_restarted:
                 break
             await self._enter()
-            result = await self._begin(text, hard, wait)
+            result = await self._begin(text, hard, wait, lines)
             result = result._replace(shell_restarted=True)
         return result
 
-    async def _run_in_turn(self, command: str) -> ShellResult:
+    async def _run_in_turn(self, command: str, on_output: OnOutput | None = None) -> ShellResult:
         """Run a command to its end when those of other steps have ended.
 
         Args:
             command: Text that the shell reads.
+            on_output: As of `run`.
 
         Returns:
             How it ended; one that waited for input was interrupted.
         """
         async with self._turn:
-            result = await self._run(command, timeout=UNBOUNDED)
+            result = await self._run(command, timeout=UNBOUNDED, on_output=on_output)
             if result.status == "waiting_for_input":
                 await self._interrupt()
                 result = (await self._wait(GRACE))._replace(status="waiting_for_input")
@@ -435,8 +449,11 @@ class Shell(Supervised):
         if result.exit_code == 0 and not unfinished:
             return None
         cwd = self.sandbox.workdir
-        raw = masked(result.stderr.encode(), [each.encode() for each in self._secrets])
+        raw = self._masked(result.stderr.encode())
         return ShellResult(0, "syntax_error", 2, raw.decode(), raw, result.duration, cwd)
+
+    def _masked(self, data: bytes) -> bytes:
+        return masked(data, [each.encode() for each in self._secrets])
 
     async def _ask(
         self,
@@ -450,15 +467,24 @@ class Shell(Supervised):
         fields["terminal"] = self._number
         return await self._channel.request(request, payload, about, said, **fields)
 
-    async def _begin(self, text: bytes, hard: float | None, wait: float | None) -> ShellResult:
-        kept = self.limits.output or OUTPUT
-        return await self._answer("type", text, timeout=hard, grace=GRACE, kept=kept, wait=wait)
+    async def _begin(
+        self, text: bytes, hard: float | None, wait: float | None, lines: Lines | None = None
+    ) -> ShellResult:
+        fields = {"timeout": hard, "grace": GRACE, "kept": self.limits.output or OUTPUT}
+        return await self._answer(
+            "type", text, lines, wait=wait, follow=lines is not None, **fields
+        )
 
-    async def _answer(self, request: str, payload: bytes = b"", **fields: Any) -> ShellResult:
+    async def _answer(
+        self, request: str, payload: bytes = b"", lines: Lines | None = None, **fields: Any
+    ) -> ShellResult:
         parts = {"raw": bytearray(), "background": bytearray()}
 
         def said(header: dict[str, Any], data: bytes) -> None:
-            parts[header["part"]] += data
+            if header["part"] == "followed" and lines is not None:
+                lines.take(data)
+            else:
+                parts[header["part"]] += data
 
         try:
             answer = await self._ask(request, payload, "command", said, **fields)
@@ -527,7 +553,7 @@ class ShellProvider(SupervisedProvider[Shell]):
         else:
             lines.append(shlex.join([await files.argument(word) for word in command.argv or ()]))
         kills, refused = resource.sandbox.memory_kills(), resource.sandbox.refused_processes()
-        result = await resource.async_run_in_turn("\n".join(lines))
+        result = await resource.async_run_in_turn("\n".join(lines), context.printed)
         failed = result.status != "done" or result.exit_code != 0
         told: dict[str, Plain] = {
             "exit_code": step_code(result),

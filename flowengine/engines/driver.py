@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.execution import ENDED, Execution, Told
+from flowengine.engines.printed import PRINTING, is_heard
 from flowengine.engines.recovery import fire, recover, take_message
 from flowengine.engines.results import Update
 from flowengine.engines.runner import AttemptFailed
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flowengine.engines.host import Host
+    from flowengine.engines.plain import Kept
     from flowengine.engines.runner import QuickCall
     from flowengine.execution_environment import NotReleased
 
@@ -382,10 +384,28 @@ class Driver:
     def _attempt(self, execution: Execution, run: Run, call: QuickCall) -> Event:
         """Run a quick step and return what came of it."""
         try:
-            kept = execution.kept[run.unit] = call(execution.context, run)
+            if is_heard():
+                kept = self._call_heard(execution, run, call)
+            else:
+                kept = call(execution.context, run)
         except AttemptFailed as failure:
             return failed(run, failure, self.host.clock.now())
+        execution.kept[run.unit] = kept
         return succeeded(run, kept.value, self.host.clock.now())
+
+    def _call_heard(self, execution: Execution, run: Run, call: QuickCall) -> Kept:
+        """Call a quick step, and note what it prints."""
+        follow = self.host.follower(execution.id, run.address)
+        printed = execution.program.runner.printed(run.step, follow)
+        token = PRINTING.set(printed)
+        try:
+            return call(execution.context, run)
+        except AttemptFailed as failure:
+            failure.evidence = {**printed.evidence(), **(failure.evidence or {})}
+            raise
+        finally:
+            PRINTING.reset(token)
+            printed.close()
 
     def _carry(self, execution: Execution, command: Command) -> None:
         """Carry out a command that begins no attempt; the end needs nothing, it was committed."""

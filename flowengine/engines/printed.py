@@ -116,6 +116,11 @@ def heard() -> Iterator[None]:
         yield
 
 
+def is_heard() -> bool:
+    """Return whether what functions print is noted: if not, nothing needs to be made ready."""
+    return type(sys.stdout) is _Heard
+
+
 class _Heard:
     """A stream that notes what steps write to it."""
 

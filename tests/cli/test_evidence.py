@@ -150,6 +150,51 @@ def test_verbose_streams_what_programs_print(flowengine: CommandLine) -> None:
     assert "go             stdout      end\n" in rest
 
 
+SHELL = """\
+flowengine: 1
+id: talk
+secrets: {TOKEN: {env: TOKEN}}
+environments:
+  box: {kind: shell, provider: host, config: {env: {T: "secret:TOKEN"}}}
+steps:
+  - id: go
+    in: box
+    run:
+      script: |
+        cd $HERE
+        printf '\\033[31mone\\033[0m\\n'
+        while [ ! -e seen ]; do sleep 0.05; done
+        printf "${T:0:9}"; sleep 0.3; echo "${T:9}"
+        printf '1%%\\r100%%\\n'
+        printf end
+      env: {HERE: FOLDER}
+    output: done
+"""
+
+
+def test_verbose_streams_what_a_shell_shows(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "correct-horse-battery")
+    flow = flowengine.write("talk.yaml", SHELL.replace("FOLDER", str(flowengine.folder)))
+
+    running = flowengine.spawn("run", "-v", str(flow))
+    assert running.stderr is not None
+    try:
+        while "stdout" not in (line := running.stderr.readline()):
+            assert line, "it ended before its first line was shown"
+        assert line.split() == ["go", "stdout", "one"]
+        flowengine.write("seen", "")
+        rest = running.stderr.read()
+    finally:
+        running.kill()
+        running.communicate()
+
+    for text in ("***", "100%", "end"):
+        assert f"go             stdout      {text}\n" in rest
+    assert "horse" not in rest
+
+
 def test_a_step_that_timed_out_shows_what_it_had_printed(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "slow.yaml",
@@ -184,6 +229,17 @@ def test_no_secret_is_in_what_is_streamed(
 
 TALKING = """\
 import sys, threading
+from flowengine import quick
+
+@quick
+def hurry():
+    print("quickly", "fine", sep="\\n")
+
+@quick
+def stumble():
+    print("quick and", file=sys.stderr)
+    print("gone")
+    raise LookupError("lost")
 
 def talk():
     print("looking up")
@@ -228,3 +284,34 @@ def test_verbose_streams_what_functions_print(flowengine: CommandLine) -> None:
     assert ["first", "stderr", "loud"] in lines
     assert ["second", "stdout", "no end"] in lines
     assert "async" not in told
+
+
+QUICK = """\
+flowengine: 1
+id: quick
+secrets: {TOKEN: {env: TOKEN}}
+steps:
+  - {id: first, python: "talking:hurry"}
+  - {id: second, python: "talking:stumble"}
+"""
+
+
+def test_what_quick_functions_print_is_streamed_and_evidence_as_well(
+    flowengine: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "quickly")
+    flowengine.write("talking.py", TALKING)
+    flow = flowengine.write("quick.yaml", QUICK)
+
+    told = flowengine("-v", "run", flow, code=1)
+    plain = flowengine("run", flow, code=1)
+
+    lines = [line.split(maxsplit=2) for line in told.err.splitlines()]
+    assert ["first", "stdout", "***"] in lines
+    assert ["first", "stdout", "fine"] in lines
+    assert ["second", "stderr", "quick and"] in lines
+    evidence = "  stdout\n    gone\n  stderr\n    quick and\n"
+    assert evidence in plain.err
+    assert evidence in flowengine("show", flowengine.newest(), "--step", "second").out
+    assert "quickly\nfine\n" in plain.err  # as ever, where nobody follows
+    assert plain.out == told.out == ""

@@ -9,6 +9,7 @@ import pytest
 
 from flowengine.sdk import ValidationError
 from flowengine.sdk.environments import Sandbox
+from flowengine.sdk.models import Secret
 from flowengine_envs.python import Python
 from flowengine_envs.shell import Shell, ShellProvider
 from tests.envs.opening import opened
@@ -188,3 +189,33 @@ def test_a_shell_whose_folder_was_removed_goes_on(sandbox: type[Sandbox], tmp_pa
         result = shell.run(f"rm -rf {live(shell)}; echo > {live(shell)}; exit 3", wait=60)
         assert result.status == "lost"
         assert not shell.healthy
+
+
+def test_lines_are_told_as_they_come(sandbox: type[Sandbox], tmp_path: Path) -> None:
+    config = {"env": {"TOKEN": Secret("hunter-2-very", revealed=True)}}
+    told: list[tuple[str, str]] = []
+    with opened(ShellProvider(), sandbox, tmp_path, config=config) as shell:
+
+        def take(stream: str, text: str) -> None:
+            told.append((stream, text))
+            if text == "begun\n":
+                (shell.workspace / "go").touch()
+
+        wait = "until [ -e go ]; do sleep 0.02; done"
+        result = shell.run(
+            f"echo begun; {wait}; printf 'hunter-2-'; sleep 0.2; echo very; printf 'n\\303\\251'",
+            timeout=60,
+            on_output=take,
+        )
+
+        assert result.output == "begun\n***\nné"
+        assert told[0] == ("stdout", "begun\n")
+        assert "".join(text for _, text in told) == result.output
+        # More than can be read at once; and only what is written while the call waits.
+        told.clear()
+        result = shell.run("seq 300000; sleep 0.1", timeout=60, on_output=take)
+        assert told[0][1].startswith("1\n2\n")
+        told.clear()
+        assert shell.run("sleep 1; echo late", wait=0, on_output=take).status == "running"
+        assert shell.wait(60).output == "late\n"
+        assert told == []

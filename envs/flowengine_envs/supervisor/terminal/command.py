@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from flowengine_envs.supervisor.loop import Call, Timer
@@ -37,6 +37,8 @@ class Task(NamedTuple):
     timeout: Optional[float]  # noqa: UP045
     grace: float
     kept: int
+    follow: bool = False
+    """Whether its output is told as it comes, too."""
 
 
 class Running:
@@ -50,6 +52,8 @@ class Running:
         self.clock = time.monotonic()
         self.cwd = cwd
         self.output = Transcript(task.kept)
+        self.follow: Optional[Callable[[bytes], None]] = None  # noqa: UP045
+        """Takes what it writes, as it comes."""
         self.begun = False
         """The shell reads from the pipe."""
         self.handed = False
@@ -79,6 +83,12 @@ class Running:
         self.pipe: Optional[int] = None  # noqa: UP045
         self.over = False
         """It has been answered for."""
+
+    def add(self, data: bytes) -> None:
+        """Take what it has written."""
+        self.output.add(data)
+        if self.follow is not None:
+            self.follow(data)
 
     def heard(self) -> None:
         """Something was typed for it, or sent to it: what was seen before counts no more."""

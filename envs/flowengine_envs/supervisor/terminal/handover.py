@@ -132,7 +132,7 @@ class Handover:
             for part in (*(line + b"\r\n" for line in running.typed), shown):
                 echo = echo.replace(part, b"")
             running.background += echo
-        self._stream.sink = running.output
+        self._stream.sink = running
         self._hand(running)
         self._begun(running)
 

@@ -91,7 +91,7 @@ class TerminalRequests:
             self._terminals[number] = Terminal(self._programs, plan, opened, self._full)
 
     def _type(self, id: int, header: dict[str, Any], payload: bytes) -> None:
-        task = Task(payload, header["timeout"], header["grace"], header["kept"])
+        task = Task(payload, *(header[each] for each in ("timeout", "grace", "kept", "follow")))
         terminal = self._its(header)
         self._begins()
         terminal.run(id, task, header["wait"], partial(self._say, id))

@@ -9,15 +9,21 @@ from __future__ import annotations
 import os
 import secrets
 from functools import partial
-from typing import Optional
+from typing import Optional, Protocol
 
 from flowengine_envs.supervisor.loop import Call, Loop, Timer
-from flowengine_envs.supervisor.terminal.transcript import Transcript
 
 _MARK = 5.0
 """Seconds within which a number that was written to the terminal comes back."""
 _AGAIN = 0.3
 _FULL = 0.005
+
+
+class Sink(Protocol):
+    """Takes output."""
+
+    def add(self, data: bytes) -> None:
+        """Take what was written."""
 
 
 class TerminalStream:
@@ -32,7 +38,7 @@ class TerminalStream:
         self._tty: Optional[int] = None  # noqa: UP045
         self._barriers: list[tuple[bytes, Call, Timer]] = []
         self._held = b""
-        self.sink: Optional[Transcript] = None  # noqa: UP045
+        self.sink: Optional[Sink] = None  # noqa: UP045
         """Takes what comes; None: it is dropped."""
 
     @property

@@ -62,6 +62,7 @@ class Terminal:
     ) -> None:
         loop = programs.loop
         self._loop = loop
+        self._full = full
         self._plan = plan
         self._opened = opened
         self._files = TerminalFiles(loop, plan.live, self._happened)
@@ -139,6 +140,8 @@ class Terminal:
             raise Gone
         self._commands += 1
         running = Running(self._commands, request, task, self._shell.cwd(self._plan.cwd))
+        if task.follow:
+            running.follow = partial(self._follow, request, say)
         self._running = running
         self._waiters.add(request, wait, say)
         self._handover.prepare(running)
@@ -146,6 +149,11 @@ class Terminal:
             self._lose(running)
         if self._shell.pid and running is self._running:
             self._stream.barrier(partial(self._type, running, self._shell.pid))
+
+    def _follow(self, request: int, say: Say, data: bytes) -> None:
+        """Tell what a command writes to who began it; what an engine cannot take yet is dropped."""
+        if request in self._waiters and not self._full():
+            say({"part": "followed"}, data)
 
     def _type(self, running: Running, pid: int) -> None:
         if pid == self._shell.pid:  # else its end is told
