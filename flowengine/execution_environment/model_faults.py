@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from flowengine.execution_environment.errors import Fault
+from flowengine.sdk.model_words import predicate
 
 
 def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") -> list[Fault]:
@@ -29,7 +30,7 @@ def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") ->
     """
     found: dict[str, Fault] = {}
     mistyped: set[str] = set()
-    for each in error.errors(include_url=False, include_context=False):
+    for each in error.errors(include_url=False):
         loc = [str(item) for item in each["loc"]]
         names = _names(loc, model)
         path = ".".join(filter(None, [part, *names]))
@@ -67,8 +68,7 @@ def _message(error: Any, loc: Sequence[str], model: type[BaseModel]) -> str:
     words = _words(field)
     if words and isinstance(error["input"], str) and len(error["input"]) <= 30:
         return f"is '{error['input']}'{nearest(error['input'], words)}"
-    text = str(error["msg"]).removeprefix("Value error, ")
-    return text[0].lower() + text[1:]
+    return predicate(error)
 
 
 def _names(loc: Sequence[str], model: type[BaseModel]) -> list[str]:

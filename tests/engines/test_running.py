@@ -186,7 +186,7 @@ def test_recorded_execution_begins_when_it_is_resumed(engine: Engine, tmp_path: 
     assert engine.start(file, id="it") == "it"
     assert engine.start(file, id="it") == "it"
     assert world.effects(tmp_path) == []
-    assert "has not begun" in engine.why("it")[0]["what"]
+    assert "not started yet" in engine.why("it")[0]["what"]
     assert engine.resume("it").outputs == {"sum": 16, "last": 17}
 
 

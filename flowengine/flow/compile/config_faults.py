@@ -16,6 +16,7 @@ from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.report import Report
+from flowengine.sdk.model_words import predicate
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -96,10 +97,12 @@ def _fault(
             how = "declare it under 'secrets', and name it: ${{ secrets.NAME }}"
             yield _Fault(path, "this must name a secret, not contain its value", how)
     elif not _holds_expression(value):
-        message = str(error["msg"]).removeprefix("Value error, ").replace("a valid tuple", "a list")
+        field = next((item for item in reversed(path) if isinstance(item, str)), name)
+        what = f"an entry of {field!r}" if path and isinstance(path[-1], int) else repr(field)
+        message = f"{what} {predicate(error)}"
         meant = _WORD.findall(str(error.get("ctx", {}).get("expected", "")))
         hint = did_you_mean(value, meant) if isinstance(value, str) else None
-        yield _Fault(path, message[:1].lower() + message[1:], hint)
+        yield _Fault(path, message, hint)
 
 
 def _mistyped(

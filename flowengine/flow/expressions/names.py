@@ -95,7 +95,9 @@ def _into(at: Found, segment: Segment, shown: str) -> Found:
         inner = schema.get("items") if kind(schema) == "array" else None
         return Found(*resolve(inner or types.ANY, root))
     if isinstance(segment.key, int) and segment.key < 0:
-        note = Note("E311", f"'{shown}' has no item {segment.key}: items are counted from 0")
+        message = f"'{shown}' has no item {segment.key}: items are counted from 0"
+        last = f"write {shown}[size({shown}) - {-segment.key}] to count from the end"
+        note = Note("E311", message, last)
         return Found({}, {}, Trouble(note, 0))
     if isinstance(segment.key, int):
         first = schema.get("prefixItems", [])

@@ -280,6 +280,9 @@ def _target(value: Any) -> str:
         names = ", ".join(one if isinstance(one, str) else "…" for one in value)
         hint = f"write 'all: [{names}]' for a token along each, or 'first' for one of them"
         fail("E103", "this leads to one step, and is given a list", hint)
+    if has_expression(value):
+        hint = "choose with conditions: 'first: [{when: …, to: a}, {else: b}]'"
+        fail("E306", "expected a target; an expression is not allowed here", hint)
     return name("a target")(value)
 
 
@@ -490,7 +493,7 @@ Positive = Annotated[
 ]
 Depth = Annotated[
     int,
-    PlainValidator(integer(1, "a whole number of 1 or more", DEEPEST)),
+    PlainValidator(integer(1, f"a whole number from 1 to {DEEPEST:,}", DEEPEST)),
     AsSchema({**_POSITIVE, "maximum": DEEPEST}),
 ]
 PositiveOrExpression = Annotated[

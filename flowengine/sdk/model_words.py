@@ -1,0 +1,52 @@
+"""What pydantic finds wrong, in the words of flow files: `must be a whole number`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_MUST_BE = {
+    "string_type": "text",
+    "string_sub_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "set_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "greater_than": "greater than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "string_pattern_mismatch": "text that matches {pattern}",
+}
+
+
+def predicate(error: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, to be put behind its name.
+
+    Args:
+        error: An entry of pydantic's `ValidationError.errors()`, with its context.
+
+    Returns:
+        For example `must be a whole number`. The value is not in it.
+    """
+    wanted = _MUST_BE.get(error["type"])
+    if wanted is not None:
+        return f"must be {wanted.format_map(error.get('ctx', {}))}"
+    text = str(error["msg"]).removeprefix("Value error, ")
+    return text[:1].lower() + text[1:]
