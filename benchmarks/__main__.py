@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import advance, environments, flows, limits
+from benchmarks import advance, conditions, environments, flows, graphs, limits
 from flowengine import Conflict, Engine, LoadedFlow
 from flowengine.journal.records import Append
 from flowengine.journal.sqlite import SqliteStore
@@ -258,6 +258,35 @@ def cold_start(folder: Path) -> Iterator[Figure]:
     yield Figure("fresh process resumes a wait", f"{ours * 1000:.0f} ms", ours / bare, 6)
 
 
+def second_evaluator(_folder: Path) -> Iterator[Figure]:
+    """What conditions gain that are decided without the CEL library (decision 3)."""
+    for text in conditions.TEXTS:
+        plain, by_library = conditions.records(text)
+        ours, theirs = alternating(
+            partial(conditions.each, plain, 20_000), partial(conditions.each, by_library, 20_000)
+        )
+        said = f"{ours * 1e6:.2f} us, by CEL {theirs * 1e6:.2f}"
+        yield Figure(f"condition {text[:44]}", said, ours / theirs, 0.5)
+    plain, by_library = conditions.records(conditions.TEXTS[0])
+    ours, theirs = alternating(
+        lambda: min(conditions.fresh(plain) for _ in "12345"),
+        lambda: min(conditions.fresh(by_library) for _ in "12345"),
+    )
+    said = f"{ours * 1000:.0f} ms, by CEL {theirs * 1000:.0f}"
+    yield Figure("fresh process that decides one condition", said, ours / theirs, 1)
+
+
+def graph_work(_folder: Path) -> Iterator[Figure]:
+    """Whether networkx would be as fast in the checker (decision 10)."""
+    for steps in (10, 100, 1000):
+        graph = graphs.tangled(steps)
+        for work in (graphs.components, graphs.reach):
+            measured = [work(graph) for _ in range(ROUNDS)]
+            ours, theirs = (min(times) for times in zip(*measured, strict=True))
+            said = f"{ours * 1e6:.0f} us, networkx {theirs * 1e6:.0f}"
+            yield Figure(f"{work.__name__}, {steps} steps", said, ours / theirs, 1)
+
+
 def pending(folder: Path) -> Iterator[Figure]:
     flow = flows.asking(folder)
     with Engine(folder / "pending", durability="none") as engine:
@@ -379,6 +408,8 @@ ALL = {
         linear,
         growing,
         cold_start,
+        second_evaluator,
+        graph_work,
         pending,
         scale,
         reused_environment,
