@@ -12,7 +12,7 @@ from flowengine.engines.failures import failure_of
 from flowengine.engines.given import missing
 from flowengine.engines.left_running import Left, LeftRunning, Started, judge, noticing, tell_left
 from flowengine.engines.plain import Kept, copy, keep, place_of_fault
-from flowengine.engines.runner import AttemptFailed, QuickCall, Ran
+from flowengine.engines.runner import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph import OPENING, Plain, StepSpec
 from flowengine.kernel.ids import idempotency_key
@@ -111,9 +111,10 @@ class Task:
         run: Run,
         environments: Environments | None = None,
         printed: Printed | None = None,
+        patience: Patience | None = None,
     ) -> Kept:
         """Run one attempt to its end; as in `Runner`."""
-        context = _Attempt(self, execution, run, printed)
+        context = _Attempt(self, execution, run, printed, patience)
         try:
             kind = None if self._kind_name == OPENING else self._ready()
             if kind is not None and execution.missing and await self._takes_all(kind, context):
@@ -281,14 +282,28 @@ def _arguments(args: Plain, input: Plain, schema: Plain) -> Plain:
 class _Attempt:
     """What an attempt may use; a `StepContext`."""
 
-    __slots__ = ("_cancelled", "_task", "environments", "execution", "output", "run")
+    __slots__ = (
+        "_cancelled",
+        "_patience",
+        "_task",
+        "environments",
+        "execution",
+        "output",
+        "run",
+    )
 
     def __init__(
-        self, task: Task, execution: Execution, run: Run, output: Printed | None = None
+        self,
+        task: Task,
+        execution: Execution,
+        run: Run,
+        output: Printed | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self.execution = task.guarded(execution) if task.masks else execution
         self.output = output
         self._task = task
+        self._patience = patience
         self.run = run
         self.environments: Mapping[str, Opened] = {}
         self._cancelled: threading.Event | None = None
@@ -369,10 +384,15 @@ class _Attempt:
         except registry.UnknownKind as error:
             raise EnvironmentUnavailable(str(error)) from error
 
-    async def on_thread(self, function: Callable[[], _Result]) -> _Result:
+    async def on_thread(self, function: Callable[[], _Result], *, settles: bool = False) -> _Result:
         from flowengine.sdk.threads import on_thread
 
-        return await on_thread(function)
+        return await on_thread(function, self._outlast if settles else None)
+
+    def _outlast(self) -> float:
+        """Tell a function that its attempt is withdrawn, and return how long to wait for it."""
+        self.withdraw()
+        return 0.0 if self._patience is None else self._patience()
 
     async def judge(self, started: Started) -> None:
         """Tell what the attempt has left running, or fail for it."""

@@ -33,6 +33,8 @@ LONGEST_SLEEP = 30.0
 process that stays for less than that reads it sooner."""
 SHORTEST_STAY = 1.0
 """Seconds between two such readings at least."""
+LATE_SECONDS = 10.0
+"""How long a withdrawn function may take to end, for its result to tell whether it acted."""
 TURNS_SECONDS = 0.005
 """How long executions that never wait may hold the loop."""
 
@@ -247,13 +249,32 @@ class Local(Driver):
             follow = self.host.follower(execution.id, run.address)
             printed = execution.printed[run.unit] = runner.printed(run.step, follow)
             PRINTING.set(printed)  # in the context of this task, and of what it starts
-            kept = await runner.attempt(execution.context, run, self.host.environments, printed)
+            kept = await runner.attempt(
+                execution.context,
+                run,
+                self.host.environments,
+                printed,
+                partial(self._patience, execution, run),
+            )
         except AttemptFailed as failure:
             return failed(run, failure, self.host.clock.now())
         except asyncio.CancelledError:
             return None
         execution.kept[run.unit] = kept
         return succeeded(run, kept.value, self.host.clock.now())
+
+    def _patience(self, execution: Execution, run: Run) -> float:
+        """Return how long to wait for the function of an attempt that has been withdrawn.
+
+        Whether it acted has to be known if its step may have to be undone, and if nothing else
+        tells: no later attempt, and none that is made to find out.
+        """
+        state = execution.state
+        cut = state["cuts"].get(run.unit)
+        if cut is None or cut["attempt"] != run.attempt or cut.get("running"):
+            return 0.0
+        stays = self.executions.get(execution.id) is execution and not execution.ended
+        return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0
 
     def _attempt_over(
         self, execution: Execution, unit: int, task: asyncio.Task[Event | None]

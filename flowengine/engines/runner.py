@@ -44,6 +44,8 @@ class AttemptFailed(Exception):
 
 
 QuickCall = Callable[[Execution, Run], "Kept"]
+Patience = Callable[[], float]
+"""How many seconds to wait for the function of an attempt that is withdrawn."""
 
 
 class Runner:
@@ -99,21 +101,24 @@ class Runner:
         run: Run,
         environments: Environments | None = None,
         printed: Printed | None = None,
+        patience: Patience | None = None,
     ) -> Kept:
         """Run one attempt to its end.
 
         Cancel the task to withdraw the attempt: processes are ended, requests given up; a function
-        that runs on a thread cannot be stopped, it runs on and its result is dropped.
+        that runs on a thread cannot be stopped, it runs on. Its result is dropped if it does not
+        come within `patience`.
 
         Args:
             run: The kernel's command.
             environments: Has what the step asks for.
             printed: Takes what it prints; see `printed`.
+            patience: How long to wait for a function once the attempt is withdrawn; None: not.
 
         Returns:
             The value of the `succeeded` event: plain data, no secret in it; and its packed form.
         """
-        return await self._task(run.step).attempt(execution, run, environments, printed)
+        return await self._task(run.step).attempt(execution, run, environments, printed, patience)
 
     def printed(self, step: int, follow: Follow | None) -> Printed:
         """Return what takes the output of an attempt.

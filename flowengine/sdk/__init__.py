@@ -332,10 +332,16 @@ class StepContext(Protocol):
     def environment(self, name: str) -> Environment:
         """Return an environment by its name in the flow or its kind, or raise a `StepError`."""
 
-    async def on_thread(self, function: Callable[[], _Result]) -> _Result:
+    async def on_thread(self, function: Callable[[], _Result], *, settles: bool = False) -> _Result:
         """Call a function that may block on a thread, and return what it returns.
 
         When the awaiting task is cancelled the function runs on, and its result is dropped.
+
+        Args:
+            function: What to call.
+            settles: It is all that the attempt does, so its result tells whether a cancelled
+                attempt acted. If that has to be known, because the step may have to be undone, a
+                function that has ended, or ends soon, still counts: its result is returned.
         """
 
 

@@ -1,7 +1,8 @@
 """Calls functions that may block on threads, without holding up the loop or the end of the process.
 
 A thread cannot be stopped from outside. So these are daemon threads - a function that hangs keeps
-no process alive -, and what a withdrawn function still returns is dropped.
+no process alive -, and what a withdrawn function still returns is dropped, unless the caller waits
+for it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,26 +28,33 @@ _jobs: SimpleQueue[_Job] = SimpleQueue()
 _idle = threading.Semaphore(0)
 
 
-async def on_thread(function: Callable[[], _Result]) -> _Result:
+async def on_thread(
+    function: Callable[[], _Result], outlast: Callable[[], float] | None = None
+) -> _Result:
     """Call a function on a thread, in a copy of the caller's context.
 
     Args:
         function: What to call.
+        outlast: Asked when the caller is cancelled: how many seconds to wait for what the function
+            still returns. None: what it does after that is dropped.
 
     Returns:
         What it returns; what it raises is raised here.
 
     Raises:
+        CancelledError: The caller was cancelled, and the function did not end in time.
         RuntimeError: It raised `KeyboardInterrupt`, which would end the loop.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    known: list[tuple[Any, BaseException | None]] = []
 
     def settle(outcome: tuple[object, BaseException | None]) -> None:
         if not ended.done():
             ended.set_result(outcome)
 
     def told(outcome: tuple[object, BaseException | None]) -> None:
+        known.append(outcome)
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, outcome)
 
@@ -53,12 +62,27 @@ async def on_thread(function: Callable[[], _Result]) -> _Result:
     _jobs.put(_Job(lambda: context.run(function), told))
     if not _idle.acquire(blocking=False):
         threading.Thread(target=_work, name="flowengine-step", daemon=True).start()
-    result, error = await ended
+    try:
+        result, error = await ended
+    except asyncio.CancelledError:
+        if outlast is None:
+            raise
+        ended = loop.create_future()  # the first one was cancelled
+        result, error = known[0] if known else await _within(outlast(), ended)
     if isinstance(error, KeyboardInterrupt):  # no key was pressed: signals go to the main thread
         raise RuntimeError("a function on a thread raised KeyboardInterrupt") from error
     if error is not None:
         raise error
     return result  # type: ignore[no-any-return]
+
+
+async def _within(seconds: float, ended: asyncio.Future[_Result]) -> _Result:
+    """Return what a future gives within some seconds; else the cancellation goes on."""
+    if seconds > 0:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await ended
+    raise asyncio.CancelledError
 
 
 def _work() -> None:

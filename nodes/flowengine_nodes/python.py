@@ -1,8 +1,9 @@
 """`python`: calls a function.
 
 An `async` function runs on the engine's loop, one marked with `@flowengine.quick` at once, any
-other on a thread. A withdrawn function on a thread cannot be stopped: it runs on, its result is
-dropped, and one that takes a `StepContext` can look at `cancelled`.
+other on a thread. A withdrawn function on a thread cannot be stopped: it runs on, and one that
+takes a `StepContext` can look at `cancelled`. Its result counts if it comes soon and the step may
+have to be undone; else it is dropped.
 """
 
 from __future__ import annotations
@@ -124,34 +125,15 @@ class Python(StepKind):
     ) -> Any:
         import asyncio
 
-        outcome: list[tuple[Any, BaseException | None]] = []
-
-        def call() -> Any:
-            try:
-                result = function.call(**arguments)
-            except BaseException as error:
-                outcome.append((None, error))
-                raise
-            outcome.append((result, None))
-            return result
-
         try:
-            return await context.on_thread(call)
-        except BaseException as failure:
-            if not outcome:
-                context.log.warning(
-                    "cancelled, but a Python function cannot be stopped: %s keeps running in its "
-                    "thread until it returns, and its result is dropped",
-                    function.call.__name__,
-                )
-                raise
-            result, error = outcome[0]
-            if failure is error or not isinstance(failure, asyncio.CancelledError):
-                raise
-            # Withdrawn, but it had ended by then: what it did is known, and nobody has to be asked.
-            if isinstance(error, Exception):
-                raise error from None
-            return result
+            return await context.on_thread(lambda: function.call(**arguments), settles=True)
+        except asyncio.CancelledError:
+            context.log.warning(
+                "cancelled, but a Python function cannot be stopped: %s keeps running in its "
+                "thread until it returns, and its result is dropped",
+                function.call.__name__,
+            )
+            raise
 
     def _function(self, task: Mapping[str, Plain]) -> _Function:
         key = (task["function"], task.get("folder"))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from flowengine.engines import local
 from flowengine.engines.engine import Engine
 from flowengine.sdk.threads import on_thread
 from tests.engines import world
@@ -59,6 +60,101 @@ def test_what_a_withdrawn_function_returned_is_undone_and_nobody_is_asked(tmp_pa
     assert result.error is not None
     assert result.error["message"] == "refused"
     assert ("both/paid/compensate", "succeeded") in [(s["address"], s["status"]) for s in history]
+
+
+LATE = """
+import threading
+
+from flowengine.sdk import StepContext
+
+begun, may_end = threading.Event(), threading.Event()
+
+
+def pay(context: StepContext) -> int:
+    begun.set()
+    assert context.cancelled.wait(60)
+    END
+
+
+def refuse() -> None:
+    assert begun.wait(60)
+    raise ValueError("refused")
+
+
+class Panic(BaseException):
+    pass
+
+
+def give_back(amount: int) -> None:
+    pass
+"""
+ENDS = {
+    "returns": ("return 7", True),
+    "fails": ("raise OSError('not paid')", False),
+    "panics": ("raise Panic('not paid')", False),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_what_a_function_does_soon_after_it_was_withdrawn_is_known(
+    tmp_path: Path, way: str
+) -> None:
+    flow = world.make(tmp_path, SAGA)
+    ends, undone = ENDS[way]
+    (tmp_path / "saga.py").write_text(LATE.replace("END", ends))
+    with Engine(None, user="user:me") as engine:
+        result = engine.run(flow)
+        history = engine.show(result.execution)["steps"]
+        events = list(engine.events(result.execution))
+
+    assert (result.status, result.waits) == ("failed", [])
+    assert result.error is not None
+    assert result.error["message"] == "refused"
+    assert any(one["address"] == "both/paid/compensate" for one in history) is undone
+    assert not any(one["type"] == "decided" for one in events), "nobody was asked"
+
+
+def hanging(folder: Path) -> Path:
+    """Make a flow whose withdrawn function ends when the file `go` is there."""
+    flow = world.make(folder, SAGA)
+    wait = "import time\n    from pathlib import Path\n    "
+    wait += f"while not Path({str(folder / 'go')!r}).exists(): time.sleep(0.01)\n    return 7"
+    (folder / "saga.py").write_text(LATE.replace("END", wait))
+    return flow
+
+
+def test_a_function_that_does_not_end_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "LATE_SECONDS", 0.05)
+    with Engine(None, user="user:me") as engine:
+        result = engine.run(hanging(tmp_path))
+        (tmp_path / "go").touch()
+        assert [wait["kind"] for wait in result.waits] == ["question"]
+        done = engine.decide(result.waits[0]["id"], "fail").result
+        assert done is not None
+        assert done.status == "failed"
+
+
+def test_who_stops_driving_does_not_wait_for_a_withdrawn_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "LATE_SECONDS", 3600.0)
+    flow = hanging(tmp_path)
+
+    async def stopped() -> str:
+        async with Engine(None, user="user:me") as engine:
+            running = asyncio.create_task(engine.run_async(flow, id="it"))
+            while not engine.waits().items:  # noqa: ASYNC110 - a store tells nobody
+                await asyncio.sleep(0.01)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            [wait] = engine.result("it").waits
+            return str(wait["kind"])
+
+    assert asyncio.run(asyncio.wait_for(stopped(), 60)) == "question"
+    (tmp_path / "go").touch()
 
 
 def test_what_runs_on_is_withdrawn() -> None:

@@ -32,7 +32,7 @@ class Context:
         self.execution = SimpleNamespace(artifacts=self.kept)
         self.streams: dict[str, str] = {}
 
-    async def on_thread(self, function: Callable[[], Any]) -> Any:
+    async def on_thread(self, function: Callable[[], Any], *, settles: bool = False) -> Any:
         return await asyncio.to_thread(function)
 
     def printed(self, stream: str, text: str) -> None:

@@ -240,11 +240,13 @@ class Stage:
         self.loop.close()
         threads.on_thread = self._on_thread
 
-    async def _counted(self, function: Callable[[], T]) -> T:
+    async def _counted(
+        self, function: Callable[[], T], outlast: Callable[[], float] | None = None
+    ) -> T:
         """Let no time pass while a thread is at work."""
         self.clock.threads += 1
         try:
-            return await self._on_thread(function)
+            return await self._on_thread(function, outlast)
         finally:
             self.clock.threads -= 1
 
