@@ -90,6 +90,8 @@ class Rows(list[dict[str, Plain]]):
 
     truncated = False
     """Whether there were more than the limits let through."""
+    limit = ""
+    """The limit that cut them, and its value."""
 
 
 class Done(NamedTuple):
@@ -124,6 +126,7 @@ class Database(Resource):
         self._seconds = request.limits.time or _SECONDS
         self._rows = request.config.rows
         self._bytes = request.limits.output or _BYTES
+        self._disk = request.limits.disk
         self._reads_only = request.config.mode == "ro" and file != MEMORY
         self._turn = asyncio.Lock()
         self._ended = False
@@ -296,6 +299,9 @@ class Database(Resource):
                     size += sum(map(_size, row))
                     if len(rows) == self._rows or size > self._bytes:
                         rows.truncated = True
+                        rows.limit = f"limits.output is {self._bytes} bytes"
+                        if len(rows) == self._rows:
+                            rows.limit = f"config.rows is {self._rows}"
                         return rows
                     rows.append(dict(zip(names, row, strict=True)))
         finally:
@@ -317,9 +323,18 @@ class Database(Resource):
             hint = "; it is read-only unless config.mode is rw" if self._reads_only else ""
             return Refused(f"{self.name} does not let this statement: {said}{hint}")
         if code is not None and code & 0xFF == sqlite3.SQLITE_FULL:
-            return LimitExceeded(f"{self.file} has reached its size (limits.disk)")
+            if self._disk is None:  # it is the machine's disk that is full
+                return SqlError(said, retryable=False)
+            return LimitExceeded(
+                f"{self.name}: {self.file} may not have more than {self._disk} bytes (limits.disk)",
+                data={"limit": "disk", "value": self._disk},
+            )
         if code is not None and code & 0xFF == sqlite3.SQLITE_TOOBIG:
-            return LimitExceeded(f"{self.name}: a value is larger than {self._bytes} bytes")
+            return LimitExceeded(
+                f"{self.name}: a value or statement is larger than {self._bytes} bytes "
+                "(limits.output)",
+                data={"limit": "output", "value": self._bytes},
+            )
         return SqlError(said, retryable=False)
 
 
@@ -407,7 +422,7 @@ class Sqlite(Provider[Database]):
             rows = await background().wait(_statement(resource, command))
             value = list(rows)
             if rows.truncated:
-                told = f"cut after {len(rows)} rows (config.rows, limits.output)"
+                told = f"cut after {len(rows)} rows: {rows.limit}"
         except (SqlError, Refused) as error:
             code, told = 1, error.message
         return {"exit_code": code, "stdout": "", "stderr": told, "value": value, "files": {}}

@@ -311,15 +311,17 @@ def test_a_result_stops_at_the_largest_number_of_bytes(opened: Open) -> None:
 
     rows = database.query(NUMBERS.format(10**9) + "select printf('%01000d', i) as text from n")
 
-    assert rows.truncated
+    assert (rows.truncated, rows.limit) == (True, "limits.output is 100000 bytes")
     assert 90 <= len(rows) <= 100
 
 
 def test_one_value_larger_than_the_result_may_be_is_an_error(opened: Open) -> None:
     database = opened(path=":memory:", limits={"output": "100kB"})
 
-    with pytest.raises(LimitExceeded, match="larger than 100000 bytes"):
+    told = r"larger than 100000 bytes \(limits.output\)"
+    with pytest.raises(LimitExceeded, match=told) as caught:
         database.query("select zeroblob(100000000)")
+    assert caught.value.data == {"limit": "output", "value": 100_000}
 
 
 def test_an_endless_statement_is_interrupted_and_the_connection_stays_usable(opened: Open) -> None:
@@ -519,7 +521,7 @@ def test_a_step_is_told_when_its_rows_were_cut_and_what_was_refused(
     assert outputs is not None
 
     assert outputs["all"]["value"] == [{"a": 1}, {"a": 2}]
-    assert outputs["all"]["stderr"] == "cut after 2 rows (config.rows, limits.output)"
+    assert outputs["all"]["stderr"] == "cut after 2 rows: config.rows is 2"
     assert (outputs["some"]["value"], outputs["some"]["stderr"]) == ([{"b": "y"}], "")
     assert outputs["wrong"]["exit_code"] == 1
     assert "config.mode is rw" in outputs["wrong"]["stderr"]

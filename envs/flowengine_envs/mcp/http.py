@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import httpx2
 
-from flowengine_envs.mcp.messages import Requests, broken_answer, too_many
+from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, Requests, broken_answer, too_many
 
 _PAGE = "application/json"
 _OPENING = frozenset({"initialize", "server/discover"})
@@ -78,8 +78,8 @@ class GuardedClient(httpx2.AsyncClient):
             body += block
             if len(body) > self._largest:
                 await response.aclose()
-                why = f"the message has more than the {self._largest} bytes allowed"
-                return _broken(request, number, why)
+                why = f"the message has more than {self._largest} bytes (limits.output)"
+                return _broken(request, number, why, TOO_LARGE)
         if response.status_code < _REFUSED:
             body = bytearray(_checked(asked, bytes(body)))
         headers = {
@@ -145,8 +145,8 @@ def _checked(asked: dict[str, Any], body: bytes) -> bytes:
     return broken_answer(asked["id"], why).model_dump_json(by_alias=True).encode()
 
 
-def _broken(request: httpx2.Request, number: Any, why: str) -> httpx2.Response:
-    body = broken_answer(number, why).model_dump_json(by_alias=True).encode()
+def _broken(request: httpx2.Request, number: Any, why: str, code: int = BROKEN) -> httpx2.Response:
+    body = broken_answer(number, why, code).model_dump_json(by_alias=True).encode()
     return _page(request, 200, body)
 
 

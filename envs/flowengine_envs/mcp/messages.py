@@ -21,6 +21,8 @@ ENDS = 1024
 """Bytes at both ends of a message in which its id is looked for when the rest is unreadable."""
 BROKEN = -32700
 """Code of the errors that stand for nonsense; JSON-RPC's own for what cannot be parsed."""
+TOO_LARGE = -32099
+"""Code of the errors that stand for what is larger than `limits.output`; one of ours."""
 _ANSWERING = 100
 """Requests of a server that may wait for our answer before no more is read from it."""
 _ENTRIES = 10_000
@@ -105,13 +107,16 @@ class Requests:
                 return [broken_answer(message.id, why)]
         return [message]
 
-    def failed(self, head: bytes, tail: bytes, why: str) -> list[JSONRPCMessage]:
+    def failed(
+        self, head: bytes, tail: bytes, why: str, code: int = BROKEN
+    ) -> list[JSONRPCMessage]:
         """Return the error answer to the request that an unreadable message seems to answer.
 
         Args:
             head: The message's beginning.
             tail: Its end.
             why: What is wrong with it.
+            code: Of the error.
         """
         found = _FIRST.match(head) or _LAST.search(tail)
         number = _key(json.loads(found[1])) if found else None
@@ -120,7 +125,7 @@ class Requests:
             self.last_noise = printable(head[:200].decode("utf-8", "replace"))
             return []
         self._ours.discard(number)
-        return [broken_answer(number, why)]
+        return [broken_answer(number, why, code)]
 
     async def room(self) -> None:
         """Wait while too many of the server's own requests have no answer."""
@@ -171,16 +176,17 @@ def too_many(message: JSONRPCMessage, line: bytes = b"") -> str:
     return ""
 
 
-def broken_answer(number: RequestId, why: str) -> JSONRPCMessage:
+def broken_answer(number: RequestId, why: str, code: int = BROKEN) -> JSONRPCMessage:
     """Return an error in place of the answer to a request.
 
     Args:
         number: Its id.
         why: What is wrong with the answer.
+        code: Of the error.
     """
     from mcp.types import ErrorData, JSONRPCError
 
-    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=BROKEN, message=why))
+    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=why))
 
 
 def broken(place: str, why: str) -> ToolError:

@@ -25,7 +25,7 @@ from flowengine.sdk import (
     ToolError,
 )
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
-from flowengine_envs.mcp.messages import BROKEN, brief, broken, fault
+from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, brief, broken, fault
 from flowengine_envs.mcp.tool_list import Changed, ToolList
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ _CLOSING = 8.0
 """Seconds in which a server and its processes are gone, or are given up."""
 _SESSION_ENDED = "Session terminated"
 """What the protocol library says of an HTTP session that the server no longer knows."""
+_LARGE_EVENT = "Server-sent event exceeded"
+"""What it says of an event that has more bytes than it was told to take in."""
 _UNREADABLE = "Failed to parse"
 """What the protocol library says of an event that is no message, before pages of detail."""
 
@@ -110,7 +112,7 @@ class Session(Resource):
         """Return all tools of the server: name, description, `inputSchema` and so on.
 
         Raises:
-            LimitExceeded: It lists more than 10,000.
+            LimitExceeded: It lists more than 10,000, or more than `limits.output` bytes.
             EnvironmentLost: The server is gone.
         """
         return await self._tools.all()
@@ -136,6 +138,7 @@ class Session(Resource):
         Raises:
             ToolError: There is no such tool, or the server refused the call.
             Timeout: There was no answer in time; the session goes on.
+            LimitExceeded: The answer has more than `limits.output` bytes.
             EnvironmentLost: The server is gone; whether the tool ran is not known.
         """
         await self._tools.check(name)
@@ -336,8 +339,7 @@ class Session(Resource):
             if asking.done():
                 return asking.result()
             if not owner.done():
-                message = f"{self.name}: {what}: no answer in {seconds:g} s{self.said()}"
-                raise Timeout(message, retryable=False)
+                raise self._late(what, seconds)
             raise self._lost(what)
         except MCPError as error:
             raise self._failure(error, what) from error
@@ -364,6 +366,12 @@ class Session(Resource):
         if error.message == "Connection closed":
             return self._lost(what)
         place = f"{self.name}: {what}"
+        if error.code == TOO_LARGE or _LARGE_EVENT in error.message:
+            why = f"the message has more than {self._largest} bytes (limits.output)"
+            if error.code == TOO_LARGE:
+                why = error.message
+            data: dict[str, Plain] = {"limit": "output", "value": self._largest, "ran": "maybe"}
+            return LimitExceeded(f"{place}: {why}", data=data)
         if error.code == BROKEN:
             own = not error.message.startswith(_UNREADABLE)
             return broken(
@@ -371,6 +379,14 @@ class Session(Resource):
             )
         refused = self.said() if self._connection.again else ""
         return ToolError(f"{place}: {brief(error.message)}{refused}", retryable=False)
+
+    def _late(self, what: str, seconds: float | None) -> Timeout:
+        """Return the error of a call that was given up; it names the limit, if it was one."""
+        told, data = f"no answer in {seconds:g} s", {}
+        if seconds == self._seconds:
+            told += " (limits.time)"
+            data = {"limit": "time", "value": seconds}
+        return Timeout(f"{self.name}: {what}: {told}{self.said()}", data=data, retryable=False)
 
     def _lost(self, what: str) -> EnvironmentLost:
         return EnvironmentLost(
@@ -408,7 +424,7 @@ class Session(Resource):
             items += new
             size += sum(len(json.dumps(item)) for item in new)
             self._check_list(what, len(items), _ITEMS, what)
-            self._check_list(what, size, self._largest, "bytes")
+            self._check_list(what, size, self._largest, "bytes", "output")
             cursor = answer.next_cursor
             if cursor is None:
                 return items
@@ -418,11 +434,14 @@ class Session(Resource):
         self._check_list(what, _PAGES + 1, _PAGES, "pages")
         raise AssertionError("unreachable")
 
-    def _check_list(self, what: str, count: int, most: int | None, unit: str) -> None:
+    def _check_list(
+        self, what: str, count: int, most: int | None, unit: str, limit: str = ""
+    ) -> None:
         if most is not None and count > most:
+            named = f" (limits.{limit})" if limit else ""
             raise LimitExceeded(
-                f"{self.name}: list of {what}: the server lists more than {most} {unit}",
-                data={"limit": unit, "value": most},
+                f"{self.name}: list of {what}: the server lists more than {most} {unit}{named}",
+                data={"limit": limit or unit, "value": most},
             )
 
 

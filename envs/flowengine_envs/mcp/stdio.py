@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from flowengine.sdk import EnvironmentStartFailed
 from flowengine.sdk.process_tree import Family
-from flowengine_envs.mcp.messages import ENDS, Requests
+from flowengine_envs.mcp.messages import ENDS, TOO_LARGE, Requests
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -157,8 +157,8 @@ class Server:
             async for line, left_out in _lines(self._process.stdout, self._largest):
                 if left_out:
                     size = len(line) + left_out
-                    why = f"the message has {size} bytes, more than the {self._largest} allowed"
-                    messages = self._requests.failed(line[:ENDS], line[-ENDS:], why)
+                    why = f"the message has {size} bytes, more than {self._largest} (limits.output)"
+                    messages = self._requests.failed(line[:ENDS], line[-ENDS:], why, TOO_LARGE)
                 else:
                     messages = self._requests.received(line)
                 for message in messages:

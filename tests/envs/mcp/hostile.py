@@ -141,11 +141,13 @@ CASES = {
             _result('{"id": 5, "content": [{"type": "text", "text": "' + "x" * 70_000_000)(id)
             + '"}]}}'
         ),
-        "message has 70|more than the 2000000 bytes|exceeded the 2000000",
+        r"more than 2000000( bytes)? \(limits.output\)",
+        error="LimitExceeded",
     ),
     "call-large-end": _call(
         lambda id: '{"result": {"id": 5, "text": "' + "x" * 70_000_000 + '"}, "id": ' + id + "}",
-        "message has 70|more than the 2000000 bytes|exceeded the 2000000",
+        r"more than 2000000( bytes)? \(limits.output\)",
+        error="LimitExceeded",
     ),
     # Lists of the wrong shape
     "list-null": _list(_tools("null")),
@@ -183,7 +185,7 @@ CASES = {
             + id
             + '"}'
         )(id),
-        "more than 2000000 bytes",
+        r"more than 2000000 bytes \(limits.output\)",
         error="LimitExceeded",
     ),
     # A handshake of the wrong shape

@@ -23,6 +23,7 @@ from tests.envs.mcp.test_hostile_servers import LONGEST, PROMPT
 
 ENDLESS: dict[str, Any] = {"seconds": 1.0, "error": "Timeout", "told": "no answer in 1 s"}
 LARGEST = 2_000_000
+TOO_LARGE = r"2000000 bytes \(limits.output\)"
 
 
 class Case(NamedTuple):
@@ -37,7 +38,7 @@ class Case(NamedTuple):
 
     answer: Callable[[str, str], Iterator[bytes]]
     told: str = ""
-    error: str = "ToolError|EnvironmentLost"
+    error: str = "ToolError|EnvironmentLost|LimitExceeded"
     seconds: float = 120
 
 
@@ -61,7 +62,11 @@ def _raw(*pieces: bytes) -> Case:
 
 
 def _endless(
-    kind: str, piece: bytes, told: str = "2000000 byte", first: bytes = b"", pause: float = 0
+    kind: str,
+    piece: bytes,
+    told: str = TOO_LARGE,
+    first: bytes = b"",
+    pause: float = 0,
 ) -> Case:
     def answer(id: str, url: str) -> Iterator[bytes]:
         yield _head(kind) + first
@@ -103,7 +108,7 @@ CASES: dict[str, Case] = {
         None, b"", "www-authenticate: \x1b[2J", status="401 Who", told="HTTP status 401"
     ),
     "status-405": _page(JSON, b'{"error": 5}', status="405 No", told="HTTP status 405"),
-    "status-500": _page(JSON, b"x" * 5_000_000, status="500 \x1b[2J", told="2000000 bytes"),
+    "status-500": _page(JSON, b"x" * 5_000_000, status="500 \x1b[2J", told=TOO_LARGE),
     "status-999": _page(JSON, GOOD, status="999 Odd"),
     "redirect-self": _page(None, b"", "location: URL", status="307 There"),
     "redirect-file": _page(

@@ -98,9 +98,10 @@ def test_a_server_that_dies_during_a_call_is_lost_and_the_call_is_not_repeated(
 def test_a_call_without_an_answer_is_given_up_and_the_session_goes_on(nasty: Open) -> None:
     session = nasty(limits={"time": 0.3})
 
-    with pytest.raises(Timeout, match=r"tool hang: no answer in 0\.3 s"):
+    with pytest.raises(Timeout, match=r"tool hang: no answer in 0\.3 s \(limits\.time\)") as caught:
         session.call_tool("hang")
-    with pytest.raises(Timeout):
+    assert caught.value.data == {"limit": "time", "value": 0.3}
+    with pytest.raises(Timeout, match=r"no answer in 0\.1 s$"):
         session.call_tool("hang", timeout=0.1)
     assert session.call_tool("count", timeout=60).text == "3"
 
@@ -165,8 +166,10 @@ def test_a_server_that_hangs_in_a_call_is_ended(nasty: Open, tmp_path: Path) -> 
 def test_a_huge_answer_is_an_error_and_the_session_goes_on(nasty: Open) -> None:
     session = nasty(limits={"output": "1MB"})
 
-    with pytest.raises(ToolError, match=r"message has 1000001\d\d bytes, more than the 1000000 "):
+    told = r"message has 1000001\d\d bytes, more than 1000000 \(limits.output\)"
+    with pytest.raises(LimitExceeded, match=told) as caught:
         session.call_tool("big", {"size": 100_000_000})
+    assert caught.value.data == {"limit": "output", "value": 1_000_000, "ran": "maybe"}
     assert len(session.call_tool("big", {"size": 900_000}).text) == 900_000
     assert session.call_tool("count").text == "3"
 
