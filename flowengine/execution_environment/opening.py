@@ -45,6 +45,8 @@ class Bounds(NamedTuple):
 
     start: float = 120.0
     """Until it is ready, probing included."""
+    prepare: float = 3600.0
+    """For what a sandbox prepares before it starts: building or fetching an image."""
     check: float = 5.0
     """For a health check that is no plain function."""
     use: float = 5.0
@@ -210,9 +212,11 @@ async def open_resource(
     choice = await choose(declared, around, policy)
     provider = providers.find_provider(declared.spec.kind)
     revealed = secrets.reveal(dict(declared.config))
+    prepared = await _prepared(declared, choice, policy, around)
     start = around.clock.monotonic()
     _prepare(instance, provider, choice, around)
     request = _request(instance, provider, choice, revealed, policy, around, mounts, changed)
+    request = request._replace(prepared=prepared)
     try:
         resource = await within(
             around.clock, around.bounds.start, _call(lambda: provider.ensure(request)), late
@@ -228,6 +232,25 @@ async def open_resource(
     return Opened(
         resource, provider, choice.name, choice.sandbox, choice.capabilities, choice.unenforced
     )
+
+
+async def _prepared(
+    declared: Declared, choice: Choice, policy: Any, around: Surroundings
+) -> object:
+    """Return what the sandbox has prepared; what that takes is no part of the start."""
+    if choice.sandbox is None:
+        return None
+    spec = declared.request_spec(choice.name, policy)
+    bound = around.bounds.prepare
+    try:
+        return await within(around.clock, bound, choice.sandbox.prepare(spec))
+    except TookTooLong:
+        raise EnvironmentStartFailed(
+            f"{declared}: '{choice.name}' was not prepared (its image built or fetched) within "
+            f"{bound:g} s"
+        ) from None
+    except PluginFailed as error:
+        raise EnvironmentStartFailed(f"{declared}: '{choice.name}': {error}") from None
 
 
 def _prepare(

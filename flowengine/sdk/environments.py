@@ -199,6 +199,8 @@ class Request(NamedTuple):
     """Replaces the values of its secrets in plain data, for what is told outside of it."""
     guarded: Sequence[Path] = ()
     """Folders of the engine's own on the host, such as its store: no sandbox may see them."""
+    prepared: Any = None
+    """What the sandbox's `prepare` returned; None also where nobody called it."""
 
     def may_write(self, inside: str) -> bool:
         """Return whether programs may write a folder of `mounts`, by its path inside."""

@@ -162,6 +162,23 @@ class Sandbox:
         """
         raise NotImplementedError
 
+    @classmethod
+    async def prepare(cls, spec: Spec) -> Any:
+        """Get what may take long and outlasts an opening, such as an image; default: nothing.
+
+        It has more time than `open`. It may be cancelled.
+
+        Args:
+            spec: What is asked for.
+
+        Returns:
+            What `request.prepared` is to be.
+
+        Raises:
+            StepError: It cannot be had.
+        """
+        return None
+
     async def open(self) -> None:
         """Make everything ready, calling `request.trace` before each thing that could be left over.
 

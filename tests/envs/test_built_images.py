@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flowengine.execution_environment import EnvironmentManager
+from flowengine.execution_environment import Bounds, EnvironmentManager
 from flowengine.sdk import (
     EnvironmentStartFailed,
     EnvironmentUnavailable,
@@ -128,7 +128,7 @@ def test_the_user_inside_has_a_name(context: Path, tmp_path: Path) -> None:
     for config, users in (({"image": {"build": str(context)}}, "first\nnode\nflow\n"), ({}, "")):
         with opened(BashProvider(), Docker, tmp_path, config=config) as bash:
             told = bash.run(asks).stdout
-            assert told.startswith("flow\nflow\nflow\n/workspace/.flowengine/home\n")
+            assert told.startswith("flow\nflow\nflow\n/home/flow\n")
             assert told.endswith(users)
             assert bash.run(["python3", "-c", python]).exit_code == 0
             assert bash.run("echo x >> /etc/passwd || echo kept").stdout == "kept\n"
@@ -311,6 +311,28 @@ def test_a_spec_builds_relative_to_its_working_folder(
         told = bash.run("cat /opt/data.txt")
 
     assert told.stdout == (context / "data.txt").read_text()
+
+
+@pytest.mark.parametrize("kind", ["bash", "docker"])
+def test_a_build_may_take_longer_than_a_start(context: Path, tmp_path: Path, kind: str) -> None:
+    write(context, "RUN sleep 12")
+    spec: dict[str, Any] = {"kind": kind, "provider": "docker", "scope": "session"}
+    spec["config"] = {"image": {"build": str(context)}}
+
+    with EnvironmentManager(tmp_path / "state", bounds=Bounds(start=10)) as manager:
+        assert manager.ensure(spec).resource.run(["true"]).exit_code == 0
+
+
+def test_a_build_has_a_bound_of_its_own(context: Path, tmp_path: Path) -> None:
+    write(context, "RUN sleep 600")
+    spec: dict[str, Any] = {"kind": "bash", "provider": "docker", "scope": "session"}
+    spec["config"] = {"image": {"build": str(context)}}
+
+    with (
+        EnvironmentManager(tmp_path / "state", bounds=Bounds(prepare=1)) as manager,
+        pytest.raises(EnvironmentStartFailed, match=r"image built or fetched\) within 1 s"),
+    ):
+        manager.ensure(spec)
 
 
 def test_an_image_without_what_a_sandbox_needs_says_so(context: Path, tmp_path: Path) -> None:

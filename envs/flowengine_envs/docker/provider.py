@@ -20,11 +20,10 @@ from flowengine.sdk.environments import (
     Spec,
 )
 from flowengine_envs.call_limits import DISK, OUTPUT, UNBOUNDED
-from flowengine_envs.docker.building import built
 from flowengine_envs.docker.containers import Containers
 from flowengine_envs.docker.daemon import connect
-from flowengine_envs.docker.fetching import find_image
 from flowengine_envs.docker.gate import Gate
+from flowengine_envs.docker.sandbox import Docker
 from flowengine_envs.egress import places
 from flowengine_envs.mounts import check_all
 from flowengine_envs.steps import StepFiles, add_outputs
@@ -70,13 +69,8 @@ class DockerProvider(Provider[Containers]):
         """Have the image ready."""
         check_all(request)
         make_home(request)
-        made = await built(request.spec)
-
-        def image() -> str:
-            client = connect()
-            return str(client.images.get(made or find_image(client, request.spec)).id)
-
-        found = await asyncio.to_thread(image)
+        name = request.prepared or await Docker.prepare(request.spec)
+        found = await asyncio.to_thread(lambda: str(connect().images.get(name).id))
         if not places(request.spec):
             return Containers(request, found)
         gate = Gate(request)

@@ -169,6 +169,13 @@ class Docker(Sandbox):
         network(spec)
         await asyncio.to_thread(_probe, spec)
 
+    @classmethod
+    async def prepare(cls, spec: Spec) -> str:
+        """Build or fetch the image, and return its name."""
+        if (found := await built(spec)) is not None:
+            return found
+        return await asyncio.to_thread(lambda: find_image(connect(), spec))
+
     @cached_property
     def _client(self) -> DockerClient:
         return connect()
@@ -266,9 +273,8 @@ class Docker(Sandbox):
         named, spec = None if self._command is None else self._command.image, self.request.spec
         if self._command is not None and self._command.is_there:
             return str(named)
-        found = await built(spec) if named is None else None
-        if found is not None:
-            return found
+        if named is None:
+            return str(self.request.prepared or await self.prepare(spec))
         return await asyncio.to_thread(lambda: find_image(self._client, spec, named))
 
     def _rights(self) -> dict[str, Any]:
