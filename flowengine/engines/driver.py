@@ -430,6 +430,11 @@ class Driver:
             del self.host.woken[id]
             self.read_inbox(self.executions[id])
 
+    def _may_settle(self, execution: Execution, wait: int) -> bool:
+        """Return whether a question is about an attempt that is still being ended here."""
+        found = execution.state["waits"].get(wait)
+        return found is not None and found.get("cut") in execution.work
+
     def _report(self, execution: Execution, told: Told) -> None:
         """Tell subscribers what is on disk now."""
         tell = self.host.tell
@@ -441,6 +446,8 @@ class Driver:
         for record, how in told.waits:
             if how is None and record["id"] not in execution.waits:
                 continue  # it was over before anybody could answer it
+            if how is None and self._may_settle(execution, record["id"]):
+                continue  # it is told if the attempt ends without an answer
             tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from flowengine.engines.driver import Driver, failed, succeeded
 from flowengine.engines.printed import PRINTING
 from flowengine.engines.recovery import take_message
+from flowengine.engines.results import Update
 from flowengine.engines.runner import AttemptFailed
+from flowengine.engines.views import wait_view
 from flowengine.kernel.commands import Run
 
 if TYPE_CHECKING:
@@ -290,9 +292,17 @@ class Local(Driver):
         if isinstance(error, Exception):  # of the engine or the store, not of the step
             self.halt(execution, error)
         elif event is None:
+            self._tell_questions(execution, unit)
             self.look(execution)
         else:
             self.post(execution, event)
+
+    def _tell_questions(self, execution: Execution, unit: int) -> None:
+        """Tell subscribers what is asked about an attempt that has ended without a result."""
+        for number, wait in execution.state["waits"].items() if self.host.subscribers else ():
+            if wait.get("cut") == unit and number in execution.waits:
+                view = wait_view(execution.id, execution.context.flow, wait["record"], None)
+                self.host.tell(Update(execution.id, "wait", view))
 
     def _carry_left(self, execution: Execution, command: Run | Consult) -> None:
         if isinstance(command, Run):

@@ -10,6 +10,7 @@ import pytest
 
 from flowengine.engines import local
 from flowengine.engines.engine import Engine
+from flowengine.engines.results import Update
 from flowengine.sdk.threads import on_thread
 from tests.engines import world
 
@@ -103,6 +104,8 @@ def test_what_a_function_does_soon_after_it_was_withdrawn_is_known(
     ends, undone = ENDS[way]
     (tmp_path / "saga.py").write_text(LATE.replace("END", ends))
     with Engine(None, user="user:me") as engine:
+        told: list[Update] = []
+        engine.subscribe(told.append)
         result = engine.run(flow)
         history = engine.show(result.execution)["steps"]
         events = list(engine.events(result.execution))
@@ -111,7 +114,9 @@ def test_what_a_function_does_soon_after_it_was_withdrawn_is_known(
     assert result.error is not None
     assert result.error["message"] == "refused"
     assert any(one["address"] == "both/paid/compensate" for one in history) is undone
-    assert not any(one["type"] == "decided" for one in events), "nobody was asked"
+    assert not any(one["type"] == "decided" for one in events)
+    asked = [one.data for one in told if one.kind == "wait" and "how" not in one.data]
+    assert asked == [], "nobody was asked"
 
 
 def hanging(folder: Path) -> Path:
@@ -128,8 +133,12 @@ def test_a_function_that_does_not_end_is_asked_about(
 ) -> None:
     monkeypatch.setattr(local, "LATE_SECONDS", 0.05)
     with Engine(None, user="user:me") as engine:
+        told: list[Update] = []
+        engine.subscribe(told.append)
         result = engine.run(hanging(tmp_path))
         (tmp_path / "go").touch()
+        asked = [one.data["kind"] for one in told if one.kind == "wait" and "how" not in one.data]
+        assert asked == ["question"]
         assert [wait["kind"] for wait in result.waits] == ["question"]
         done = engine.decide(result.waits[0]["id"], "fail").result
         assert done is not None
