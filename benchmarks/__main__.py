@@ -88,9 +88,12 @@ def _succeed(engine: Engine, flow: LoadedFlow, inputs: dict[str, object]) -> Non
 def steps(folder: Path) -> Iterator[Figure]:
     """Return what one step costs, whichever way there come to be a thousand of them."""
     chain, loop, items = flows.chain(folder, 1000), flows.loop(folder), flows.items(folder)
+    acting = flows.chain(folder, 1000, "act")
     cases: list[tuple[str, Durability | None, LoadedFlow, dict[str, int], float]] = [
-        ("chain of 1,000 steps, power", "power", chain, {}, 1.5),
-        ("chain of 1,000 steps, process", "process", chain, {}, 3.5),
+        ("chain of 1,000 steps that act, power", "power", acting, {}, 1.5),
+        ("chain of 1,000 steps that act, process", "process", acting, {}, 3.5),
+        ("chain of 1,000 pure steps, power", "power", chain, {}, 1.5),
+        ("chain of 1,000 pure steps, process", "process", chain, {}, 3.5),
         ("loop of 1,000 rounds, process", "process", loop, {"rounds": 1000}, 3.0),
         ("map of 1,000 items, process", "process", items, {"items": 1000}, 2.0),
         ("map of 10,000 items, process", "process", items, {"items": 10_000}, 2.0),

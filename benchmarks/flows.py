@@ -70,6 +70,7 @@ tools:
   record: {python: "bench_tools:record", args: {type: object}, effect: pure}
   answer: {python: "bench_tools:answer", args: {type: object}, effect: pure}
   change: {python: "bench_tools:change", args: {type: object}, effect: pure}
+  act: {python: "bench_tools:change", args: {type: object}, effect: idempotent}
 """
 
 
@@ -80,13 +81,19 @@ def _load(folder: Path, name: str, body: str) -> flowengine.LoadedFlow:
     return flowengine.load(path)
 
 
-def chain(folder: Path, length: int) -> flowengine.LoadedFlow:
-    """Steps one after the other, each of which changes the record that the one before returned."""
+def chain(folder: Path, length: int, tool: str = "change") -> flowengine.LoadedFlow:
+    """Steps one after the other, each of which changes the record that the one before returned.
+
+    Args:
+        folder: Where the file goes.
+        length: How many steps.
+        tool: `change` is pure; what `act` gives is on disk before the next step runs.
+    """
     change = (
-        "  - {{id: s{n}, call: change, with: {{value: '${{{{ steps.s{before}.output }}}}'}}}}\n"
+        "  - {{id: s{n}, call: {tool}, with: {{value: '${{{{ steps.s{before}.output }}}}'}}}}\n"
     )
-    steps = "".join(change.format(n=n, before=n - 1) for n in range(1, length))
-    return _load(folder, f"chain_{length}", f"steps:\n  - {{id: s0, call: record}}\n{steps}")
+    steps = "".join(change.format(n=n, before=n - 1, tool=tool) for n in range(1, length))
+    return _load(folder, f"chain_{tool}_{length}", f"steps:\n  - {{id: s0, call: record}}\n{steps}")
 
 
 def trivial_chain(folder: Path, length: int, tool: str = "trivial") -> flowengine.LoadedFlow:

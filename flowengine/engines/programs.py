@@ -91,8 +91,11 @@ def why_not(schema: Any, value: Any) -> str | None:
         if len(_FOUND) >= _MOST_FOUND:
             _FOUND.clear()
         found = _FOUND[id(schema)] = schema, shared(schema)
+    validator = found[1]
+    if validator.proof is not None and validator.proof(value):
+        return None
     try:
-        found[1].check(value, "it")
+        validator.check(value, "it")
     except InputError as error:
         return error.message
     return None

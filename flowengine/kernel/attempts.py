@@ -46,10 +46,10 @@ def begin_round(m: Machine, unit: Unit) -> None:
     Args:
         unit: The unit that loops.
     """
-    node = m.node(m.act_of(unit))
+    act = m.act_of(unit)
+    node = m.node(act)
     spec = node.loop
     assert spec is not None
-    act = m.act_of(unit)
     try:
         if "max" not in unit:
             bound = evaluate(Names(m, act, unit), spec["max"])

@@ -95,6 +95,10 @@ class Names:
             return record["n"]
         return record[field] if field in record else NOT_RUN[field]
 
+    def variable(self, key: str) -> Plain:
+        """Return `state.KEY`, without looking at the rest of it."""
+        return self.machine.vars_of(self.frame)[key][0]
+
     def having(self, extra: dict[str, Plain]) -> Names:
         """Return what is visible with more roots."""
         more = {**(self.extra or {}), **extra}

@@ -153,7 +153,8 @@ def _round_ended(
     if past is not None and "before" in node.loop:
         pasts.drop(m.state, unit.get("seen", 0))
         unit["seen"] = pasts.share(m.state, past)
-    m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
+    if m.observe is not None:
+        m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
     unit["tries"] = 0
     round_over(m, unit, output, outcome, past)
 

@@ -154,9 +154,14 @@ def _refuse_conflict(m: Machine, frame: int, key: str, who: Any, under: list[str
 
 def _replace(m: Machine, frame: int, key: str, value: Plain, under: list[str]) -> dict[str, int]:
     """Replace a key, and return what whoever did so knows by it."""
-    number = abs(m.vars_of(frame)[key][1]) + 1
-    _reduce(m, frame, key, value, [number, under] if under else [number])
-    return {state_name(frame, key): number}
+    spec, cells, name = m.flow_of(frame).state[key], m.vars_of(frame), state_name(frame, key)
+    fault = m.graph.validate(spec.get("schema") or {}, value)
+    if fault is not None:
+        raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
+    number = abs(cells[key][1]) + 1
+    cells[key] = [value, number, under] if under else [value, number]
+    m.changed.add(name)
+    return {name: number}
 
 
 def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -> None:

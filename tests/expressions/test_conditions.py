@@ -58,3 +58,19 @@ def test_same_as_the_library(source: str, x: Any, y: Any) -> None:
         library = cel.program(f"({text}) ? true : false", slots, {"y0": "x", "y1": "y"})
         there = outcome(lambda: library({"x": x, "y": y}))
     assert here == there
+
+
+@given(st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "+", "-", "*"]), VALUES, VALUES)
+def test_two_integers_are_as_in_the_library(op: str, x: Any, y: Any) -> None:
+    slots: dict[str, Any] = {"i0": ["path", "x", []], "i1": ["path", "y", []]}
+    names: Any = {"x": x, "y": y}
+    here = outcome(lambda: build(["cel", f"i0 {op} i1", slots])(names))
+    library = cel.program(
+        f"i0 {op} i1", {s: build(n) for s, n in slots.items()}, {"i0": "x", "i1": "y"}
+    )
+    there = outcome(lambda: library(names))
+    assert (here, type(here)) == (there, type(there))
+    node = ["cel", f"i0 {op} 7", {"i0": slots["i0"]}]
+    library = cel.program(f"i0 {op} 7", {"i0": build(slots["i0"])}, {"i0": "x"})
+    here, there = outcome(lambda: build(node)(names)), outcome(lambda: library(names))
+    assert (here, type(here)) == (there, type(there))

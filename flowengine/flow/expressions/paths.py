@@ -121,6 +121,8 @@ def of_names(root: str, keys: Sequence[str]) -> Callable[[Names], Plain]:
     """
     if root == "steps" and len(keys) > 1:
         return _of_step(keys)
+    if root == "state" and keys:
+        return _of_state(keys)
 
     def get(names: Names) -> Plain:
         try:
@@ -145,6 +147,22 @@ def _of_step(keys: Sequence[str]) -> Callable[[Names], Plain]:
                 value = value[key]
         except (AttributeError, KeyError, TypeError):
             return follow(names, "steps", keys)
+        return value
+
+    return get
+
+
+def _of_state(keys: Sequence[str]) -> Callable[[Names], Plain]:
+    """Return a function that follows a path into one key of the state."""
+    first, *rest = keys
+
+    def get(names: Any) -> Plain:
+        try:
+            value = names.variable(first)
+            for key in rest:
+                value = value[key]
+        except (AttributeError, KeyError, TypeError):
+            return follow(names, "state", keys)
         return value
 
     return get
