@@ -22,7 +22,7 @@ from flowengine.sdk import (
 )
 from flowengine.sdk.environments import background
 from flowengine_envs.bash import BashProvider
-from flowengine_envs.docker import building, image
+from flowengine_envs.docker import accounts, building, image
 from flowengine_envs.docker.configuration import Container
 from flowengine_envs.docker.daemon import connect
 from flowengine_envs.docker.ownership import group, user
@@ -138,6 +138,24 @@ def test_the_user_inside_has_a_name(context: Path, tmp_path: Path) -> None:
         BashProvider(), Docker, tmp_path, config={"image": {"build": str(context)}}
     ) as bash:
         assert bash.run("whoami").stdout == "own\n"
+
+
+def test_a_daemon_that_sees_other_temporary_files_gives_no_name_but_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        accounts, "_write", lambda folder, lists: dict.fromkeys(lists, folder / "unseen")
+    )
+    with opened(BashProvider(), Docker, tmp_path) as bash:
+        assert bash.run("id -u; whoami").stdout == f"{user()}\n"
+
+
+def test_a_list_of_users_that_is_too_large_is_left_as_it_is(context: Path, tmp_path: Path) -> None:
+    write(context, "RUN yes other:x:70000:70000::/:/bin/sh | head -n 100000 >> /etc/passwd")
+    config = {"image": {"build": str(context)}}
+    with opened(BashProvider(), Docker, tmp_path, config=config) as bash:
+        told = bash.run("stat -c %s /etc/passwd; whoami").stdout
+        assert int(told) > 3000000
 
 
 def test_a_list_of_users_that_is_no_file_is_left_as_it_is(context: Path, tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import io
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from flowengine.sdk.scratch import make_scratch, remove_scratch
+from flowengine_envs.docker.image import description
 from flowengine_envs.docker.ownership import group, user
 from flowengine_envs.docker.rights import HOME
 
@@ -31,31 +33,63 @@ _DEFAULT = {
 }
 
 _known: dict[str, dict[str, str]] = {}
-"""Digest of an image → what it lacks, as of `missing`."""
+"""Digest of an image → what it lacks: path inside → text."""
 
 
-def of_default() -> dict[str, str]:
-    """Return the lists of the default image: path inside → text."""
+class Lists:
+    """The lists that one container is shown, in a folder that goes with it."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+
+    def mounts(
+        self, client: DockerClient, reference: str, image: str, labels: Mapping[str, str]
+    ) -> list[Any]:
+        """Write the lists that do not name the user and group of containers as they are.
+
+        Args:
+            client: The daemon.
+            reference: What names the image.
+            image: Its digest; it is there.
+            labels: For the container that is made to read them, and never started.
+
+        Returns:
+            How they are shown.
+        """
+        from docker.types import Mount
+
+        lists = _of_default() if reference == description().tag else _lacking(client, image, labels)
+        if not lists:
+            return []
+        self._folder = make_scratch()
+        self._folder.chmod(0o711)  # a daemon that maps users is nobody here
+        files = _write(self._folder, lists)
+        return [Mount(inside, str(file), "bind", read_only=True) for inside, file in files.items()]
+
+    def are_unseen(self, said: str) -> bool:
+        """Return whether a daemon complains of them: it may have temporary files of its own."""
+        return self._folder is not None and str(self._folder) in said
+
+    def close(self) -> None:
+        """Remove the folder."""
+        if self._folder is not None:
+            remove_scratch(self._folder)
+            self._folder = None
+
+
+def _of_default() -> dict[str, str]:
     return {path: _DEFAULT[path] + line for path, line in _lines().items()}
 
 
-def missing(client: DockerClient, image: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the lists that do not name the user and group of containers.
+def _lacking(client: DockerClient, image: str, labels: Mapping[str, str]) -> dict[str, str]:
+    """Return what an image lacks: path inside → text. It is only a name: no error comes of it."""
+    from docker.errors import APIError
 
-    Args:
-        client: The daemon.
-        image: Digest of the image, which is there.
-        labels: For the container that is made to read them, and never started.
-
-    Returns:
-        Path inside → text that does.
-    """
     if image not in _known:
-        made = client.api.create_container(image, ["none"], entrypoint=[], labels=dict(labels))
         try:
-            lists = {path: _read(client, str(made["Id"]), path) for path in (PASSWD, GROUP)}
-        finally:
-            client.api.remove_container(made["Id"], force=True)
+            lists = _read_all(client, image, labels)
+        except APIError:
+            return {}
         _known[image] = {
             path: text + line
             for path, line in _lines().items()
@@ -64,16 +98,15 @@ def missing(client: DockerClient, image: str, labels: Mapping[str, str]) -> dict
     return _known[image]
 
 
-def write(folder: Path, lists: Mapping[str, str]) -> dict[str, Path]:
-    """Write lists into a folder of this machine.
+def _read_all(client: DockerClient, image: str, labels: Mapping[str, str]) -> dict[str, str | None]:
+    made = client.api.create_container(image, ["none"], entrypoint=[], labels=dict(labels))
+    try:
+        return {path: _read(client, str(made["Id"]), path) for path in (PASSWD, GROUP)}
+    finally:
+        client.api.remove_container(made["Id"], force=True)
 
-    Args:
-        folder: Where.
-        lists: Path inside → text.
 
-    Returns:
-        Path inside → file.
-    """
+def _write(folder: Path, lists: Mapping[str, str]) -> dict[str, Path]:
     files = {path: folder / Path(path).name for path in lists}
     for path, file in files.items():
         file.write_text(lists[path], encoding="utf-8", errors="surrogateescape")
@@ -99,15 +132,18 @@ def _read(client: DockerClient, container: str, path: str) -> str | None:
     from docker.errors import APIError, NotFound
 
     try:
-        pieces, told = client.api.get_archive(container, path)
+        pieces, _told = client.api.get_archive(container, path)
     except NotFound:
         return ""
     except APIError:
         return None
-    if told["size"] > _LARGEST:
-        pieces.close()
-        return None
-    with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as tar:
+    data = b""
+    for piece in pieces:
+        data += piece
+        if len(data) > _LARGEST:  # or it is a folder
+            pieces.close()
+            return None
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         entry = tar.next()
         file = tar.extractfile(entry) if entry is not None and entry.isreg() else None
         if file is None:

@@ -31,13 +31,11 @@ from flowengine.sdk.environments import (
     Sandbox,
     Spec,
 )
-from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.call_limits import MEMORY, PROCESSES
-from flowengine_envs.docker import accounts
+from flowengine_envs.docker.accounts import Lists
 from flowengine_envs.docker.building import built, wanted
 from flowengine_envs.docker.daemon import Attached, attached, connect
 from flowengine_envs.docker.fetching import find_image
-from flowengine_envs.docker.image import description
 from flowengine_envs.docker.leftovers import reap, remove, sweep
 from flowengine_envs.docker.ownership import group, lend, take_back, user
 from flowengine_envs.docker.programs import Running
@@ -110,8 +108,7 @@ class Docker(Sandbox):
         self._keeper: Attached | None = None
         self._input: asyncio.StreamWriter | None = None
         self._groups: dict[str, Path] = {}
-        self._lists: Path | None = None
-        """The folder of what names the user inside, where the image does not."""
+        self._lists = Lists()
         self._egress = Egress(request, (user(), group()))
         self._log = bytearray()
         self._reading: asyncio.Future[Any] | None = None
@@ -243,29 +240,37 @@ class Docker(Sandbox):
     def _create(self, reference: str) -> str:
         from docker.errors import APIError
 
-        config = self.request.config
-        command = self._command or Command(["python3", "-I", "-S", "-c", _KEEPER])
         self.image = str(self._client.images.get(reference).id)
-        api = self._client.api
-        settings = self._rights()
-        settings["mounts"] += self._named(reference)
+        lists = self._lists.mounts(self._client, reference, self.image, self.request.labels)
         try:
-            made = api.create_container(
-                reference,
-                list(command.argv),
-                entrypoint=[],
-                name=self._name,
-                platform=getattr(config, "platform", None),
-                stdin_open=True,
-                stop_signal="SIGKILL",  # a daemon that ends need not wait for it
-                user=f"{user()}:{group()}",
-                working_dir=self.workdir,
-                labels=self.request.labels,
-                environment={"HOME": HOME, **command.env, VARIABLE: self.request.mark},
-                host_config=api.create_host_config(**settings),
-            )
+            try:
+                return self._created(reference, lists)
+            except APIError as error:
+                if not self._lists.are_unseen(str(error.explanation)):
+                    raise
+                return self._created(reference, [])
         except APIError as error:
             raise EnvironmentStartFailed(self._told(error)) from error
+
+    def _created(self, reference: str, lists: list[Any]) -> str:
+        config, api = self.request.config, self._client.api
+        command = self._command or Command(["python3", "-I", "-S", "-c", _KEEPER])
+        rights = self._rights()
+        rights["mounts"] += lists
+        made = api.create_container(
+            reference,
+            list(command.argv),
+            entrypoint=[],
+            name=self._name,
+            platform=getattr(config, "platform", None),
+            stdin_open=True,
+            stop_signal="SIGKILL",  # a daemon that ends need not wait for it
+            user=f"{user()}:{group()}",
+            working_dir=self.workdir,
+            labels=self.request.labels,
+            environment={"HOME": HOME, **command.env, VARIABLE: self.request.mark},
+            host_config=api.create_host_config(**rights),
+        )
         return str(made["Id"])
 
     async def _image(self) -> str:
@@ -289,20 +294,6 @@ class Docker(Sandbox):
             "network_mode": shared or network(self.request.spec),
             "extra_hosts": None if shared else self._egress.hosts,
         }
-
-    def _named(self, reference: str) -> list[Any]:
-        """Return mounts that give the user inside a name, where the image has none for it."""
-        from docker.types import Mount
-
-        if reference == description().tag:
-            lists = accounts.of_default()
-        else:
-            lists = accounts.missing(self._client, self.image, self.request.labels)
-        if not lists:
-            return []
-        self._lists = make_scratch()
-        files = accounts.write(self._lists, lists)
-        return [Mount(inside, str(file), "bind", read_only=True) for inside, file in files.items()]
 
     def _start(self) -> None:
         from docker.errors import APIError
@@ -410,9 +401,7 @@ class Docker(Sandbox):
             if self._reading is not None:
                 self._reading.cancel()
             await self._egress.close()
-            if self._lists is not None:
-                await asyncio.to_thread(remove_scratch, self._lists)
-                self._lists = None
+            await asyncio.to_thread(self._lists.close)
         if self._given:
             self._given = False
             await asyncio.to_thread(take_back, self._lent)
