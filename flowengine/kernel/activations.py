@@ -20,6 +20,7 @@ from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.parking import unpark
 from flowengine.kernel.percentages import share
+from flowengine.kernel.phases import move
 from flowengine.kernel.waits import duration_of, is_for
 from flowengine.kernel.watching import listen, watch
 
@@ -426,7 +427,8 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
         learn(unit, act["knows"])
     then = ("attempt" if m.graph.nodes[act["step"]].loop is None else "round", unit["id"])
     if item >= 0 and "hold" in m.state and holding.begins_held(m, act, unit):
-        unit["phase"], unit["then"] = "held", list(then)
+        move(unit, "held")
+        unit["then"] = list(then)
     else:
         m.agenda.append(then)
 

@@ -48,6 +48,7 @@ from flowengine.kernel.linked import Graph
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.parking import rest
 from flowengine.kernel.passing import go_straight
+from flowengine.kernel.phases import move
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import (
@@ -163,7 +164,7 @@ def _failed(m: Machine, event: Failed) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
         budgets.settle_unit(m, unit)
-        unit["phase"] = "ready"
+        move(unit, "ready")
         outcomes.attempt_failed(m, unit, event["error"])
     elif _settles(m, event["unit"], event["attempt"]):
         undoing.result_of_cut(m, event["unit"], "failed", None)

@@ -22,6 +22,7 @@ from flowengine.kernel.graph import EvaluationError, Plain, SecretText
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, regions
 from flowengine.kernel.parking import park, unpark
+from flowengine.kernel.phases import move
 from flowengine.kernel.questions import About, leave_questions
 from flowengine.kernel.waits import close_wait, start_hits_anew
 
@@ -68,7 +69,7 @@ def _refused(m: Machine, about: About) -> StepFailure | None:
 
 def _park(m: Machine, unit: Unit, open_: list[int]) -> None:
     unit["asks"] = list(dict.fromkeys(open_))
-    unit["phase"] = "asked"
+    move(unit, "asked")
     for number in unit["asks"]:
         m.state["waits"][number]["units"][unit["id"]] = True
     m.note(m.act_of(unit), "waiting", unit=unit)
@@ -221,7 +222,7 @@ def answered(
             leave_questions(m, unit)
         elif unit["asks"]:
             continue
-        unit["phase"] = "ready"
+        move(unit, "ready")
         unpark(m, unit)
         if failure is not None:
             _fail(m, unit, failure)
@@ -249,7 +250,7 @@ def ask_anew(m: Machine, unit: Unit) -> None:
     waits = [m.state["waits"][number] for number in unit["asks"]]
     others = dict.fromkeys(number for wait in waits for number in wait["units"])
     leave_questions(m, unit)
-    unit["phase"] = "ready"
+    move(unit, "ready")
     for number in others:
         if number != unit["id"]:
             _begin_again(m, m.state["units"][number])
@@ -274,6 +275,6 @@ def look_again(m: Machine, unit: Unit) -> None:
 def _begin_again(m: Machine, unit: Unit) -> None:
     leave_questions(m, unit)
     unit["asks"] = []
-    unit["phase"] = "ready"
+    move(unit, "ready")
     unpark(m, unit)
     m.agenda.append(("attempt", unit["id"]))

@@ -30,6 +30,7 @@ from flowengine.kernel.names import (
     split_secrets,
 )
 from flowengine.kernel.parking import park, unpark
+from flowengine.kernel.phases import move
 from flowengine.kernel.scopes import open_scope
 from flowengine.kernel.subflows import enter
 from flowengine.kernel.times import parse_duration
@@ -208,7 +209,7 @@ def _prepare(m: Machine, node: Node, unit: Unit) -> None:
 
 def run(m: Machine, unit: Unit) -> None:
     """Run the prepared attempt of a unit."""
-    unit["phase"] = "run"
+    move(unit, "run")
     act = m.state["acts"][unit["act"]]
     budgets.reserve(m, unit["id"], act)
     if m.observe is not None:
@@ -287,7 +288,7 @@ def begin_anew(m: Machine, unit: Unit) -> None:
     """
     if unit["phase"] == "run":
         budgets.settle_unit(m, unit)
-        unit["phase"] = "ready"
+        move(unit, "ready")
     elif unit["phase"] == "scope":
         close_scope(m, m.state["scopes"][unit["scope"]])
     elif unit["phase"] == "asked":
@@ -329,7 +330,7 @@ def tries_again(m: Machine, unit: Unit, error: ErrorData) -> bool:
 def pause_before_attempt(m: Machine, unit: Unit, error: ErrorData) -> None:
     """Set the pause before another attempt, after one that failed with `error`."""
     pause = max(_pause(m, unit), error.get("retry_after") or 0)
-    unit["phase"] = "pause"
+    move(unit, "pause")
     unit["timer"] = m.set_timer(pause, "pause", unit["id"])
     m.note(m.act_of(unit), "retrying", unit=unit, error=error)
 
@@ -374,6 +375,6 @@ def pause_before_round(m: Machine, unit: Unit) -> None:
         m.agenda.append(("unit_broken", unit["id"], failure, "round_next"))
         return
     longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
-    unit["phase"] = "pause"
+    move(unit, "pause")
     pause = spaced(delay, spec.get("backoff", 1), longest, unit["round"])
     unit["timer"] = m.set_timer(pause, "pause", unit["id"], 1)

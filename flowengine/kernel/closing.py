@@ -17,6 +17,7 @@ from flowengine.kernel.joins import held_arrivals, number_held
 from flowengine.kernel.locks import leave
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, local_names
+from flowengine.kernel.phases import move
 from flowengine.kernel.questions import forget_answers, leave_questions
 from flowengine.kernel.variables import make_fitting
 from flowengine.kernel.waits import close_wait
@@ -117,7 +118,7 @@ def stop_attempt(m: Machine, unit: Unit) -> None:
     if "asks" in unit:
         leave_questions(m, unit)
     stop_timeout(m, unit)
-    unit["phase"] = "ready"
+    move(unit, "ready")
 
 
 def stop_timeout(m: Machine, unit: Unit) -> None:
@@ -216,7 +217,7 @@ def remove_scope(m: Machine, scope: Scope) -> None:
         act.setdefault("done", []).extend(scope["done"])
         act.setdefault("cut", []).extend(scope["cut"])
         del owner["scope"]
-        owner["phase"] = "ready"
+        move(owner, "ready")
     del m.state["scopes"][scope["id"]]
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel import locks, pasts
+from flowengine.kernel.phases import move
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,7 +104,8 @@ def hold_unit(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
             m.blame.see(("unit", unit["id"]), m.address(unit))
         return False
     locks.leave(m, unit)
-    unit["phase"], unit["then"] = "held", list(then)
+    move(unit, "held")
+    unit["then"] = list(then)
     if then[0] in WITH_PAST and then[-1]:
         pasts.share(m.state, then[-1])
     act = m.act_of(unit)

@@ -16,6 +16,7 @@ from flowengine.kernel.errors import StepFailure, as_error, is_named
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.parking import park, unpark
+from flowengine.kernel.phases import move
 from flowengine.kernel.waits import close_wait
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def resume_cut(m: Machine, unit: Unit) -> None:
         ask(m, unit)
         park(m, unit)
     else:
-        unit["phase"] = "ready"
+        move(unit, "ready")
         m.agenda.append(("attempt_failed", unit["id"], uncertain(m, unit)))
 
 
@@ -58,7 +59,7 @@ def lose(m: Machine, unit: Unit, ran: str, error: ErrorData) -> None:
     """
     node = m.node(m.act_of(unit))
     stop_timeout(m, unit)
-    unit["phase"] = "ready"
+    move(unit, "ready")
     where: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": None}
     error = {**where, **error}
     handled = node.map is None and is_named(node.on_error, error["type"])
@@ -98,7 +99,7 @@ def run_again(m: Machine, unit: Unit, noted: bool = False) -> None:
         noted: It was noted as cut off while it waited for a budget.
     """
     act = m.act_of(unit)
-    unit["phase"] = "ready"
+    move(unit, "ready")
     if noted:
         forget_cut(m, act, unit)
     try:
@@ -131,7 +132,7 @@ def answered(m: Machine, wait: Wait, event: Decided) -> None:
         _settle_cut(m, wait["cut"], event)
         return
     unit = m.state["units"][wait["unit"]]
-    unit["phase"] = "ready"
+    move(unit, "ready")
     unpark(m, unit)
     error = wait["record"].get("error")
     if choice == "retry":

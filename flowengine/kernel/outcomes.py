@@ -44,6 +44,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
 from flowengine.kernel.parking import unpark
 from flowengine.kernel.passing import pass_on
+from flowengine.kernel.phases import move
 from flowengine.kernel.records import known, record
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def attempt_ended(
         m.clear_timer(unit.pop("timer"))
     if not act["units"][unit["id"]]:
         unpark(m, unit)
-    unit["phase"] = "ready"
+    move(unit, "ready")
     if node.raises and outcome in node.raises and not tokens.routes(node, outcome):
         attempt_failed(m, unit, _raised(node.raises[outcome], node, raw))
         return

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.phases import move
 
 if TYPE_CHECKING:
     from flowengine.kernel.state import Scope, Unit
@@ -22,13 +23,14 @@ def hold_back(m: Machine, unit: Unit, phase: str, then: tuple[Any, ...]) -> None
         phase: What for: `lock` or `budget`.
         then: What follows, for the agenda.
     """
-    unit["phase"], unit["then"] = phase, list(then)
+    move(unit, phase)
+    unit["then"] = list(then)
     m.note(m.act_of(unit), "waiting", unit=unit)
 
 
 def let_on(m: Machine, unit: Unit) -> None:
     """Resume a unit that was held back."""
-    unit["phase"] = "ready"
+    move(unit, "ready")
     m.agenda.append(tuple(unit.pop("then")))
 
 

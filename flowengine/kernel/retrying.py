@@ -18,6 +18,7 @@ from flowengine.kernel.locks import around
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, of_scope
 from flowengine.kernel.parking import park, unpark
+from flowengine.kernel.phases import move
 from flowengine.kernel.times import parse_duration
 from flowengine.kernel.waits import duration_of
 
@@ -169,7 +170,7 @@ def _begin_unit(m: Machine, unit: Unit, *, late: bool) -> None:
     then = unit.pop("then")
     _take_places(m, unit)
     if late:
-        unit["phase"] = "run"
+        move(unit, "run")
         act = m.act_of(unit)
         budgets.reserve(m, unit["id"], act)
         return
@@ -177,7 +178,7 @@ def _begin_unit(m: Machine, unit: Unit, *, late: bool) -> None:
         attempts.begin_anew(m, unit)
         return
     if unit["phase"] == "held":
-        unit["phase"] = "ready"
+        move(unit, "ready")
     if then[0] == "round":
         unit.pop("max", None)
     m.agenda.append(tuple(then))

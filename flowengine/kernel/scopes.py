@@ -16,6 +16,7 @@ from flowengine.kernel.errors import as_error
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
+from flowengine.kernel.phases import move
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -66,7 +67,7 @@ def open_scope(
         learn(scope, writer(act, unit).get("knows"))
     m.state["scopes"][scope["id"]] = scope
     if unit is not None:
-        unit["phase"] = "scope"
+        move(unit, "scope")
         unit["scope"] = scope["id"]
     if queued:
         scope["queued"] = True

@@ -20,6 +20,7 @@ from flowengine.kernel import (
 )
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.phases import move
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import TimerFired
@@ -80,7 +81,7 @@ def _deadline(m: Machine, number: int, _arg: int) -> None:
 def _pause(m: Machine, number: int, arg: int) -> None:
     unit = m.state["units"][number]
     unit.pop("timer", None)
-    unit["phase"] = "ready"
+    move(unit, "ready")
     m.agenda.append(("round" if arg else "attempt", number))
 
 

@@ -16,6 +16,7 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate, holds
+from flowengine.kernel.phases import move
 from flowengine.kernel.times import format_time, parse_duration, parse_time
 from flowengine.kernel.watching import listen, listeners, unlisten, unwatch, watch
 
@@ -66,7 +67,7 @@ def new_wait(m: Machine, unit: Unit, kind: str) -> Wait:
     """Return a new wait of a unit; the caller fills in the rest of its record."""
     wait = add_wait(m, unit["id"], kind, m.address(unit), m.node(m.act_of(unit)).id)
     unit["wait"] = wait["id"]
-    unit["phase"] = "wait"
+    move(unit, "wait")
     return wait
 
 
