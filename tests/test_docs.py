@@ -16,6 +16,7 @@ import pytest
 
 from flowengine.flow.compile import compile_text
 from flowengine.flow.models.not_yet import NOT_YET
+from scripts import states
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -128,3 +129,7 @@ def install(site: Path, module: str, project: dict[str, Any]) -> Path:
         )
     )
     return site
+
+
+def test_the_page_of_states_is_that_of_the_tables() -> None:
+    assert states.PAGE.read_text(encoding="utf-8") == states.page()

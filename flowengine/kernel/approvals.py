@@ -15,7 +15,6 @@ from flowengine.kernel.graph import Plain
 from flowengine.kernel.ids import wait_id
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.names import Names, evaluate
-from flowengine.kernel.phases import move
 from flowengine.kernel.times import format_time
 from flowengine.kernel.waits import add_wait, duration_of, end_wait, new_wait, show
 
@@ -205,8 +204,7 @@ def ask(m: Machine, unit: Unit, error: ErrorData | None = None) -> None:
     Args:
         error: What its environment ended with; None: its process ended.
     """
-    wait = new_wait(m, unit, "question")
-    move(unit, "ask")
+    wait = new_wait(m, unit, "question", "ask")
     wait["record"].update(question(m.address(unit), unit["attempt"], error))
     show(m, wait)
 
@@ -223,8 +221,7 @@ def ask_about(m: Machine, number: int, cut: Cut, error: ErrorData | None = None)
 
 def ask_for_environment(m: Machine, unit: Unit, error: ErrorData) -> None:
     """Stop before an attempt whose environment cannot be had again, until somebody mends that."""
-    wait = new_wait(m, unit, "question")
-    move(unit, "ask")
+    wait = new_wait(m, unit, "question", "ask")
     wait["record"].update(
         _question(
             f"{m.address(unit)} cannot go on: {error['message']}",

@@ -7,7 +7,7 @@ that another item can begin, and takes it again when it goes on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.phases import move
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from flowengine.kernel.state import Scope, Unit
 
 
-def hold_back(m: Machine, unit: Unit, phase: str, then: tuple[Any, ...]) -> None:
+def hold_back(
+    m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: tuple[Any, ...]
+) -> None:
     """Hold a unit back until somebody lets it on.
 
     Args:

@@ -22,6 +22,7 @@ from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph import EvaluationError
 from flowengine.kernel.machine import Machine, View
 from flowengine.kernel.names import Names
+from flowengine.kernel.phases import move
 from flowengine.kernel.records import known
 
 if TYPE_CHECKING:
@@ -160,6 +161,6 @@ def _begin(
             m = Machine(view.graph, state, None, event)
             m.agenda.append(("attempt_failed", number, failure))
             return m
-    unit["phase"] = "run"
+    move(unit, "run")
     address = scope["path"] + node.id
     return [Run(number, 1, node.index, address, None, unit.get("input"), None)]

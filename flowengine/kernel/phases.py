@@ -1,4 +1,18 @@
-"""The phases of a unit and the moves between them: every move is checked."""
+"""The phases of a unit and the moves between them: every move is checked.
+
+| phase | meaning |
+|---|---|
+| ready | nothing of it is under way: it is about to begin, between two attempts, or about to end |
+| asked | people are asked before its attempt begins |
+| lock | it is queued for a lock |
+| budget | a budget is used up, and somebody is asked whether to raise it |
+| run | its attempt runs |
+| pause | it waits before its next attempt or round |
+| wait | a wait is open: an approval, a question to a person, a signal, a time |
+| scope | a scope runs inside it: a group or a subflow |
+| ask | a crash left its attempt uncertain, or its environment is gone: somebody decides |
+| held | it failed, and is to begin anew: within a `retry` or a fork |
+"""
 
 from __future__ import annotations
 
@@ -7,17 +21,30 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from flowengine.kernel.state import Unit
 
-Phase = Literal["ready", "asked", "lock", "budget", "run", "wait", "scope", "pause", "ask", "held"]
-import atexit
-import collections
-import os
+Phase = Literal["ready", "asked", "lock", "budget", "run", "pause", "wait", "scope", "ask", "held"]
 
-SEEN = collections.Counter()
-def dump():
-    with open(f"/tmp/moves.{os.getpid()}","w") as f:
-        for (a,b),n in SEEN.items(): f.write(f"{a} {b} {n}\n")
-atexit.register(dump)
+MOVES: dict[Phase, frozenset[Phase]] = {
+    "ready": frozenset({"asked", "lock", "budget", "run", "pause", "wait", "scope", "ask", "held"}),
+    "asked": frozenset({"ready"}),
+    "lock": frozenset({"ready"}),
+    "budget": frozenset({"ready"}),
+    "run": frozenset({"ready", "ask"}),
+    "pause": frozenset({"ready"}),
+    "wait": frozenset({"ready"}),
+    "scope": frozenset({"ready"}),
+    "ask": frozenset({"ready"}),
+    "held": frozenset({"ready", "run"}),  # `run`: a result came after the failure, and counts
+}
+
 
 def move(unit: Unit, phase: Phase) -> None:
-    SEEN[unit["phase"], phase] += 1
-    unit["phase"] = phase
+    """Move a unit into a phase; a unit that is there already stays.
+
+    Raises:
+        AssertionError: There is no such move; it is a mistake in the kernel.
+    """
+    now = unit["phase"]
+    if now != phase:
+        if phase not in MOVES[now]:
+            raise AssertionError(f"unit {unit['id']} cannot move from {now} to {phase}")
+        unit["phase"] = phase

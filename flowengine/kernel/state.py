@@ -18,6 +18,7 @@ from typing import Any, TypedDict
 
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph import Plain
+from flowengine.kernel.phases import Phase
 
 
 class Arrival(TypedDict, total=False):
@@ -189,10 +190,7 @@ class Unit(TypedDict, total=False):
     """Index of the item; -1 without a map."""
     knows: dict[str, int]
     """Of an item: which writes to state happened before it, or are its own."""
-    phase: str
-    """`ready`, `asked` (people are, before it begins), `lock` (queued for one), `budget` (one is
-    used up), `run`, `wait`, `scope`, `pause`, `ask` (a crash left it uncertain, or it has no
-    environment), `held` (it failed, and begins anew)."""
+    phase: Phase
     round: int
     last: Plain
     """Output of the round before."""

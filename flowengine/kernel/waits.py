@@ -9,7 +9,7 @@ in the same event.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flowengine.kernel.commands import CloseWait, OpenWait
 from flowengine.kernel.errors import StepFailure
@@ -63,11 +63,11 @@ def show(m: Machine, wait: Wait) -> None:
     m.commands.append(OpenWait(dict(wait["record"])))
 
 
-def new_wait(m: Machine, unit: Unit, kind: str) -> Wait:
+def new_wait(m: Machine, unit: Unit, kind: str, phase: Literal["wait", "ask"] = "wait") -> Wait:
     """Return a new wait of a unit; the caller fills in the rest of its record."""
     wait = add_wait(m, unit["id"], kind, m.address(unit), m.node(m.act_of(unit)).id)
     unit["wait"] = wait["id"]
-    move(unit, "wait")
+    move(unit, phase)
     return wait
 
 
