@@ -612,3 +612,20 @@ steps:
 """)
 
     assert found.status == "succeeded"
+
+
+def test_a_subflow_does_not_carry_what_is_known_of_the_state_around_it(stage: Stage) -> None:
+    played = stage.simulator("""
+state: {x: {type: integer, default: 0}}
+flows:
+  child: {steps: [{id: pause, wait: 1h}]}
+steps:
+  - {id: a, set: {x: 1}}
+  - {id: g, group: [{id: s, flow: child}]}
+""").start({})
+    while played.running or "g/s/pause" not in [seen.address for seen in played.observations]:
+        assert played.step()
+
+    group, child = list(played.state["scopes"].values())[1:]
+    assert group["knows"] == {"x": 1}
+    assert "knows" not in child
