@@ -187,7 +187,9 @@ class Progress:
         if place not in self._since:
             from flowengine.kernel.times import parse_time
 
-            self._since[place] = parse_time(wait["since"])
+            since = self._since[place] = parse_time(wait["since"])
+            for whole in wholes(wait["address"]):
+                self._since.setdefault((execution, whole), since)
         self.end(wait["address"])
         status = "uncertain" if wait.get("ran") == "maybe" else "waiting"
         self._line(wait["address"], status, what_for(self.session, wait))

@@ -68,3 +68,16 @@ def test_a_fork_asks_nothing_about_what_it_begins_anew(flowengine: CommandLine) 
     assert [w["title"] for w in flowengine("--json", "approvals", "list").json()] == []
     flowengine("resume", "dead", code=4)
     assert "question" in flowengine("fork", "dead", "--at", "both/told", code=4).err
+
+
+def test_a_map_and_a_loop_of_waits_take_as_long_as_their_waits(flowengine: CommandLine) -> None:
+    flowengine.write(
+        "flow.yaml",
+        "flowengine: 1\nid: waits\nsteps:\n  - {id: m, map: 2, wait: 200ms}\n"
+        "  - {id: l, loop: {until: '${{ round.number == 2 }}', max: 3}, wait: 200ms}\n",
+    )
+
+    told = flowengine("run", "flow.yaml").err
+
+    assert re.search(r"^  m +succeeded +[0-9.]+s$", told, re.MULTILINE)
+    assert re.search(r"^  l +succeeded +[0-9.]+s$", told, re.MULTILINE)
