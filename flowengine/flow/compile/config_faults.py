@@ -99,7 +99,9 @@ def _fault(
     elif not _holds_expression(value):
         field = next((item for item in reversed(path) if isinstance(item, str)), name)
         what = f"an entry of {field!r}" if path and isinstance(path[-1], int) else repr(field)
-        message = f"{what} {predicate(error)}"
+        wrong = predicate(error)
+        of_itself = wrong.startswith(("is ", "must ", "needs "))
+        message = f"{what} {wrong}" if of_itself else f"{what}: {wrong}"
         meant = _WORD.findall(str(error.get("ctx", {}).get("expected", "")))
         hint = did_you_mean(value, meant) if isinstance(value, str) else None
         yield _Fault(path, message, hint)
