@@ -1,0 +1,87 @@
+"""What happened while nobody drove an execution is taken in the order in which it happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowengine.engines.engine import Engine
+from tests.engines import world
+
+MINUTE = 60_000
+FLOW = """
+signals: {paid: {}, other: {}}
+steps:
+  - {id: w, wait: {first: [{id: paid, signal: paid}, {id: late, for: 1h}]}, next: {outcome: {paid: a, late: b}}}
+  - {id: a, output: paid, next: c}
+  - {id: b, output: late, next: c}
+  - {id: c, output: "${{ default(steps.a.output, steps.b.output) }}"}
+outputs: {way: "${{ steps.c.output }}"}
+"""  # noqa: E501
+
+
+class Clock:
+    """A clock that stands where it was put."""
+
+    def __init__(self) -> None:
+        self.time = 1_800_000_000_000
+
+    def now(self) -> int:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
+    with Engine(None, clock=clock, stay=0) as engine:
+        engine.run(world.make(tmp_path, FLOW), id="it")
+        yield engine
+
+
+@pytest.mark.parametrize(("minutes", "way"), [(59, "paid"), (60, "paid"), (61, "late")])
+def test_a_message_comes_before_a_timer_that_was_not_due_before_it(
+    engine: Engine, clock: Clock, minutes: int, way: str
+) -> None:
+    clock.time += minutes * MINUTE
+    engine.signal("paid", execution="it", resume=False)
+    clock.time += 120 * MINUTE
+    assert engine.resume("it").outputs == {"way": way}
+
+
+def test_a_message_is_no_younger_than_what_was_stored_after_it(
+    engine: Engine, clock: Clock
+) -> None:
+    """The clock of the first sender was two hours ahead."""
+    clock.time += 150 * MINUTE
+    engine.signal("paid", execution="it", resume=False)
+    clock.time -= 120 * MINUTE
+    engine.signal("other", execution="it", resume=False)
+    clock.time += 120 * MINUTE
+    assert engine.resume("it").outputs == {"way": "paid"}
+
+
+def test_an_attempt_was_cut_off_before_all_else(tmp_path: Path, clock: Clock) -> None:
+    """A message that withdraws it comes after that, so what it did is asked first."""
+    text = """
+signals: {stop: {}}
+steps:
+  - {id: s, next: {all: [act, w]}}
+  - {id: act, python: "effects:act", effect: once, next: end}
+  - {id: w, wait: {signal: stop}, next: x}
+  - {id: x, cancel: [act], next: end}
+"""
+    with Engine(None, clock=clock, stay=0) as engine:
+        engine.start(world.make(tmp_path, text), id="it")
+        found = engine._driving.loaded("it")
+        found.apply_queue()
+        assert engine.store.commit([found.take(release=True)]) == [None]  # and here it dies
+        engine._host.keeper.released("it")
+        engine.signal("stop", execution="it", resume=False)
+        engine.resume("it")
+        assert [one["type"] for one in engine.events("it")] == ["started", "cut", "message"]
