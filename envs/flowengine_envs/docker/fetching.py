@@ -32,6 +32,14 @@ def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> st
     if reference is None:
         return image.build(client)
     policy = getattr(spec.config, "pull_policy", None) or "missing"
+    if reference == image.DATA:
+        tag = image.description(data=True).tag
+        if policy == "never" and not image.is_there(client, tag):
+            raise ImageUnavailable(
+                f"{spec}: the image {reference} is not built on this machine yet, and pull_policy "
+                "is never: python -m flowengine_envs.docker.image data"
+            )
+        return image.build(client, data=True)
     try:
         there = image.is_there(client, reference)
     except APIError as error:

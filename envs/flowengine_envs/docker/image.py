@@ -1,4 +1,4 @@
-"""The image that a container starts from when its spec names none.
+"""The image that a container starts from when its spec names none, and one with numpy and pandas.
 
 It is described by `image.toml` beside this module and built on this machine: `mmdebstrap` makes a
 root file system of Debian's packages, and the daemon takes it in as an image. No registry is asked.
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 REPOSITORY = "flowengine-sandbox"
+DATA = f"{REPOSITORY}:data"
+"""What a spec says for the image with numpy and pandas; the image's own tag is a digest."""
 _BUILD_TIMEOUT = 900
 """Seconds; a slow mirror takes minutes."""
 
@@ -51,14 +53,20 @@ class Description(NamedTuple):
     """`flowengine-sandbox:DIGEST`."""
 
 
-def description() -> Description:
-    """Return the description of the default image."""
-    text = (resources.files(__package__) / "image.toml").read_bytes()
-    told = tomllib.loads(text.decode())
-    digest = hashlib.sha256(text + "\n".join(_CONFIGURATION).encode()).hexdigest()[:12]
+def description(*, data: bool = False) -> Description:
+    """Return the description of the default image.
+
+    Args:
+        data: Whether it is to have numpy and pandas.
+    """
+    names = ["image.toml", *(["image_data.toml"] if data else [])]
+    texts = [(resources.files(__package__) / name).read_bytes() for name in names]
+    told, *more = (tomllib.loads(text.decode()) for text in texts)
+    whole = b"".join(texts) + "\n".join(_CONFIGURATION).encode()
+    digest = hashlib.sha256(whole).hexdigest()[:12]
     return Description(
         told["suite"],
-        tuple(told["packages"]),
+        (*told["packages"], *(name for each in more for name in each["packages"])),
         tuple(told["leave_out"]),
         f"{REPOSITORY}:{digest}",
     )
@@ -75,13 +83,14 @@ def is_there(client: DockerClient, tag: str) -> bool:
     return True
 
 
-def build(client: DockerClient) -> str:
+def build(client: DockerClient, *, data: bool = False) -> str:
     """Build the default image unless it is there, and return its tag.
 
     It takes half a minute. Two processes that begin at once build it once.
 
     Args:
         client: A client of the daemon that is to have it.
+        data: Whether it is to have numpy and pandas.
 
     Returns:
         The tag.
@@ -90,7 +99,7 @@ def build(client: DockerClient) -> str:
         EnvironmentUnavailable: This machine cannot build it: `mmdebstrap` is missing.
         EnvironmentStartFailed: The build failed; the message has its last lines.
     """
-    wanted = description()
+    wanted = description(data=data)
     if is_there(client, wanted.tag):
         return wanted.tag
     if shutil.which("mmdebstrap") is None:
@@ -165,6 +174,8 @@ def _alone(tag: str) -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    import sys
+
     from flowengine_envs.docker.daemon import connect
 
-    build(connect())
+    build(connect(), data="data" in sys.argv[1:])
