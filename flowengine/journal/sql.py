@@ -146,8 +146,10 @@ GRANT = "UPDATE claims SET held = 1 WHERE number = ?"
 """A claim is granted."""
 
 TELL = """
-INSERT INTO messages (execution, address, message_id, at, event) SELECT ?1, ?2, ?3, ?4, ?5
-WHERE NOT EXISTS (SELECT 1 FROM messages WHERE address = ?2 AND message_id = ?3)"""
+INSERT INTO messages (execution, address, message_id, at, event) SELECT new.*
+FROM (SELECT ? AS execution, ? AS address, ? AS message_id, ? AS at, ? AS event) AS new
+WHERE NOT EXISTS (
+  SELECT 1 FROM messages WHERE address = new.address AND message_id = new.message_id)"""
 """A message to an execution, unless it has been told already: then no number is used up."""
 
 OWN_CLAIM = """
