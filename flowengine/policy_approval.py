@@ -260,7 +260,7 @@ def input_timeout_fail(question: Question) -> dict[str, Any]:
     if not (_is_terminal(source) and _is_terminal(sink)):
         return {
             "approved": False,
-            "reason": "there is no terminal to ask on; register a handler of your own: "
+            "reason": "there is no terminal to ask at; register your own handler: "
             "flowengine.policy_approval.register_handler",
         }
     with _terminal:
@@ -272,7 +272,7 @@ def input_timeout_fail(question: Question) -> dict[str, Any]:
             return {"approved": False, "reason": f"nobody answered within {_seconds:g} s"}
     if line.strip().lower() in {"y", "yes"}:
         return {"approved": True}
-    return {"approved": False, "reason": "somebody at the terminal said no"}
+    return {"approved": False, "reason": "refused at the terminal"}
 
 
 def _is_terminal(stream: IO[str] | None) -> bool:

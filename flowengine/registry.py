@@ -128,7 +128,7 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
     if point is None:
         raise UnknownKind(
             f"there is no {what} '{name}'",
-            hint=f"installed are {', '.join(sorted(points))}; another package may bring more",
+            hint=f"installed are {', '.join(sorted(points))}; other packages can add more",
         )
     try:
         loaded = point.load()

@@ -144,7 +144,7 @@ def resolve(name: str, reference: Mapping[str, Plain]) -> str:
             with open(os.path.expanduser(reference["file"]), encoding="utf-8") as file:
                 return file.read().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SecretMissing(
                 f"secret '{name}' is not available: {reference['file']}: {why}"
             ) from None

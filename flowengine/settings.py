@@ -104,7 +104,7 @@ def _read(path: str) -> Settings:
     if unknown:
         # A file in which no setting stands may be another one, behind a link: it is not quoted.
         quoted = len(unknown) < len(data)
-        what = f"there is no setting '{unknown[0]}'" if quoted else "none of its keys is a setting"
+        what = f"there is no setting '{unknown[0]}'" if quoted else "its keys are not settings"
         raise UsageError(f"{path}: {what}", hint=f"known: {', '.join(Settings._fields)}")
     return Settings(
         _durability(path, data.get("durability")),

@@ -113,7 +113,7 @@ def claim(path: str | os.PathLike[str], *, by_name: bool) -> str:
     if private is None and not by_name and _has_store(folder):
         private = known(folder)  # another process may have made it at this moment
         if private is None:
-            why = "you did not make it in this place, so it may have come with other files"
+            why = "it was not created here by you; it may have come with other files"
             _refuse(folder, why)
     if private is None:
         private = _adopt(folder, _read_id(folder) if by_name else None)
@@ -276,7 +276,7 @@ def _sync(folder: str) -> None:
 
 def _refuse(folder: str, why: str) -> NoReturn:
     raise StoreError(
-        f"the store {folder} is not used: {why}",
-        hint="if you moved, copied or restored it yourself, name it once: "
+        f"the store {folder} was not used: {why}",
+        hint="if you moved, copied or restored it yourself, confirm it once by naming it: "
         f"flowengine --store {folder} list; otherwise delete it, or name another with --store",
     )

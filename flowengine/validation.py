@@ -108,7 +108,7 @@ class Validator:
             if validator.is_valid(value):
                 return value if self._whole is None else self._whole(value)
             errors = list(validator.iter_errors(value))
-        except ValueError:  # bytes, which JSON does not have
+        except ValueError:  # bytes, which is not JSON
             value = _as_json(value)
             errors = list(validator.iter_errors(value))
         if errors:
@@ -221,9 +221,9 @@ def check_numbers(value: Any, what: str) -> None:
             pending += [(f"{path}[{index}]", item) for index, item in enumerate(part)]
         elif kind is float and not isfinite(part):
             raise InputError(
-                f"{what}{path} is {_INFINITE.get(part, 'not a number')}, which JSON does not have",
+                f"{what}{path} is {_INFINITE.get(part, 'not a number')}, which is not JSON",
                 field=path.lstrip("."),
-                hint="give null or a text",
+                hint="give null or text",
             )
         elif kind is int and not SMALLEST <= part <= LARGEST:
             raise InputError(

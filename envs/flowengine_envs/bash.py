@@ -91,7 +91,7 @@ class Bash(Supervised):
             return [*SHELL, command] if isinstance(command, str) else list(command)
         if env:
             raise Refused(
-                f"{self.name}: policy 'allow' leaves no choice of variables ({', '.join(env)}): "
+                f"{self.name}: policy 'allow': a call cannot set variables ({', '.join(env)}): "
                 "declare them in the spec"
             )
         return check(command, self._allow, self.name)
@@ -99,7 +99,7 @@ class Bash(Supervised):
     def _checked_folder(self, cwd: str | None) -> str:
         folder = self.root if cwd is None else posixpath.join(self.root, cwd)
         if self._rooted and not _is_below(folder, self.root):
-            raise Refused(f"{self.name}: cwd {cwd!r} is outside of the policy's root {self.root}")
+            raise Refused(f"{self.name}: cwd {cwd!r} is outside the policy's root {self.root}")
         return folder
 
 
@@ -181,7 +181,7 @@ def _check_root(request: Request, held: Capabilities) -> None:
     if posixpath.normpath(policy.root) not in {".", "/workspace"}:
         raise EnvironmentUnavailable(
             f"{request.spec}: commands can read all of the workspace, also outside of the policy's "
-            f"root {policy.root}; say confine: cwd if that will do"
+            f"root {policy.root}; if that is acceptable, say confine: cwd"
         )
 
 

@@ -105,7 +105,7 @@ class CallLimits:
             The words.
         """
         seconds, name = self._bound(timeout)
-        return f"it took longer than {seconds:g} s ({name}) and was ended"
+        return f"it took longer than {seconds:g} s ({name}) and was stopped"
 
     def _bound(self, timeout: float | None) -> tuple[float, str]:
         """Return how long a call may take, and what says so."""
@@ -124,13 +124,11 @@ class CallLimits:
     def too_many_processes(self) -> str:
         """Say that there were as many processes as may be."""
         limit = self._limits.processes or PROCESSES
-        return (
-            f"a process was not started, there were as many as may be: limits.processes is {limit}"
-        )
+        return f"a process could not be started: limits.processes is {limit}"
 
     def file_too_large(self) -> str:
         """Say that a file had as many bytes as one may have."""
-        return f"a file was as large as one may be: limits.disk is {_size(self.disk)}"
+        return f"a file reached the size limit: limits.disk is {_size(self.disk)}"
 
     @property
     def disk(self) -> int:
@@ -145,7 +143,7 @@ class CallLimits:
 
     def left_disk_full(self) -> str:
         """Say that what earlier calls had left was ended for it."""
-        return f"{self.disk_full()}; what earlier calls had left running was ended"
+        return f"{self.disk_full()}; processes left by earlier calls were ended"
 
     def encoded_inputs(self, code: Any, inputs: Mapping[str, Plain] | None) -> Any:
         """Return the inputs of code as they go into a sandbox.
@@ -169,12 +167,12 @@ class CallLimits:
         """Refuse what is no command, with `ValidationError`."""
         if not argv or not all(isinstance(word, str) for word in argv):
             raise ValidationError(
-                f"{self._name}: a command is a text or a list of texts, not {argv!r}"
+                f"{self._name}: a command must be text or a list of texts, not {argv!r}"
             )
         for text in (*argv, *env, *env.values()):
             if "\0" in text:
                 raise ValidationError(
-                    f"{self._name}: a command or variable has a null character; hand bytes over "
+                    f"{self._name}: a command or variable contains a null character; pass bytes "
                     "in a file or by stdin"
                 )
 

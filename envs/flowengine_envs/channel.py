@@ -341,9 +341,7 @@ class Channel:
     def _loss(self) -> EnvironmentLost:
         cause = self.cause()
         why = f": {cause}" if cause else ""
-        return EnvironmentLost(
-            f"{self.name} is gone: its processes ended or were ended{why}{self._said()}"
-        )
+        return EnvironmentLost(f"{self.name} is gone: its processes have ended{why}{self._said()}")
 
     def _fault(self, fault: Mapping[str, str], about: str) -> StepError:
         kind, message = fault["kind"], fault["message"]

@@ -65,7 +65,7 @@ def check(command: str | Sequence[str], allow: Sequence[str], who: str) -> list[
     """
     words = split(command, who) if isinstance(command, str) else list(command)
     if not words or not all(isinstance(word, str) for word in words):
-        raise ValidationError(f"{who}: a command is a text or a list of texts")
+        raise ValidationError(f"{who}: a command must be text or a list of texts")
     rules = [rule.split() for rule in allow]
     fitting = [rule for rule in rules if rule == words[: len(rule)]]
     if not fitting:
@@ -119,11 +119,11 @@ def split(command: str, who: str) -> list[str]:
         else:
             word = (word or "") + sign
     if quote:
-        raise Refused(f"{who}: {command!r} has a quote that does not end")
+        raise Refused(f"{who}: {command!r} has an unclosed quote")
     words += [word] if word is not None else []
     if words and "=" in words[0]:
         raise Refused(
-            f"{who}: {words[0]!r} sets a variable, and policy 'allow' names commands only"
+            f"{who}: {words[0]!r} sets a variable, and policy 'allow' only names commands"
         )
     return words
 

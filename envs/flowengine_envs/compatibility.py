@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("flowengine.environments")
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
-_AGAIN = "the sandbox was lost and opened anew: earlier names are gone\n"
+_AGAIN = "the sandbox was lost and reopened: earlier names are gone\n"
 _GONE = "earlier names are gone\n"
 
 
@@ -342,7 +342,7 @@ def with_env(key: str) -> Callable[[_Tool], _Tool]:
             env = variables.get(key)
             if env is None:
                 raise RuntimeError(
-                    f"{tool.__name__} needs the environment '{key}', which is not there"
+                    f"{tool.__name__} needs the environment '{key}', which does not exist"
                 )
             more = {"context_variables": variables} if passes else {}
             return {**given, takes: env, **more}

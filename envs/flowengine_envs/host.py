@@ -89,7 +89,9 @@ async def _start(
     except PermissionError:
         return Completed(126, "", f"{argv[0]}: not allowed to run it\n")
     except ValueError as error:
-        raise ValidationError(f"an argument or variable has a null character: {error}") from None
+        raise ValidationError(
+            f"an argument or variable contains a null character: {error}"
+        ) from None
     except OSError as error:
         raise ToolError(
             f"{argv[0]} cannot be started: {error.strerror}; large values belong in 'stdin'",

@@ -56,7 +56,7 @@ def installation(spec: Spec) -> Installation | None:
     if spec.provider not in _OF_THIS_MACHINE:
         raise EnvironmentUnavailable(
             f"{spec}: 'interpreter' is a program of this machine, which '{spec.provider}' does not "
-            f"run; take provider: namespace, or name an image that has one (config: image, "
+            f"run; use provider: namespace, or name an image that has one (config: image, "
             f"{spec.kind})"
         )
     program = os.path.abspath(os.path.join(spec.folder, os.path.expanduser(named)))

@@ -48,11 +48,11 @@ def source_of(file: Mapping[str, Any], context: StepContext) -> str:
         context: The attempt that takes it.
 
     Raises:
-        ValidationError: It is not kept any more.
+        ValidationError: It is no longer kept.
     """
     try:
         return str(context.execution.artifacts.path(file["sha256"]))
     except KeyError:
         raise ValidationError(
-            f"the file {file['name']} ({file['sha256'][:12]}) is not kept any more"
+            f"the file {file['name']} ({file['sha256'][:12]}) is no longer kept"
         ) from None

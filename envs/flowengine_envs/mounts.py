@@ -45,7 +45,7 @@ def check(folder: Path, state: Path | None = None, guarded: Iterable[Path] = ())
     for each in guarded:
         own = Path(os.path.realpath(each))
         if own.is_relative_to(real) or real.is_relative_to(own):
-            reason = reason or f"it holds the state of the engine ({own})"
+            reason = reason or f"it contains the state of the engine ({own})"
     if reason is not None:
         raise Refused(f"{told} is not mounted into a sandbox: {reason}")
     return real
@@ -80,21 +80,19 @@ def _danger(real: Path, state: Path | None) -> str | None:
     if _is_the_systems(real) or real.is_relative_to(_DOCKER) or _DOCKER.is_relative_to(real):
         return "it belongs to the system"
     if len(real.parts) == 2 and real.parts[1] in _SHARED:
-        return "it holds what belongs to others"
+        return "it contains what belongs to others"
     home = Path(os.path.realpath(Path.home()))
     if home.is_relative_to(real):
-        return "it is the home folder or holds it; mount a folder in it"
+        return "it is, or contains, the home folder; mount a folder in it"
     for place in (host(), DEFAULT_HOST):
         path = place.removeprefix("unix://")
         socket = Path(os.path.realpath(path)) if path.startswith("/") else None
         if socket is not None and socket.is_relative_to(real):
-            return (
-                "it holds the socket of the Docker daemon, which is root's power over the machine"
-            )
+            return "it contains the socket of the Docker daemon, which makes its users root"
     if state is not None and Path(os.path.realpath(state)).is_relative_to(real):
-        return "it holds the state of the engine"
+        return "it contains the state of the engine"
     try:
         mode = os.lstat(real).st_mode
     except FileNotFoundError:
         return None
-    return None if stat.S_ISDIR(mode) else "it is no folder"
+    return None if stat.S_ISDIR(mode) else "it is not a folder"

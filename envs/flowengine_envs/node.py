@@ -90,7 +90,7 @@ class Node(Supervised):
         except code_answers.Broken as error:
             if result.exit_code != 0:
                 return self._result(result, None, timeout, killed=killed)
-            said = f"the process did not answer as it should: {error}"
+            said = f"unexpected answer of the process: {error}"
             answer = {"error": CodeError("ProtocolError", said)._asdict()}
         return self._result(result, answer, timeout, killed=killed)
 
@@ -165,7 +165,7 @@ class NodeProvider(SupervisedProvider[Node]):
         program = spec.config.node
         if spec.provider in {"namespace", "host"} and "/" not in program and not has(program):
             raise EnvironmentUnavailable(
-                f"{spec}: this machine has no {program}, wanted is {spec.config.min_version} or "
+                f"{spec}: this machine has no {program}, required is {spec.config.min_version} or "
                 "newer: apt-get install nodejs"
             )
 
@@ -206,12 +206,12 @@ async def _check_version(node: Node, request: Request) -> None:
         )
     if told.exit_code != 0 or found is None:
         raise EnvironmentUnavailable(
-            f"{request.spec}: there is no {program} in the sandbox, wanted is {wanted} "
+            f"{request.spec}: there is no {program} in the sandbox, required is {wanted} "
             "or newer: apt-get install nodejs"
         )
     if _numbers(found[1]) < _numbers(wanted):
         raise EnvironmentUnavailable(
-            f"{request.spec}: {program} in the sandbox is version {found[1]}, wanted is {wanted} "
+            f"{request.spec}: {program} in the sandbox is version {found[1]}, required is {wanted} "
             "or newer"
         )
     node.flags = _flags(found[1])

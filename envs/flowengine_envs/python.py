@@ -173,7 +173,7 @@ class PythonSandbox(Supervised):
         if lost is not None and lost["broken"] is not None:
             return CodeError(
                 "ProtocolError",
-                f"the interpreter did not answer as it should: {lost['broken']}. It was ended",
+                f"unexpected answer of the interpreter: {lost['broken']}. It was ended",
             )
         if lost is not None:
             return CodeError(
@@ -240,7 +240,7 @@ async def _check_version(python: PythonSandbox, request: Request) -> None:
     found = [int(part) for part in told.stdout.split()[:2] if part.isdigit()]
     if told.exit_code != 0 or len(found) != 2:
         raise EnvironmentUnavailable(
-            f"{request.spec}: {program} is no Python that runs in the sandbox: {last_line(told)}"
+            f"{request.spec}: {program} is not a Python that runs in the sandbox: {last_line(told)}"
         )
     if tuple(found) < _OLDEST:
         raise EnvironmentUnavailable(

@@ -321,7 +321,7 @@ class Database(Resource):
             return EnvironmentBusy(f"{self.file} is locked by somebody else", retryable=True)
         if code is not None and code & 0xFF in (sqlite3.SQLITE_AUTH, sqlite3.SQLITE_READONLY):
             hint = "; it is read-only unless config.mode is rw" if self._reads_only else ""
-            return Refused(f"{self.name} does not let this statement: {said}{hint}")
+            return Refused(f"{self.name} does not allow this statement: {said}{hint}")
         if code is not None and code & 0xFF == sqlite3.SQLITE_FULL:
             if self._disk is None:  # it is the machine's disk that is full
                 return SqlError(said, retryable=False)
@@ -372,7 +372,7 @@ class Sqlite(Provider[Database]):
         return Capabilities(
             "none",
             {
-                "filesystem": "one file, and no statement that opens another",
+                "filesystem": "one file; statements that open another are refused",
                 "network": "no statement reaches it",
                 "variables": "no statement reads them",
                 "time": "a statement is interrupted",
@@ -416,7 +416,7 @@ class Sqlite(Provider[Database]):
     ) -> dict[str, Plain]:
         """Run the one statement of `script`; `env` gives its named parameters."""
         if command.script is None:
-            raise ValidationError("a 'sqlite' environment takes a 'script', no 'argv'")
+            raise ValidationError("a 'sqlite' environment takes a 'script', not 'argv'")
         code, value, told = 0, None, ""
         try:
             rows = await background().wait(_statement(resource, command))
@@ -443,7 +443,9 @@ def _file(spec: Spec, config: Any) -> str:
         raise PathEscape(f"{spec}: {path} is not below {within} (config.roots)")
     if config.mode != "rwc" and not path.exists():
         create = " or say 'mode: rwc' to create it" if config.mode == "rw" else ""
-        raise EnvironmentUnavailable(f"{spec}: there is no file {path}: mend config.path{create}")
+        raise EnvironmentUnavailable(
+            f"{spec}: there is no file {path}: correct config.path{create}"
+        )
     return str(path)
 
 

@@ -146,7 +146,7 @@ def code_of(command: Command, kind: str) -> str:
         raise ValidationError(f"'{kind}' runs a script; 'argv' belongs to bash and docker")
     for name, value in (("stdin", command.stdin), ("cwd", command.cwd)):
         if value is not None:
-            raise ValidationError(f"'{kind}' has no '{name}'; hand values over with 'env'")
+            raise ValidationError(f"'{kind}' has no '{name}'; pass values with 'env'")
     return command.script
 
 

@@ -243,7 +243,7 @@ class SupervisedProvider(Provider[_Kind]):
         """Return what the sandbox holds, and what a supervisor holds in each."""
         return sandbox.also(
             {
-                "time": "the supervisor ends a call, and kills what does not end",
+                "time": "the supervisor stops a call, and kills what does not stop",
                 "total_time": "the supervisor",
                 "output": "cut in the sandbox; all of it is in a file beside the workspace",
             },

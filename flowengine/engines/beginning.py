@@ -207,8 +207,8 @@ def execution_data(
     """
     if id is not None and not _ID.match(id):
         raise UsageError(
-            f"{id!r} cannot be the id of an execution",
-            hint="up to 128 letters, digits and . _ -, beginning with a letter or digit",
+            f"{id!r} is not a valid execution id",
+            hint="up to 128 letters, digits and . _ -, starting with a letter or digit",
         )
     return {
         "id": id or host.ids.execution(now),

@@ -116,7 +116,7 @@ class Declared:
             given = computed_inputs(graph, self._given(flow, inputs), {"id": owner}, 0)[_USE]
         except EvaluationError as error:
             raise InputError(
-                f"'{name}' cannot be worked out: {error.message}", hint="give inputs: -i NAME=VALUE"
+                f"'{name}' cannot be evaluated: {error.message}", hint="give inputs: -i NAME=VALUE"
             ) from None
         return spec_of(manager, given, owner, os.getcwd(), flow.get("secrets", {}))
 

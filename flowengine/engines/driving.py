@@ -222,7 +222,7 @@ def _refuse_while_imported() -> None:
         raise UsageError(
             f"the module {modules.public_name(names[-1])!r} runs a flow while it is imported for a "
             "step of one",
-            hint="put what runs it under: if __name__ == '__main__':",
+            hint="move that code under: if __name__ == '__main__':",
         )
 
 
@@ -235,6 +235,6 @@ def _refuse_on_loop() -> None:
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
         raise UsageError(
-            "an event loop runs in this thread, which this call would block",
-            hint="await the call of the same name that ends in _async",
+            "an event loop is running in this thread, and this call would block it",
+            hint="await the method with the same name ending in _async",
         )

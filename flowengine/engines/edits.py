@@ -119,7 +119,7 @@ class _Field:
 
     def _refused(self, wanted: set[str]) -> InputError:
         told = " or ".join(_ARTICLES[name] for name in sorted(wanted, key=lambda n: n == "null"))
-        return InputError(f"'{self.path}' is {told} and must stay so", field=self.path)
+        return InputError(f"'{self.path}' is {told} and has to stay one", field=self.path)
 
     def _map(self, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         for name in old:

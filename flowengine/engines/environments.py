@@ -41,9 +41,9 @@ STEP: Scope = "action_call"
 REGION: Scope = "region"
 EXECUTION: Scope = "execution"
 SESSION: Scope = "session"
-_ANEW = "(opened anew: what was set before in this environment is gone, its files are there)"
+_ANEW = "(reopened: variables set before in this environment are gone, files are still there)"
 _ON_RELEASE = "closed while the execution waits (on_wait: release)"
-_ON_END = "closed because this process ends (on_wait: keep lasts no longer)"
+_ON_END = "closed because this process ends (on_wait: keep cannot outlast it)"
 _ENDING = 5.0
 """Seconds that a command has to end when its attempt is withdrawn."""
 _TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
@@ -466,7 +466,7 @@ def _tell_closed(context: Context, handles: Iterable[Handle], why: str) -> None:
     for handle in handles:
         if registry.provider(handle.kind).live:
             name = handle.resource_key
-            text = f"{why}: variables, names and directories in it are gone, files stay"
+            text = f"{why}: its variables and current directory are lost, its files are kept"
             StepLog(context.id, name, str).warning("%s", text)
             context.warn(f"{name}: {text}", {"environment": name})
 

@@ -145,8 +145,8 @@ def _check_same_past(
     """
     if any(event["type"] == "upgraded" for event in past):
         raise Conflict(
-            "it was moved to another form of its flow before that step",
-            hint="fork without a changed flow, then move the fork: flowengine upgrade FILE ID",
+            "it was upgraded to another version of its flow before that step",
+            hint="fork without a changed flow, then upgrade the fork: flowengine upgrade FILE ID",
         )
     seen: tuple[list[Observation], list[Observation]] = ([], [])
     for program, observed in zip((old, new), seen, strict=True):

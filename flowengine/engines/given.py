@@ -59,7 +59,7 @@ def check_names(
     """
     for name in resources:
         if not isinstance(name, str):
-            raise UsageError(f"runtime_resources has {name!r} as a name, which is not text")
+            raise UsageError(f"runtime_resources: the name {name!r} is not text")
         if name in given:
             raise UsageError(
                 f"runtime_resources has '{name}', and the execution was given an environment of "

@@ -90,7 +90,7 @@ def check_claim(wait: Mapping[str, Any], id: str, user: str) -> None:
     _check_holder(wait, id, user)
     if wait.get("claim") and "claimed_by" not in wait:
         raise Conflict(
-            f"{id} has to be claimed before it is decided",
+            f"{id} has to be claimed before it can be decided",
             hint=f"claim it: flowengine approvals claim {id}",
         )
 
@@ -118,7 +118,7 @@ def check_assignee(
         user = excluded
         reason = f"excluded are {', '.join(wait['exclude'])}"
     elif gave:
-        reason = f"{user} has handed it on"
+        reason = f"{user} has delegated it"
     else:
         reason = f"assignees are {', '.join(wait['assignees'])}"
     mine = ", ".join(settings.groups_of(user)) or "no group"
@@ -126,7 +126,7 @@ def check_assignee(
         f"{user} may not {what} '{wait.get('title') or wait['address']}': {reason}",
         hint=None
         if gave or excluded is not None
-        else f"{user} is in {mine}, by settings.yaml; --as USER acts for somebody else",
+        else f"{user} is in {mine}, by settings.yaml; --as USER acts on behalf of somebody else",
     )
 
 
@@ -180,8 +180,8 @@ def _changes(wait: Wait, event: Mapping[str, Any], settings: Settings) -> bool:
         _check_delegation(wait, by, event["to"], settings)
     elif not record.get("claim"):
         raise Conflict(
-            f"{wait.id} need not be claimed: its assignees decide at once",
-            hint="an approval is claimed where the flow says 'claim: true'",
+            f"{wait.id} does not have to be claimed: its assignees can decide directly",
+            hint="approvals are claimed only where the flow says 'claim: true'",
         )
     return what == "delegated" or holder is None
 
@@ -196,9 +196,9 @@ def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
     """
     record = wait.record
     if not to.startswith("user:") or not to[5:] or to.startswith("user:group:") or to == by:
-        raise UsageError(f"an approval is handed on to another user, not to {to!r}")
+        raise UsageError(f"an approval is delegated to another user, not to {to!r}")
     if record.get("delegate") is False:
-        raise NotAllowed(f"{wait.id} may not be handed on: the flow says 'delegate: false'")
+        raise NotAllowed(f"{wait.id} may not be delegated: the flow says 'delegate: false'")
     if settings.is_one_of(to, record.get("exclude") or []):
         excluded = ", ".join(record["exclude"])
         raise NotAllowed(f"{to} may not decide on {wait.id}: excluded are {excluded}")
@@ -206,7 +206,7 @@ def _check_delegation(wait: Wait, by: str, to: str, settings: Settings) -> None:
     voters = cast | wait.journaled.keys()
     for user in (by, to):
         if user in voters:
-            raise Conflict(f"{user} has voted on {wait.id} already")
+            raise Conflict(f"{user} already voted on {wait.id}")
 
 
 def _check_holder(record: Mapping[str, Any], id: str, user: str) -> None:
@@ -222,5 +222,5 @@ def _check_holder(record: Mapping[str, Any], id: str, user: str) -> None:
     raise Conflict(
         f"{id} is claimed by {holder} since {since}",
         standing={"claimed_by": holder, "at": since},
-        hint=f"{holder} may give it back: flowengine approvals release {id}",
+        hint=f"{holder} may release it: flowengine approvals release {id}",
     )

@@ -204,7 +204,7 @@ def _own_folder(given: str | PathLike[str]) -> str:
     except OSError as error:
         if not by_name:
             raise StoreError(
-                f"the store {folder} cannot be written down as yours in {state_folder()}: "
+                f"the store {folder} cannot be recorded as yours in {state_folder()}: "
                 f"{error.strerror or error}",
                 hint="set XDG_STATE_HOME to a folder that may be written, or name the store: "
                 f"--store {folder}",

@@ -192,9 +192,9 @@ def tell_left(left: Iterable[Left], attempt: Attempt, *, ended: bool) -> None:
         LeftRunning: The settings say that it is an error.
     """
     parts: Any = [each._asdict() for each in left]
-    text = f"left running: {', '.join(map(str, left))}"
-    text += "; it was ended" if ended else "; nobody ends it"
-    text += ". Let it end before the step does, or open it as an environment"
+    text = f"still running after the step ended: {', '.join(map(str, left))}"
+    text += "; it was ended" if ended else "; nothing will end it"
+    text += ". End it before the step ends, or open it as an environment"
     if attempt.execution.strict:
         raise LeftRunning(text, data=parts, retryable=False)
     attempt.log.warning("%s", text)

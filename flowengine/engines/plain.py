@@ -100,9 +100,9 @@ def to_plain(value: Any, depth: int = 0) -> Plain:
     if kind is float:
         if math.isfinite(value):
             return value
-        raise ValidationError(f"{value} is no number that JSON has; give null or a text")
+        raise ValidationError(f"{value} is not a number in JSON; give null or text")
     if depth > _DEEP:
-        raise ValidationError(f"it is nested more than {_DEEP} deep, or holds itself")
+        raise ValidationError(f"it is nested more than {_DEEP} levels deep, or contains itself")
     if kind is dict:
         return {_key(key): to_plain(item, depth + 1) for key, item in value.items()}
     if kind is list or kind is tuple:
@@ -138,7 +138,7 @@ def _checked_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValidationError(f"{text!r} is no Unicode text; give bytes") from None
+        raise ValidationError(f"{text!r} is not Unicode text; give bytes") from None
     return text
 
 

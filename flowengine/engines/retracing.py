@@ -113,9 +113,9 @@ def retrace(
     back = min(ended, *(one.number for one in failures))
     where = step or failures[0].address
     if any(number >= back for number in past.undone):
-        raise Conflict("it has undone what it did before it failed", hint=where)
+        raise Conflict("it was compensated before it failed", hint=where)
     if unit is not None and any(event["type"] == "upgraded" for event in past.events[back:]):
-        raise Conflict("it was moved to another form of its flow after that", hint=where)
+        raise Conflict("it was upgraded to another version of its flow after that", hint=where)
     return _hold(programs, form, past, failures, back, unit, dropped, where)
 
 
@@ -261,7 +261,7 @@ def _ended(programs: Programs, form: str, past: Past, step: str) -> tuple[int, i
             mine = one is not None and within(one.address, step)
             found = unit, number, mine
     if found is None:
-        raise NotFound(f"nothing at '{step}' has ended", hint=step)
+        raise NotFound(f"no step '{step}' has ended", hint=step)
     return found
 
 
@@ -309,7 +309,7 @@ def _hold(
             break
         more = [one for one in blame.raised(("scope", root or 1)) if one[1] not in hold[one[0]]]
         if state["status"] != "failed" or not more:
-            raise Conflict("what failed cannot begin anew in its place", hint=where)
+            raise Conflict("what failed cannot start again in its place", hint=where)
         for kind, number in more:
             hold[kind].append(number)
     if unit is not None and unit not in state["units"]:
@@ -317,7 +317,7 @@ def _hold(
     begins = [_held_at(graph, state, kind, number) for kind in TABLES for number in hold[kind]]
     addresses = [address for address in begins if address is not None]
     if unit is None and not addresses:
-        raise Conflict("what failed cannot begin anew in its place", hint=where)
+        raise Conflict("what failed cannot start again in its place", hint=where)
     if unit is not None:
         addresses.append(where)
     fresh, late = _left_running(graph, state, past, unit)

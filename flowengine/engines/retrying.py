@@ -118,8 +118,8 @@ def _moved(host: Host, execution: Execution, program: Program, held: Held, who: 
         short = host.store.short_execution(execution.id)
         why = "; ".join(f"{one.name}: {one.why}" if one.name else one.why for one in found)
         raise Conflict(
-            f"execution {execution.id} cannot go on under this form of its flow: {why}",
-            hint=f"change only what failed and what follows it, or start over from a step: "
+            f"execution {execution.id} cannot continue with this version of its flow: {why}",
+            hint=f"change only what failed and what comes after it, or start over from a step: "
             f"flowengine fork {short} --at STEP --file FILE",
         )
     return upgraded(execution, program, {}, who, host.clock.now())

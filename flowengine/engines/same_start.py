@@ -33,7 +33,7 @@ def check_same_start(host: Host, id: str, starting: Starting) -> None:
     Raises:
         Conflict: It runs another flow, or has other inputs.
     """
-    hint = f"give the new one another id, or see this one: flowengine show {id}"
+    hint = f"use another id, or look at the existing one: flowengine show {id}"
     flow = as_loaded(host.store, starting.flow)
     found = host.stored(id, 0)
     runs = found.program.compiled["id"]

@@ -84,12 +84,12 @@ def send_signal(
         UsageError: Neither an execution nor a key is given, or both.
         InputError: The flow declares no such signal, the data does not fit, or the execution that
             it would begin would not have the key.
-        NotFound: No open execution has the key, and no flow begins one.
+        NotFound: No open execution has the key, and no flow starts one.
         Conflict: The execution has ended; several flows begin on the signal; or a message of this
             id was sent with other data.
     """
     if (execution is None) == (key is None):
-        raise UsageError("a signal goes to an execution or to a key: give one of them")
+        raise UsageError("a signal needs an execution or a key to go to")
     at, id = host.clock.now(), id or host.ids.message()
     event: dict[str, Any] = {
         "type": "message", "at": at, "signal": name, "key": key, "data": data, "id": id,
@@ -152,7 +152,7 @@ def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None
         raise Conflict(
             f"message {event['id']!r} of signal '{event['signal']}' was sent before, with other "
             f"data: {', '.join(differences)}",
-            hint=f"give this one another id, or see: flowengine show {sent.execution}",
+            hint=f"use another id, or look at: flowengine show {sent.execution}",
         )
 
 
@@ -191,7 +191,7 @@ def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning
             f"the signal '{name}' has the key '{key}', but the execution of {start.flow} that it "
             f"would begin has the key '{came}'",
             field="key",
-            hint="`start.with` must give the inputs from which the declared key comes",
+            hint="`start.with` must give the inputs that the declared key is made of",
         )
     return begin
 
@@ -203,10 +203,10 @@ def _start(host: Host, name: str, key: str, flow: str | None) -> Start:
     if starts:
         names = ", ".join(one.flow for one in starts)
         raise Conflict(
-            f"signal '{name}' begins executions of several flows: {names}",
+            f"signal '{name}' starts executions of several flows: {names}",
             hint=f"say which: flowengine signal --key KEY --flow FILE {name}",
         )
     raise NotFound(
-        f"no open execution takes signal {name!r} with key {key!r}, and no flow begins one",
-        hint="it may have ended: flowengine list; or name the flow that it begins: --flow FILE",
+        f"no open execution takes signal {name!r} with key {key!r}, and no flow starts one",
+        hint="it may have ended: flowengine list; or name the flow that it starts: --flow FILE",
     )

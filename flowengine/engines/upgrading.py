@@ -188,7 +188,7 @@ def check_mapping(
     try:
         plain = {name: one for name, one in to_plain(dict(mapping)).items() if one is not None}
     except ValidationError as error:
-        raise UsageError(f"the mapping is no plain data: {error}") from None
+        raise UsageError(f"the mapping is not plain data: {error}") from None
     for section, names in plain.items():
         if section not in SECTIONS:
             known = ", ".join(SECTIONS)
@@ -267,7 +267,7 @@ def look(
     elif record.hash == program.hash:
         verdict = "current"
     elif not execution.seq:
-        why = f"it has not begun; begin it with: flowengine resume {record.id}"
+        why = f"it has not started; start it with: flowengine resume {record.id}"
         verdict, found = "cannot", [Obstacle("execution", "", why, None, [])]
     else:
         ran = steps_that_ran(host, record)

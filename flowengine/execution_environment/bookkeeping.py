@@ -62,7 +62,7 @@ class Books:
         """
         self.check_process()
         if self.closed:
-            raise EnvironmentClosed("this manager of environments was closed")
+            raise EnvironmentClosed("this environment manager was closed")
 
     def check_process(self) -> None:
         """Refuse use in the child of a fork.
@@ -72,7 +72,7 @@ class Books:
         """
         if self.pid != os.getpid():
             raise EnvironmentClosed(
-                f"this manager of environments belongs to process {self.pid}; make another one here"
+                f"this environment manager belongs to process {self.pid}; create another one here"
             )
 
     # Specs

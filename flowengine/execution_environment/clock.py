@@ -114,7 +114,7 @@ async def within(
     finally:
         withdraw()
     _hand_over(task, late)
-    raise TookTooLong(f"it did not end within {seconds:g} s")
+    raise TookTooLong(f"it did not finish within {seconds:g} s")
 
 
 def _hand_over(

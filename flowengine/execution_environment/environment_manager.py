@@ -484,8 +484,8 @@ class EnvironmentManager:
         entry = one_entry(self._around.records, name)
         if not force and not is_dead(owner := entry.leftover.owner):
             raise Conflict(
-                f"environment '{name}' is open in process {owner.pid} on {owner.host}, which lives",
-                hint="it ends with that process; --force takes it away, and its steps fail",
+                f"environment '{name}' is in use by process {owner.pid} on {owner.host}",
+                hint="it ends with that process; --force ends it now, and its steps fail",
             )
         ending = reaper.end_entry(entry, self._around, self._books)
         return self._blocking(ending, "a thread without a loop")
@@ -595,8 +595,8 @@ def default_folder() -> Path:
         return Path(claim(folder, by_name=by_name), "environments")
     except OSError as error:
         raise StoreError(
-            f"environments cannot be written down in {state_folder()}: {error.strerror or error}",
-            hint="set XDG_STATE_HOME to a folder that may be written, or give the manager a folder",
+            f"environments cannot be recorded in {state_folder()}: {error.strerror or error}",
+            hint="set XDG_STATE_HOME to a writable folder, or give the manager a folder",
         ) from None
 
 

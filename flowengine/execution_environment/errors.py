@@ -33,7 +33,7 @@ class SpecInvalid(EnvironmentFailure):
     def __init__(self, name: str, faults: Sequence[Fault]) -> None:
         lines = "".join(f"\n  {fault}" for fault in faults)
         super().__init__(
-            f"environment '{name}' is not right:{lines}",
+            f"environment '{name}' is not valid:{lines}",
             data=[fault._asdict() for fault in faults],
             retryable=False,
         )

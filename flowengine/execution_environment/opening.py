@@ -106,7 +106,7 @@ async def choose(declared: Declared, around: Surroundings, policy: Any) -> Choic
     if len(reasons) == 1:
         raise reasons[0][1]
     told = "; ".join(f"{name}: {error.message}" for name, error in reasons)
-    raise EnvironmentUnavailable(f"{declared} cannot be had by any of its providers: {told}")
+    raise EnvironmentUnavailable(f"{declared} cannot be opened by any of its providers: {told}")
 
 
 async def _try(
@@ -155,9 +155,13 @@ def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) 
     network = getattr(policy, "network", None)
     open_to_all = isinstance(network, str | None) and network in {None, "any"}
     if not open_to_all and "network" not in held.holds:
-        raise EnvironmentUnavailable(f"{declared}: policy.network cannot be held by '{name}' here")
+        raise EnvironmentUnavailable(
+            f"{declared}: policy.network cannot be enforced by '{name}' here"
+        )
     if getattr(policy, "writable", None) is not None and "filesystem" not in held.holds:
-        raise EnvironmentUnavailable(f"{declared}: policy.writable cannot be held by '{name}' here")
+        raise EnvironmentUnavailable(
+            f"{declared}: policy.writable cannot be enforced by '{name}' here"
+        )
     limits = declared.spec.limits
     open_ones = [
         limit
@@ -167,7 +171,7 @@ def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) 
     if open_ones and not limits.best_effort:
         raise EnvironmentUnavailable(
             f"{declared}: limits.{open_ones[0]} cannot be enforced by '{name}' here; "
-            "'best_effort: true' beside it opens it all the same"
+            "'best_effort: true' beside it opens it anyway"
         )
     return open_ones
 
@@ -339,7 +343,7 @@ def _request(
     except ValidationError as error:
         told = "; ".join(map(str, faults_of(error, model, "config")))
         raise EnvironmentStartFailed(
-            f"{declared}: with its secrets the configuration is not right: {told}"
+            f"{declared}: with its secrets the configuration is not valid: {told}"
         ) from None
     entry = instance.entry
     assert entry is not None
@@ -376,7 +380,7 @@ def _check_resource(resource: Any, declared: Declared, name: str) -> None:
         if inspect.iscoroutine(resource):
             resource.close()
         raise EnvironmentStartFailed(
-            f"{declared}: provider '{name}' returned something to be awaited: it is not ready"
+            f"{declared}: provider '{name}' returned an awaitable instead of a resource"
         )
 
 

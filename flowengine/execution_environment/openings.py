@@ -232,4 +232,4 @@ def _copy(error: StepError) -> StepError:
 
 
 def _closed(instance: Instance) -> EnvironmentClosed:
-    return EnvironmentClosed(f"{instance.record.declared} was given back while it was opened")
+    return EnvironmentClosed(f"{instance.record.declared} was released while it was being opened")

@@ -55,7 +55,7 @@ def release_on_termination() -> None:
     import sys
 
     if threading.current_thread() is not threading.main_thread():
-        raise UsageError("signal handlers can be set in the main thread only")
+        raise UsageError("signal handlers can only be set in the main thread")
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         raise UsageError("SIGTERM has a handler already", hint="call manager().close() in it")
     for number in (signal.SIGTERM, signal.SIGHUP):

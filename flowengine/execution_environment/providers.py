@@ -35,7 +35,7 @@ def register_provider(provider: Provider[Any]) -> None:
     with _lock:
         if provider.kind in registry.environment_names():
             raise UsageError(
-                f"there is a provider for the kind '{provider.kind}' already, and it stays",
+                f"the kind '{provider.kind}' already has a provider, which cannot be replaced",
                 hint="give yours another kind",
             )
         registry.registered_providers[provider.kind] = provider
@@ -64,11 +64,11 @@ def check_provider(provider: Provider[Any]) -> None:
     for method in REQUIRED:
         own = getattr(type(provider), method, None)
         if own is None or own is getattr(Provider, method):
-            raise UsageError(f"provider {name} of kind '{kind}' lacks the method '{method}'")
+            raise UsageError(f"provider {name} of kind '{kind}' is missing the method '{method}'")
     if not isinstance(provider, Provider):
         raise UsageError(
             f"provider {name} is not derived from flowengine.sdk.environments.Provider",
-            hint="it brings what most providers need not say",
+            hint="it provides the defaults",
         )
 
 
@@ -145,7 +145,7 @@ def register_sandbox(sandbox: type[Sandbox]) -> None:
     """
     with _lock:
         if sandbox.name in _sandboxes or sandbox.name in registry.sandbox_names():
-            raise UsageError(f"there is a sandbox '{sandbox.name}' already, and it stays")
+            raise UsageError(f"the sandbox '{sandbox.name}' exists already and cannot be replaced")
         _sandboxes[sandbox.name] = sandbox
 
 

@@ -151,7 +151,7 @@ class Records:
         """Return the error for a folder that cannot be used."""
         return EnvironmentUnavailable(
             f"the registry of environments in {self.folder} cannot be used: "
-            f"{error.strerror or error}; what is opened could not be found after a crash. Name "
+            f"{error.strerror or error}; after a crash, what was open could not be found. Name "
             "another folder (for the state of all stores: XDG_STATE_HOME), or say 'registry: none' "
             "in the spec to open it all the same"
         )
@@ -240,7 +240,7 @@ class Records:
         except OSError as error:
             if wait:
                 raise EnvironmentUnavailable(
-                    "what dead processes left cannot be ended: the registry of environments in "
+                    "cannot clean up after dead processes: the registry of environments in "
                     f"{self.folder} cannot be written: {error.strerror}"
                 ) from None
             yield False

@@ -53,7 +53,7 @@ class Turns:
         try:
             await within(self._clock, capacity.wait, self._together.acquire(), late)
         except TookTooLong:
-            why = f"others who need several were not served within {capacity.wait:g} s"
+            why = f"others that need several were not served within {capacity.wait:g} s"
             with self.books.lock:
                 raise self._busy(str(records[0].declared), why) from None
         try:
@@ -151,4 +151,4 @@ class Turns:
         return EnvironmentBusy(f"{who}: {why}; open are: {'; '.join(holding[:20]) or 'none'}")
 
 
-_NEVER = "so many can never be open at once"
+_NEVER = "that many can never be open at once"

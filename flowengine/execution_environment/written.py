@@ -65,7 +65,7 @@ def one_entry(records: Records, name: str) -> Entry:
     if not found:
         raise NotFound(
             f"no environment '{name}' is open or was left open",
-            hint="those that are: flowengine envs list",
+            hint="see: flowengine envs list",
         )
     if len(found) > 1:
         ids = ", ".join(entry.id for entry in found)

@@ -99,12 +99,12 @@ def lease_lost(connection: sqlite3.Connection, execution: str, number: int | Non
     if row is None:
         who = "it is no longer in the store"
     elif row[1] is None:
-        who = "its lease was given back"
+        who = "its lease was released"
     else:
-        who = f"process {row[2]} on {row[4]} has it now"
+        who = f"process {row[2]} on {row[4]} holds it now"
     return LeaseLost(
-        f"this process no longer owns execution {execution}: {who}; what it did last is not kept",
-        hint=f"see what became of it with: flowengine show {execution}",
+        f"this process lost execution {execution}: {who}; its last changes were not saved",
+        hint=f"see its current state: flowengine show {execution}",
     )
 
 

@@ -71,7 +71,7 @@ class Artifacts:
                 size, digest = self._write(temporary, content)
             except OSError as error:
                 raise StoreError(
-                    f"an artifact could not be written to {self._folder}: {error.strerror}",
+                    f"cannot write an artifact to {self._folder}: {error.strerror}",
                     hint="free some space or allow writing there; nothing refers to it yet",
                 ) from error
             yield (

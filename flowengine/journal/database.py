@@ -54,7 +54,7 @@ class Database:
     def __init__(self, path: str, durability: Durability, patience: float) -> None:
         if durability not in _LEVELS:
             raise UsageError(
-                f"there is no durability {durability!r}", hint="it is power, process or none"
+                f"there is no durability {durability!r}", hint="use power, process or none"
             )
         self.path = path
         self._place = os.path.abspath(path)
@@ -137,9 +137,9 @@ class Database:
         if found is None or self._file is None or not self._file.is_same(found):
             what = "deleted or moved" if found is None else "replaced by another"
             raise StoreError(
-                f"the store {self.path} was {what} while it was in use; what happened since is not "
-                "kept",
-                hint="put it back, or begin anew",
+                f"the store {self.path} was {what} while it was in use; nothing since then was "
+                "saved",
+                hint="put it back, or start over",
             )
 
     def durability(self) -> Durability:
@@ -188,9 +188,9 @@ class Database:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > len(schema.MIGRATIONS):
                 raise StoreError(
-                    f"the store {self.path} is of version {version}; this program knows versions "
+                    f"the store {self.path} has version {version}; this release supports versions "
                     f"up to {len(schema.MIGRATIONS)}",
-                    hint=f"use a release of flowengine that knows store version {version}",
+                    hint=f"use a release of flowengine that supports store version {version}",
                 )
             if version < len(schema.MIGRATIONS):
                 self._migrate(connection)
@@ -293,15 +293,15 @@ class Database:
                 time.sleep(0.01)
         if mode != "wal":
             raise StoreError(
-                f"the store {self.path} cannot have a write-ahead log",
-                hint="put it on a local disk; network file systems cannot share one",
+                f"the store {self.path} cannot use a write-ahead log",
+                hint="put it on a local disk; network file systems do not support it",
             )
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if tables and application != schema.APPLICATION_ID:
-            raise StoreError(f"{self.path} is the database of another program", hint=_ELSEWHERE)
+            raise StoreError(f"{self.path} is another program's database", hint=_ELSEWHERE)
         schema.migrate(connection)
 
 
@@ -394,8 +394,8 @@ def check_header(path: str, file: OpenFile) -> None:
     header, size = file.read(_HEADER_SIZE), file.size()
     if not size:
         raise StoreError(
-            f"the store {path} is empty: what was in it is gone",
-            hint="restore a backup; or, to begin anew, remove the file and those beside it",
+            f"the store {path} is an empty file: its content is lost",
+            hint="restore a backup; to start over, remove the file and those beside it",
         )
     if len(header) < _HEADER_SIZE or not header.startswith(_MAGIC):
         raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_RESTORE)
@@ -404,14 +404,14 @@ def check_header(path: str, file: OpenFile) -> None:
         for at, length in ((16, 2), (28, 4), (60, 4), (68, 4))
     )
     if version and application != schema.APPLICATION_ID:
-        raise StoreError(f"{path} is the database of another program", hint=_ELSEWHERE)
+        raise StoreError(f"{path} is another program's database", hint=_ELSEWHERE)
     # https://sqlite.org/fileformat.html#in_header_database_size: it counts only if these agree;
     # and what the file lacks may still be in the log.
     counted = header[24:28] == header[92:96]
     whole = pages * (65536 if page_size == 1 else page_size)
     if counted and size < whole and not _has_log(path):
         raise StoreError(
-            f"the store {path} is cut off: it has {size} bytes of {whole}", hint=_RESTORE
+            f"the store {path} is truncated: it has {size} bytes of {whole}", hint=_RESTORE
         )
 
 
@@ -440,7 +440,7 @@ _EXPLANATIONS: dict[str, tuple[str, str]] = {
         _SAFE + "check the disk, its quota and the limit of file sizes, then resume",
     ),
     "SQLITE_READONLY": (
-        "the store {path} may only be read: {error}",
+        "the store {path} is read-only: {error}",
         _SAFE + "allow writing to the file and its folder, or name another with --store",
     ),
     "SQLITE_CANTOPEN": (
@@ -448,7 +448,7 @@ _EXPLANATIONS: dict[str, tuple[str, str]] = {
         "check the permissions of the file and its folder, or name another with --store",
     ),
     "SQLITE_PERM": (
-        "the store {path} may not be opened: {error}",
+        "access to the store {path} was denied: {error}",
         "check the permissions of the file and its folder, or name another with --store",
     ),
     "SQLITE_BUSY": (
@@ -460,7 +460,7 @@ _EXPLANATIONS: dict[str, tuple[str, str]] = {
         "an entry is never written over: two writers share one lease, which is a defect",
     ),
     "SQLITE_NOTADB": ("{path} is not a store: it does not hold an SQLite database", _RESTORE),
-    "UnicodeDecodeError": ("the store {path} is damaged: it holds text that is none", _RESTORE),
+    "UnicodeDecodeError": ("the store {path} is damaged: it holds invalid text", _RESTORE),
     "SQLITE_CORRUPT": ("the store {path} is damaged: {error}", _RESTORE),
 }
 """Code of SQLite, or its beginning → (what happened, what to do)."""

@@ -191,7 +191,7 @@ def _inflate(body: bytes) -> bytes:
     except zlib.error as error:
         raise StoreError(_unreadable(str(error))) from None
     if not inflater.eof or inflater.unused_data:
-        raise StoreError(_unreadable("a snapshot is cut off, too long, or over the limit of size"))
+        raise StoreError(_unreadable("a snapshot is truncated, too long, or over the size limit"))
     return inflated
 
 

@@ -254,10 +254,9 @@ class MemoryStore(Store):
         who = "it is no longer in the store"
         if journal is not None:
             holder = self._owners.get(journal.owner or "")
-            who = f"process {holder[0].pid} has it now" if holder else "its lease was given back"
+            who = f"process {holder[0].pid} holds it now" if holder else "its lease was released"
         return LeaseLost(
-            f"this process no longer owns execution {execution}: {who}; "
-            "what it did last is not kept"
+            f"this process lost execution {execution}: {who}; its last changes were not saved"
         )
 
     def _write(self, append: Append, records: Sequence[bytes]) -> None:
@@ -386,7 +385,7 @@ class MemoryStore(Store):
                 raise Conflict(
                     f"execution {execution} is held by process {holder.pid} on {holder.host}",
                     standing=holder,
-                    hint="wait until that process is done with it, or stop it",
+                    hint="wait for that process to finish with it, or stop it",
                 )
             journal.owner = owner
             journal.epoch += 1

@@ -17,10 +17,10 @@ def not_free(lock: str, holder: str, standing: object) -> Conflict:
     if kind.startswith("concurrency"):
         flow = kind.removeprefix("concurrency ")
         of = f" for {key!r}" if key else ""
-        message = f"flow {flow} runs as often as it may{of}: execution {holder} is open"
+        message = f"flow {flow} is at its concurrency limit{of}: execution {holder} is open"
     else:
         message = f"the lock {key!r} is held by execution {holder}"
-    hint = f"see what it does: flowengine why {holder}"
+    hint = f"see why: flowengine why {holder}"
     return Conflict(message, standing=standing, hint=hint)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Shape = dict[str, type | tuple[type, ...]]
 """Field → the types that its value may have; a name that ends in `?` may be missing."""
 
-DAMAGE_HINT = "the disk or another program has changed it; restore a backup of the store"
+DAMAGE_HINT = "the disk or another program changed it; restore a backup of the store"
 """What to do about a damaged record."""
 
 EXPLAINED = (FlowEngineError, OSError)
@@ -159,7 +159,7 @@ def check_wait(record: Any, what: str) -> None:
     """Check the record of a wait; as `unpack_event`."""
     _check(record, _WAIT, what)
     if record["kind"] not in WAITS:
-        _refuse(what, f"there is no kind of waits {record['kind']!r}")
+        _refuse(what, f"there is no kind of wait {record['kind']!r}")
     for name, kind in _ITEMS.items():
         items: Any = record.get(name)
         if items and not all(type(item) is kind for item in items):
@@ -192,7 +192,7 @@ def unpack_labels(packed: bytes, what: str) -> dict[str, str]:
     if not isinstance(labels, dict) or not all(
         type(part) is str for label in labels.items() for part in label
     ):
-        _refuse(what, "labels are texts")
+        _refuse(what, "labels must be text")
     kept: dict[str, str] = labels
     return kept
 

@@ -234,7 +234,7 @@ class SqliteStore(Store):
                 raise Conflict(
                     f"execution {execution} is held by process {holder.pid} on {holder.host}",
                     standing=holder,
-                    hint="wait until that process is done with it, or stop it",
+                    hint="wait for that process to finish with it, or stop it",
                 )
             epoch: int
             (epoch,) = connection.execute(sql.ACQUIRE, (owner, number)).fetchone()

@@ -224,10 +224,10 @@ def ask_for_environment(m: Machine, unit: Unit, error: ErrorData) -> None:
     wait = new_wait(m, unit, "question", "ask")
     wait["record"].update(
         _question(
-            f"{m.address(unit)} cannot go on: {error['message']}",
-            f"Attempt {unit['attempt']} has not begun: an environment that was there before cannot "
-            "be had again. It is tried again whenever somebody goes on with the execution.",
-            ("Try it again now", "Go on with this result instead", "Fail with this error"),
+            f"{m.address(unit)} cannot continue: {error['message']}",
+            f"Attempt {unit['attempt']} has not started: an environment it used before is not "
+            "available. It is tried again whenever the execution is resumed.",
+            ("Try it again now", "Continue with this result instead", "Fail with this error"),
         )
     )
     wait["record"].update({"ran": "no", "error": error})
@@ -236,13 +236,13 @@ def ask_for_environment(m: Machine, unit: Unit, error: ErrorData) -> None:
 
 def question(address: str, attempt: int, error: ErrorData | None = None) -> dict[str, Plain]:
     """Return what is asked about an attempt that was cut off."""
-    what, when = "was cut off while it ran", "its process ended"
+    what, when = "was interrupted", "its process ended"
     if error is not None:
-        what, when = "lost its environment while it ran", f"that ended: {error['message']}"
+        what, when = "lost its environment", f"that ended: {error['message']}"
     asked = _question(
         f"{address} {what}; did it act?",
-        f"Attempt {attempt} was running when {when}. It may have acted or not.",
-        ("Run it again", "It acted; take this result", "It failed"),
+        f"Attempt {attempt} was running when {when}. It may or may not have acted.",
+        ("Run it again", "It acted; use this result", "It failed"),
     )
     return {**asked, "ran": "maybe"} if error is None else {**asked, "ran": "maybe", "error": error}
 

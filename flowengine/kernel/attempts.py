@@ -362,7 +362,7 @@ def spaced(delay: int, backoff: float, longest: int, number: int) -> int:
 
 
 def pause_before_round(m: Machine, unit: Unit) -> None:
-    """Wait for `loop.every`, then begin the next round; begin it now if nothing is said."""
+    """Wait for `loop.every`, then begin the next round; begin it now if left empty."""
     act = m.act_of(unit)
     spec = m.node(act).loop
     assert spec is not None

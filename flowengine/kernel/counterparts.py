@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KEPT = frozenset(NOT_RUN) - {"activations"}
 """Fields of a past that are kept only if some expression names them."""
-WORDS = {"none": "a step without action", "flow": "a subflow"}
+WORDS = {"none": "a step without an action", "flow": "a subflow"}
 
 
 def misfit(pairing: Pairing, state: State, old: int, new: int, use: str, record: Any) -> str | None:
@@ -58,14 +58,14 @@ def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str
     if fault := _type(pairing, state, old, new, act):
         return fault
     if (old.map is None) != (new.map is None) or old.each != new.each:
-        return "it is at work, and 'map' came, went, or sends its items on otherwise"
+        return "it is running, and 'map' was added, removed, or passes its items on differently"
     for word in ("loop", "lock"):
         if (getattr(old, word) is None) != (getattr(new, word) is None):
-            return f"it is at work, and '{word}' came or went"
+            return f"it is at work, and '{word}' was added or removed"
     if old.lock and new.lock and old.lock.get("scope") != new.lock.get("scope"):
-        return "it is at work, and the scope of its lock is another"
+        return "it is running, and the scope of its lock changed"
     if old.loop and new.loop and old.loop.get("keep") != new.loop.get("keep"):
-        return "it is at work, and 'loop.keep' came or went"
+        return "it is running, and 'loop.keep' was added or removed"
     if fault := _map(pairing, old, new) or _subflow(pairing, old, new):
         return fault
     for number in act["units"]:
@@ -89,10 +89,10 @@ def _map(pairing: Pairing, old: Node, new: Node) -> str | None:
     if old.map is None or new.map is None:
         return None
     if ("need" in old.map) != ("need" in new.map):
-        return "it is at work, and the 'need' of its map came or went"
+        return "it is running, and the 'need' of its map was added or removed"
     more = old.map.get("more")
     if (None if more is None else pairing.signal(more)) != new.map.get("more"):
-        return "it is at work, and the signal that adds items to its map is another"
+        return "it is running, and the signal that adds items to its map changed"
     return None
 
 
@@ -102,7 +102,7 @@ def _subflow(pairing: Pairing, old: Node, new: Node) -> str | None:
     one, other = pairing.old.body(old.child).flow, pairing.new.body(new.child).flow
     same = pairing.old.flows[one].id == pairing.new.flows[other].id
     if not same or pairing.flows.get(one, other) != other:
-        return "it is at work, and runs another subflow"
+        return "it is running, and runs another subflow"
     return None
 
 
@@ -118,7 +118,7 @@ def _unit(pairing: Pairing, old: Node, new: Node, unit: Any, state: State) -> st
 def _attempt(old: Node, new: Node) -> str | None:
     for word in ("effect", "on_crash"):
         if getattr(old, word) != getattr(new, word):
-            return f"an attempt of it runs or was cut off, and its '{word}' is another"
+            return f"an attempt of it is running or was interrupted, and its '{word}' changed"
     return None
 
 
@@ -127,7 +127,8 @@ def _secrets(pairing: Pairing, record: Any) -> str | None:
     for _path, parts in record.get("secrets", ()):
         for part in parts:
             if isinstance(part, list) and part[0] not in declared:
-                return f"an attempt of it runs or was cut off, and the secret '{part[0]}' is gone"
+                what = f"the secret '{part[0]}' was removed"
+                return f"an attempt of it is running or was interrupted, and {what}"
     return None
 
 
@@ -137,7 +138,7 @@ def _wait(pairing: Pairing, old: Node, new: Node) -> str | None:
         return None
     one, other = old.wait["alternatives"], new.wait["alternatives"]
     if old.wait["mode"] != new.wait["mode"] or len(one) != len(other):
-        return "it waits, and what it waits for is another"
+        return "it is waiting, and what it waits for changed"
     for before, after in zip(one, other, strict=True):
         signal = before.get("signal")
         alike = [
@@ -147,7 +148,7 @@ def _wait(pairing: Pairing, old: Node, new: Node) -> str | None:
             before.get("transient", False) == after.get("transient", False),
         ]
         if not all(alike):
-            return f"it waits, and the alternative '{before['id']}' is another"
+            return f"it is waiting, and the alternative '{before['id']}' changed"
     return None
 
 
@@ -177,7 +178,7 @@ def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) 
     if source is not None and source not in new.sources:  # without a counterpart: see `moving`
         came = arrival["source"]
         name = f"from '{pairing.step_name(came)}'" if came >= 0 else "at its start"
-        return f"its join holds a token that came {name}, and no such way leads to it"
+        return f"its join holds a token that came {name}, and no such edge leads to it"
     return None
 
 
@@ -186,14 +187,14 @@ def _join(pairing: Pairing, state: State, old: Node, new: Node, held: Any) -> st
         return None
     before, after = old.join or {}, new.join or {}
     if before.get("kind") != after.get("kind") or before.get("late") != after.get("late"):
-        return "its join holds tokens, and is of another kind"
+        return "its join holds tokens, and changed its kind"
     faults = [_held(pairing, state, old, new, arrival) for arrival in held_arrivals(held)]
     return next((fault for fault in faults if fault), None)
 
 
 def _done(pairing: Pairing, state: State, old: Node, new: Node, record: Any) -> str | None:
     if new.compensate < 0:
-        return "it has acted and can be undone, and 'compensate' is gone"
+        return "it has acted and can be undone, and 'compensate' was removed"
     return _type(pairing, state, old, new, record)
 
 

@@ -34,7 +34,7 @@ def take(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
         then: What follows, for the agenda, once the unit has a lock for which it had to queue.
 
     Returns:
-        Whether the unit has it now.
+        Whether the unit holds it now.
 
     Raises:
         StepFailure: `LockCycle`: who has it waits for what this unit's scopes hold.

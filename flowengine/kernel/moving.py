@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 USED = {
-    "live": "it is at work",
+    "live": "it is running",
     "held": "its join holds a token",
     "join": "its join holds tokens",
     "done": "it has acted and can be undone",
-    "cut": "whether it has acted is open",
-    "final": "it is to clean up",
+    "cut": "it is not known whether it acted",
+    "final": "its cleanup is still to run",
 }
 """What a step is needed for."""
 
@@ -106,7 +106,9 @@ class _Looker:
             return number
         if new is None:
             if use != "past":
-                self._no_step(number, use, record, f"{USED[use]}, and the new flow has none such")
+                self._no_step(
+                    number, use, record, f"{USED[use]}, and the new flow has no such step"
+                )
             return number
         if use == "join":
             self._look_at_sources(number, new, record)
@@ -154,7 +156,7 @@ class _Looker:
     def flow(self, number: int) -> int:
         if number not in self._p.flows:
             name = self._p.old.flows[number].id
-            self._add("subflow", name, "what it has begun is not over, and it is gone", None)
+            self._add("subflow", name, "what it started is not finished, and it was removed", None)
         return number
 
     def state_key(self, flow: int, key: str) -> str | None:
@@ -188,7 +190,7 @@ class _Looker:
             fault = self._p.new.validate(schema, value)
             if fault is not None:
                 write = None if flow else {"values": {"state": {name: "VALUE"}}}
-                self._add("state", own, f"its value does not fit what is declared: {fault}", write)
+                self._add("state", own, f"its value does not match the declaration: {fault}", write)
 
     def signal(self, flow: int, name: str) -> str | None:
         p = self._p
@@ -206,7 +208,7 @@ class _Looker:
         for message in messages:
             fault = p.new.validate(declared[new].get("data", {}), message["data"])
             if fault is not None:
-                why = f"a message of it that waits does not fit: {fault}; null drops them"
+                why = f"a pending message does not match: {fault}; null drops them"
                 self._add("signal", name, why, {"signals": {name: "NEW"}}, ["null"])
         return name
 
@@ -226,7 +228,7 @@ class _Looker:
             one.get(word) == other.get(word) for word in ("types", "do", "compensate")
         )
         if not same:
-            why = "its 'on_error' is being followed, and is another"
+            why = "its 'on_error' is being followed, and changed"
             self._add("step", name, why, None)
 
     def step_name(self, name: str) -> str:
@@ -247,11 +249,11 @@ class _Looker:
             write = {"values": {"inputs": {name: "VALUE"}}}
             if not values or (values[0] is schema.get("default") and _is_computed(p.new, name)):
                 free = [old for old in given if old not in p.new.flows[0].inputs]
-                self._add("input", name, "the execution has none of this name", write, free)
+                self._add("input", name, "the execution has none with this name", write, free)
                 continue
             fault = p.new.validate(_without_default(schema), values[0])
             if fault is not None:
-                self._add("input", name, f"its value does not fit: {fault}", write)
+                self._add("input", name, f"its value does not match: {fault}", write)
 
         for frame in self._state.get("frames", {}).values():
             self._look_at_subflow(p.old.flows[frame["flow"]].id, frame)
@@ -262,13 +264,13 @@ class _Looker:
             return
         for name, schema in self._p.new.flows[self._p.flows[frame["flow"]]].inputs.items():
             if name not in frame["inputs"] and "default" not in schema:
-                why = "the subflow at work has none of this name"
+                why = "the running subflow has none with this name"
                 self._add("input", f"{id}:{name}", why, None)
                 continue
             value = frame["inputs"].get(name, schema.get("default"))
             fault = self._p.new.validate(_without_default(schema), value)
             if fault is not None:
-                self._add("input", f"{id}:{name}", f"its value does not fit: {fault}", None)
+                self._add("input", f"{id}:{name}", f"its value does not match: {fault}", None)
 
     def look_at_keys(self, moved: State) -> None:
         """See that the keys of signals have values."""

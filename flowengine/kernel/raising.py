@@ -155,9 +155,9 @@ def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
     limits = [_amount(what, budget["limits"][what]) for what in used]
     wait["record"].update(
         {
-            "title": f"'{m.flow_of(number).id}' has used up its {' and '.join(limits)}; go on?",
-            "body": "Approving raises the budget. What is given is the new limit, with all that "
-            "is used already. Rejecting lets the calls that wait fail, and all further ones.",
+            "title": f"'{m.flow_of(number).id}' has used up its {' and '.join(limits)}; continue?",
+            "body": "Approving raises the budget. The value given is the new limit, including "
+            "what is used already. Rejecting fails the waiting calls and all further ones.",
             "form": {
                 "type": "object",
                 "properties": {what: _field(spec, budget, what) for what in used},
@@ -184,15 +184,15 @@ def _address(m: Machine, number: int, unit: Unit) -> str:
 
 
 def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
-    """Return what is asked for a limit; as much again, if nothing is said."""
+    """Return what is asked for a limit; as much again, if left empty."""
     more = budget["limits"][what] + declared_limits(spec)[what]
     if what == "wall_time":
         again = format_duration(more)
-        title = f"Wall time in all; {again} if nothing is said"
+        title = f"Total wall time; {again} if left empty"
         return {"type": "string", "pattern": DURATION, "minLength": 2, "title": title,
                 "default": again}  # fmt: skip
     more = min(more, MOST_CALLS)
-    title = f"Tool calls in all; {more} if nothing is said"
+    title = f"Total tool calls; {more} if left empty"
     least = budget["limits"][what] + 1
     return {"type": "integer", "minimum": least, "maximum": MOST_CALLS, "title": title,
             "default": more}  # fmt: skip

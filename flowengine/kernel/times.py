@@ -41,7 +41,7 @@ def parse_duration(text: str) -> int:
     """
     match = DURATION.match(text)
     if not text or match is None:
-        raise ValueError(f"{text!r} is no duration; write for example 90s, 15m or 1h30m")
+        raise ValueError(f"{text!r} is not a valid duration; write for example 90s, 15m or 1h30m")
     total = sum(int(n) * unit for n, unit in zip(match.groups(), UNITS.values(), strict=True) if n)
     if total > LONGEST:
         raise ValueError(f"{text!r} is longer than a hundred years")

@@ -261,7 +261,7 @@ class Execution(NamedTuple):
     resources: Mapping[str, Any] = {}
     """Objects that the program which runs the engine brought; nobody checks or closes them."""
     warn: Callable[[str, Mapping[str, Plain]], None] = lambda text, parts: None
-    """Tells whoever watches the engine of something that is not right: text, and its parts."""
+    """Tells whoever watches the engine of something that is not valid: text, and its parts."""
     strict: bool = False
     """Whether a step fails that leaves something running."""
     environments: Mapping[str, Plain] = {}

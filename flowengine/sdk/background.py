@@ -161,7 +161,7 @@ def refuse_in_loop(work: Coroutine[Any, Any, Any] | None, instead: str) -> None:
     if work is not None:
         work.close()
     raise RuntimeError(
-        f"an event loop runs in this thread, and this would block it: await {instead}"
+        f"an event loop is running in this thread, and this would block it: await {instead}"
     )
 
 

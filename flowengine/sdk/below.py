@@ -55,7 +55,7 @@ class Below:
         return self._outside_type(f"'{path}' {why}: {self._rule}", retryable=False)
 
     def _no_file(self, path: str) -> StepError:
-        return self._no_file_type(f"'{path}' is no file", retryable=False)
+        return self._no_file_type(f"'{path}' is not a file", retryable=False)
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the content of a file.
@@ -207,7 +207,7 @@ class Below:
         if path.startswith("/"):
             raise self._outside(path, "is an absolute path")
         if "\0" in path:
-            raise ValidationError(f"{path!r} has a null character")
+            raise ValidationError(f"{path!r} contains a null character")
         depth = 0
         for name in path.split("/"):
             depth += {"": 0, ".": 0, "..": -1}.get(name, 1)

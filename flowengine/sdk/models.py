@@ -56,7 +56,7 @@ def parse_size(value: Any) -> Any:
         return value
     match = _SIZE.match(value)
     if match is None:
-        raise PydanticCustomError("size", "is no size; write for example 512MiB or 2GB")
+        raise PydanticCustomError("size", "is not a valid size; write for example 512MiB or 2GB")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -78,7 +78,7 @@ def parse_seconds(value: Any) -> Any:
         return parse_duration(value) / 1000
     except ValueError:
         raise PydanticCustomError(
-            "duration", "is no duration; write for example 90s, 15m or 1h30m"
+            "duration", "is not a valid duration; write for example 90s, 15m or 1h30m"
         ) from None
 
 
@@ -241,7 +241,9 @@ def _place(value: str) -> str:
         )
     match = _PLACE.fullmatch(value)
     if match is None or not 0 < int(match[2]) < 65536:
-        raise PydanticCustomError("place", "is no place; write host:port, as db.example.org:5432")
+        raise PydanticCustomError(
+            "place", "is not a destination; write host:port, such as db.example.org:5432"
+        )
     return value
 
 

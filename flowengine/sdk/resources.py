@@ -64,9 +64,9 @@ class Resource:
         if self._pid != os.getpid():
             raise EnvironmentClosed(f"{self.name} belongs to process {self._pid}, not to this one")
         if self._cut:
-            raise EnvironmentLost(f"{self.name} was cut off; ensure it again")
+            raise EnvironmentLost(f"{self.name} was closed; ensure it again")
         if self._closed:
-            raise EnvironmentClosed(f"{self.name} was given back; ensure it again")
+            raise EnvironmentClosed(f"{self.name} was released; ensure it again")
 
     async def finish(self, bound: float, *, lost: bool = False) -> None:
         """Refuse new calls, let those that run end, and cut off what has not ended in time.
@@ -113,7 +113,7 @@ class Resource:
         except asyncio.CancelledError:
             if self._cut:
                 raise EnvironmentLost(
-                    f"{self.name} was given back while it was used; the call was cut off"
+                    f"{self.name} was released while in use; the call was interrupted"
                 ) from None
             raise
         finally:

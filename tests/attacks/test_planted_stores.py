@@ -206,7 +206,7 @@ def test_a_store_that_is_not_ours_is_refused(
     done = flowengine("run", "flow.yaml")
 
     assert done.returncode == 10, done.stderr
-    assert f"{project}/.flowengine is not used: " in done.stderr
+    assert f"{project}/.flowengine was not used: " in done.stderr
     assert "--store" in done.stderr
     assert "Traceback" not in done.stderr
     with pytest.raises(StoreError):
@@ -278,7 +278,7 @@ def test_no_sandbox_sees_the_store(project: Path, tmp_path: Path) -> None:
             files = manager.declare(
                 {**mounted, "resource_key": path, "config": {"path": path, "mode": "rw"}}
             )
-            with pytest.raises(Exception, match="it holds the state of the engine"):
+            with pytest.raises(Exception, match="it contains the state of the engine"):
                 manager.ensure(
                     {
                         "kind": "bash",

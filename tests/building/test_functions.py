@@ -130,7 +130,7 @@ def test_a_script_that_runs_when_it_is_imported_is_told_so(tmp_path: Path) -> No
     gone_on = flowengine("approve", wait["id"], cwd=tmp_path)
     assert gone_on.returncode != 0
     told = gone_on.stdout + gone_on.stderr
-    assert "the module 'greeting' runs a flow while it is imported" in told
+    assert "the module 'greeting' runs a flow while" in told
     assert "if __name__ == '__main__'" in told
 
 

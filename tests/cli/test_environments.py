@@ -184,7 +184,7 @@ def test_where_nothing_can_be_written_that_is_told(
 
     for words in (["reap"], ["release", "analysis"]):
         told = flowengine("envs", *words, code=1).err
-        assert told.startswith("error: what dead processes left cannot be ended: ")
+        assert told.startswith("error: cannot clean up after dead processes: ")
         assert f"{folder} cannot be written: Is a directory" in told
     (folder / "lock").rmdir()
     flowengine("envs", "release", "analysis")
@@ -235,7 +235,7 @@ def test_the_doctor_says_what_is_here_and_what_mends_the_rest(
     assert re.search(r"^python +namespace +no +-$", text, re.MULTILINE)
     assert re.search(r"^python +host +yes +none$", text, re.MULTILINE)
     assert not re.search(r"^docker +(host|namespace)", text, re.MULTILINE)
-    for missing in ("no node, wanted is 18 or newer: apt-get install nodejs", "no tmux: apt-get"):
+    for missing in ("no node, required is 18 or newer: apt-get install nodejs", "no tmux: apt-get"):
         assert missing in text
     assert re.search(r"^sqlite +sqlite +yes +none$", text, re.MULTILINE)
     assert "apt-get install bubblewrap" in text

@@ -48,8 +48,8 @@ def left(folder: Path) -> list[object]:
 @pytest.mark.parametrize(
     ("environment", "choice"),
     [
-        ("{kind: bash, provider: docker}", "Or take provider: namespace, or provider: host for"),
-        ("{kind: docker}", "Or take kind: bash, which runs commands in other sandboxes"),
+        ("{kind: bash, provider: docker}", "Or use provider: namespace, or provider: host for"),
+        ("{kind: docker}", "Or use kind: bash, which also runs commands in other sandboxes"),
     ],
 )
 def test_without_a_daemon(

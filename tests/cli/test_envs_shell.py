@@ -265,7 +265,7 @@ def test_who_is_at_the_terminal_is_asked_first(flowengine: CommandLine, answer: 
             terminal.answer("asked$ ", "\x04")
             terminal.end(0)
         else:
-            terminal.expect("was not approved: somebody at the terminal said no")
+            terminal.expect("was not approved: refused at the terminal")
             assert "Traceback" not in terminal.end(8)
     finally:
         terminal.close()

@@ -100,7 +100,7 @@ def test_a_store_above_that_is_not_ours_is_not_used(
 
     for words in (["run", "hello.yaml"], ["list"], ["show", "01"]):
         said = flowengine(*words, code=10).err
-        assert said.count(f"{moved}/.flowengine is not used: you did not make it") == 1
+        assert said.count(f"{moved}/.flowengine was not used: it was not created here") == 1
         assert f"--store {moved}/.flowengine list" in said
     assert stores(tmp_path) == [moved / ".flowengine"]
 
@@ -117,7 +117,7 @@ def test_a_store_above_that_others_can_write_is_not_used(
 
     said = flowengine("run", "hello.yaml", code=10).err
 
-    assert f"{below.parent}/.flowengine is not used: it can be written by other users" in said
+    assert f"{below.parent}/.flowengine was not used: it can be written by other users" in said
 
 
 def test_nothing_is_looked_for_above_what_all_can_write(

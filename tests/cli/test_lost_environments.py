@@ -94,12 +94,12 @@ def stall(flowengine: CommandLine, wait: str) -> str:
     stalled = flowengine("approve", wait, code=5)
     assert "then           waiting" in stalled.err
     assert "stalled: needs 1 environment" in stalled.err
-    assert "then cannot go on: " in stalled.err
+    assert "then cannot continue: " in stalled.err
     assert "try again  flowengine resume" in stalled.err
     assert "to resume: flowengine resume" in stalled.err
     execution = flowengine.newest()
     [reason] = flowengine("--json", "why", execution).json()
-    assert reason["what"].startswith("then cannot go on: ")
+    assert reason["what"].startswith("then cannot continue: ")
     shown = flowengine("--json", "show", execution).json()
     assert shown["status"] == "stalled"
     assert [(s["step"], s["status"]) for s in shown["steps"]] == [
@@ -131,7 +131,7 @@ def test_a_docker_daemon_that_is_gone_when_it_goes_on(
         ended = flowengine("--json", "resume", execution).json()
     assert ended["status"] == "succeeded"
     assert ended["outputs"]["note"] == "once "
-    assert ended["outputs"]["told"].startswith("(opened anew: ")
+    assert ended["outputs"]["told"].startswith("(reopened: ")
     assert not flowengine("--json", "envs", "list").json()
 
 
@@ -184,7 +184,7 @@ def test_another_worker_takes_over_from_one_that_was_killed(flowengine: CommandL
     assert ended["status"] == "succeeded"
     [first, then] = flowengine("--json", "show", flowengine.newest()).json()["steps"]
     assert (first["attempts"], then["attempts"]) == (1, 2)
-    assert then["output"]["stderr"].startswith("(opened anew: ")
+    assert then["output"]["stderr"].startswith("(reopened: ")
     assert then["output"]["stdout"] == "False kept\n"
     assert not flowengine("--json", "envs", "list").json()
     assert not list(environments_in(flowengine.folder / ".flowengine").rglob("note"))

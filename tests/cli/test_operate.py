@@ -245,7 +245,7 @@ def test_all_that_can_move_is_resumed_at_once(flowengine: CommandLine) -> None:
 def test_a_signal_needs_one_place_to_go_to(flowengine: CommandLine, words: list[str]) -> None:
     done = flowengine("signal", *words, code=2)
 
-    assert done.err.startswith("error: a signal goes to an execution or to a key: give one")
+    assert done.err.startswith("error: a signal needs an execution or a key")
 
 
 def test_executions_are_cancelled_and_those_that_have_ended_are_not(

@@ -69,7 +69,7 @@ def test_what_to_write_into_the_mapping_is_said_and_works(
     file = change(flowengine, ("id: sign", "id: check"), ("notes", "remarks"))
     done = flowengine("upgrade", file, code=7)
     assert "needs a mapping" in done.out
-    assert "  step sign: it is at work, and the new flow has none such\n" in done.out
+    assert "  step sign: it is running, and the new flow has no such step\n" in done.out
     _, _, block = done.out.partition("--map:\n")
     written = yaml.safe_load(block)
     assert written == {"state": {"notes": "NEW"}, "steps": {"sign": "NEW"}}
@@ -89,7 +89,7 @@ def test_what_to_write_into_the_mapping_is_said_and_works(
     [
         (
             "steps: {sign: done}",
-            "  step sign: it was of the kind 'approval' and 'done' is a step without action\n",
+            "  step sign: it was of the kind 'approval' and 'done' is a step without an action\n",
             7,
         ),
         (

@@ -100,11 +100,11 @@ def test_field_declared_a_number_takes_a_fraction_also_where_it_was_whole(
 @pytest.mark.parametrize(
     ("edits", "told"),
     [
-        ({"count": 2.5}, "'count' is a whole number and must stay so"),
-        ({"amount": "75"}, "'amount' is a number and must stay so"),
-        ({"amount": None}, "'amount' is a number and must stay so"),
-        ({"note": 7}, "'note' is a text or null and must stay so"),
-        ({"lines": [{"price": "a"}]}, "'lines.0.price' is a number and must stay so"),
+        ({"count": 2.5}, "'count' is a whole number and has to stay one"),
+        ({"amount": "75"}, "'amount' is a number and has to stay one"),
+        ({"amount": None}, "'amount' is a number and has to stay one"),
+        ({"note": 7}, "'note' is a text or null and has to stay one"),
+        ({"lines": [{"price": "a"}]}, "'lines.0.price' is a number and has to stay one"),
     ],
 )
 def test_edit_that_is_not_of_the_declared_type_is_refused(

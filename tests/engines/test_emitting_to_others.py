@@ -104,7 +104,7 @@ def test_to_an_execution_by_its_id(engine: Engine, tmp_path: Path, by: str) -> N
     ("to", "why"),
     [
         ("gone", "there is no execution gone"),
-        ("all", "no open execution takes signal 'job' with key 'k', and no flow begins one"),
+        ("all", "no open execution takes signal 'job' with key 'k', and no flow starts one"),
         ("parent", "the sender has no parent"),
         ("ended", "execution ended has succeeded"),
         ("strict", "signal 'job': it must be a whole number, not text"),
@@ -147,7 +147,7 @@ def test_a_crash_at_any_write_loses_and_doubles_no_message(tmp_path: Path) -> No
             assert sum(e["type"] == "message" for e in engine.events("other")) == 1, crash
             assert result.status == "waiting"
             assert [one.why for one in store.undelivered("other")] == [
-                "no open execution takes signal 'done' with key 'k-done', and no flow begins one"
+                "no open execution takes signal 'done' with key 'k-done', and no flow starts one"
             ]
         if writes - first <= crash:
             return

@@ -486,7 +486,7 @@ def test_while_it_waits_nothing_is_open_and_then_it_is_there_again(toy: Toy) -> 
     [
         ("release", True, "closed while the execution waits (on_wait: release)"),
         ("release", False, None),
-        ("keep", True, "closed because this process ends (on_wait: keep lasts no longer)"),
+        ("keep", True, "closed because this process ends (on_wait: keep cannot outlast it)"),
         ("keep", False, None),
     ],
 )
@@ -507,7 +507,7 @@ def test_it_is_told_when_what_lives_in_an_environment_is_lost(
         before = [update for update in seen if update.kind == "warning"]
 
     warnings = [update.data for update in seen if update.kind == "warning"]
-    text = f"{told}: variables, names and directories in it are gone, files stay"
+    text = f"{told}: its variables and current directory are lost, its files are kept"
     expected = [] if told is None else [{"environment": "toy", "text": f"toy: {text}"}]
     assert warnings == expected
     assert caplog.messages == ([] if told is None else [f"it toy: {text}"])
@@ -653,7 +653,7 @@ outputs: {b: "${{ steps.b.output }}", c: "${{ steps.c.output.stderr }}"}
     assert ended is not None
     assert ended.outputs is not None
     assert ended.outputs["b"]["value"] == [False, "kept"]
-    assert ended.outputs["b"]["stderr"].startswith("(opened anew: ")
+    assert ended.outputs["b"]["stderr"].startswith("(reopened: ")
     assert ended.outputs["c"] == ""
 
 

@@ -205,7 +205,7 @@ def test_a_name_that_an_environment_has_starts_nothing(toy: Toy) -> None:
         flow = write("told")
         with pytest.raises(UsageError, match="runtime_resources has an object of this name"):
             engine.run(flow, execution_environments=[box], runtime_resources={"db": 1})
-        with pytest.raises(UsageError, match="which is not text"):
+        with pytest.raises(UsageError, match="is not text"):
             engine.run(flow, runtime_resources={1: 1})  # type: ignore[dict-item]
         Path("flow.yaml").write_text(
             "flowengine: 1\nid: it\nenvironments: {db: {kind: toy}}\n"

@@ -120,7 +120,7 @@ def test_only_a_failed_execution_can_be_retried(engine: Engine, tmp_path: Path) 
     with pytest.raises(Conflict, match="only a failed execution"):
         engine.retry(result.execution)
     engine.run(world.make(tmp_path / "b", flows.BROKEN), id="broken")
-    with pytest.raises(NotFound, match="nothing at 'nowhere'"):
+    with pytest.raises(NotFound, match="no step 'nowhere'"):
         engine.retry("broken", step="nowhere")
     assert engine.retry("broken").status == "failed"
     assert len(world.effects(tmp_path / "b")) == 1
@@ -129,7 +129,7 @@ def test_only_a_failed_execution_can_be_retried(engine: Engine, tmp_path: Path) 
 def test_what_was_compensated_cannot_be_retried(engine: Engine, tmp_path: Path) -> None:
     text = flows.SAGA.replace(", next: sorry}", "}").split("    next: end")[0]
     assert engine.run(world.make(tmp_path, text), id="it").status == "failed"
-    with pytest.raises(Conflict, match="has undone"):
+    with pytest.raises(Conflict, match="was compensated"):
         engine.retry("it")
 
 

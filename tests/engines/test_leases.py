@@ -96,7 +96,7 @@ def test_frozen_owner_that_wakes_can_write_nothing_and_says_so(tmp_path: Path) -
     assert result.status == "succeeded"
     said = (tmp_path / f"said-{first.pid}").read_text()
     assert said.startswith(LeaseLost.__name__)
-    assert "no longer owns" in said
+    assert "lost execution" in said
     with Engine(tmp_path / "store") as engine:
         assert list(engine.events("it")) == before
 

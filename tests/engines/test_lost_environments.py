@@ -92,7 +92,7 @@ def test_what_cannot_be_had_again_is_waited_for_and_nothing_is_repeated(toy: Toy
     assert stalled.status == "stalled"
     [wait] = stalled.waits
     assert (wait["kind"], wait["address"], wait["ran"]) == ("question", "b", "no")
-    assert wait["title"] == "b cannot go on: the table is gone; bring it back"
+    assert wait["title"] == "b cannot continue: the table is gone; bring it back"
     assert wait["error"]["type"] == "EnvironmentUnavailable"
     which = wait["error"]["data"]["environment"]
     assert (which["kind"], which["resource_key"], which["scope"]) == ("toy", "box", "execution")
@@ -288,7 +288,7 @@ def test_what_must_not_be_repeated_is_a_question(
     assert stalled.status == "stalled"
     [wait] = stalled.waits
     assert (wait["ran"], wait["error"]["type"]) == ("maybe", "EnvironmentLost")
-    assert wait["title"] == "a lost its environment while it ran; did it act?"
+    assert wait["title"] == "a lost its environment; did it act?"
     assert resume().status == "stalled"
     assert done().count("try") == 1
     with Engine("store") as engine:

@@ -107,7 +107,7 @@ def test_a_mended_flow_goes_on_from_what_failed(engine: Engine, tmp_path: Path, 
 
 def test_a_mended_flow_is_checked_as_for_an_upgrade(engine: Engine, tmp_path: Path) -> None:
     engine.run(world.make(tmp_path, failing("fail")), id="it")
-    with pytest.raises(Conflict, match="cannot go on under this form") as refused:
+    with pytest.raises(Conflict, match="cannot continue with this version") as refused:
         engine.retry("it", flow=world.make(tmp_path, failing("fail").replace("id: no", "id: yes1")
                                            .replace("next: no", "next: yes1")))  # fmt: skip
     assert "flowengine fork it --at" in str(refused.value)
@@ -190,7 +190,7 @@ def test_a_step_that_succeeded_begins_anew_by_its_name(engine: Engine, tmp_path:
     assert calls(tmp_path) == ["one", "two", "one", "two"]
     engine.retry("it", step="two")
     assert calls(tmp_path) == ["one", "two", "one", "two", "two"]
-    with pytest.raises(NotFound, match="nothing at 'three' has ended"):
+    with pytest.raises(NotFound, match="no step 'three' has ended"):
         engine.retry("it", step="three")
 
 
@@ -343,7 +343,7 @@ steps:
   - {id: no, fail: {type: Nope, message: no}}
 """
     engine.run(world.make(tmp_path, text), id="it")
-    with pytest.raises(Conflict, match="has undone what it did") as refused:
+    with pytest.raises(Conflict, match="was compensated before") as refused:
         engine.retry("it")
     assert refused.value.hint is not None
     assert refused.value.hint.endswith("flowengine fork it --at no")

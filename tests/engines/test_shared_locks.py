@@ -202,7 +202,9 @@ def test_one_more_is_rejected(engine: Engine, tmp_path: Path) -> None:
     file = flow(tmp_path, BOUND.replace("THEN", "reject"))
     engine.run(file, id="e0")
     for begin in (engine.run, engine.start):
-        with pytest.raises(Conflict, match="as often as it may for 'r': execution e0 is open"):
+        with pytest.raises(
+            Conflict, match="at its concurrency limit for 'r': execution e0 is open"
+        ):
             begin(file, id="e1")
     assert [one["execution"] for one in engine.executions().items] == ["e0"]
     approve(engine, "e0")
@@ -381,9 +383,9 @@ def test_who_holds_one_and_who_waits_for_one_are_moved_to_another_form(
 @pytest.mark.parametrize(
     ("into", "why"),
     [
-        ("    lock: {key: a, scope: flow}\n", "the scope of its lock is another"),
-        ("    lock: a\n", "the scope of its lock is another"),
-        ("", "'lock' came or went"),
+        ("    lock: {key: a, scope: flow}\n", "the scope of its lock changed"),
+        ("    lock: a\n", "the scope of its lock changed"),
+        ("", "'lock' was added or removed"),
     ],
 )
 def test_what_would_tear_a_lock_from_who_holds_or_awaits_it_is_told(

@@ -128,7 +128,7 @@ def test_a_message_for_one_that_has_ended_begins_another(engine: Engine, tmp_pat
     engine.register(world.make(tmp_path, ORDER))
     first = engine.signal("placed", {"customer": "ada"}, key="7")
     engine.signal("paid", key="7")
-    with pytest.raises(NotFound, match="and no flow begins one"):
+    with pytest.raises(NotFound, match="and no flow starts one"):
         engine.signal("paid", key="7")
     second = engine.signal("placed", {"customer": "ada"}, key="7")
     assert second.began

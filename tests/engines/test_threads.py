@@ -117,7 +117,7 @@ def test_what_other_threads_send_is_taken_by_who_drives(
             engine.resume("it")
         (tmp_path / "go").touch()
         assert running.result(60).status == "succeeded"
-        assert engine.resume("it").status == "succeeded", "its lease was given back"
+        assert engine.resume("it").status == "succeeded", "its lease was released"
 
 
 def test_a_second_run_of_an_id_leaves_the_first_its_lease(
@@ -146,7 +146,7 @@ def test_a_call_that_would_block_a_loop_keeps_no_lease(tmp_path: Path) -> None:
     file = world.make(tmp_path, "steps:\n  - {id: sign, approval: Sure?}\n")
 
     async def refused(call: Callable[[], object]) -> None:
-        with pytest.raises(UsageError, match="an event loop runs in this thread"):
+        with pytest.raises(UsageError, match="an event loop is running in this thread"):
             call()
 
     with Engine(tmp_path / "store", user="user:me") as engine:

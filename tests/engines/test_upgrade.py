@@ -175,7 +175,7 @@ def test_state_inputs_and_signals_are_renamed_given_and_dropped(tmp_path: Path) 
         mapping["signals"] = {"paid": "money"}
         mapping["values"] = {"inputs": {"who": 7}}
         (info,) = engine.upgrade(changed, mapping=mapping)
-        assert "does not fit" in info["obstacles"][0]["why"]
+        assert "does not match" in info["obstacles"][0]["why"]
         mapping["values"] = {"inputs": {"who": "ana"}, "state": {"more": 9}}
         (info,) = engine.upgrade(changed, mapping=mapping)
         assert info["moved"], info
@@ -198,7 +198,7 @@ def test_a_mapping_that_names_what_is_not_there_is_refused(tmp_path: Path) -> No
             ({"values": {"inputs": {"x": 1}}}, "values.inputs: the new flow has no 'x'"),
             ({"steps": {"sign": ["check"]}}, "the new flow has no"),
             ({"steps": {"sign": None}}, "'sign' cannot be dropped"),
-            ({"steps": {"sign": object()}}, "no plain data"),
+            ({"steps": {"sign": object()}}, "not plain data"),
             ({"values": {"steps": {}}}, "'values' of a mapping has"),
         ):
             with pytest.raises(UsageError, match=message):
@@ -268,7 +268,7 @@ def test_forks_and_retries_of_moved_executions_know_both_forms(tmp_path: Path) -
         assert added == [None, 1]
         assert engine.show(late.execution)["status"] == "succeeded"
         assert engine.diff(id, late.execution)["same"]
-        with pytest.raises(Conflict, match="moved to another form"):
+        with pytest.raises(Conflict, match="upgraded to another version"):
             engine.fork(id, at="pay", flow=edited(tmp_path, ("amount", "sum")))
 
 
@@ -340,7 +340,7 @@ def test_an_attempt_that_was_cut_off_is_run_again_under_the_new_form(tmp_path: P
             text = RUNNING.replace(old, new)
             (info,) = engine.upgrade(world.make(tmp_path / "changed", text))
             assert info["verdict"] == "cannot"
-            assert "runs or was cut off" in info["obstacles"][0]["why"]
+            assert "is running or was interrupted" in info["obstacles"][0]["why"]
         text = RUNNING.replace('- {id: done, output: "', '- {id: done, output: "so ')
         (info,) = engine.upgrade(world.make(tmp_path / "changed", text))
         assert (info["moved"], info["status"]) == (True, "succeeded")
@@ -367,7 +367,9 @@ def test_retry_does_not_go_back_over_a_move(tmp_path: Path) -> None:
         (info,) = engine.upgrade(edited(tmp_path, text=text))
         assert info["moved"]
         assert engine.signal("paid", 3, execution=id).result.status == "failed"  # type: ignore[union-attr]
-        with pytest.raises(Conflict, match="was moved to another form of its flow after that"):
+        with pytest.raises(
+            Conflict, match="was upgraded to another version of its flow after that"
+        ):
             engine.retry(id, step="sign")
         assert engine.retry(id).status == "failed"  # the message stands, and so does the mistake
         assert engine.show(id)["version"] == "2"

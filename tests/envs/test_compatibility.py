@@ -228,7 +228,7 @@ def test_a_lost_sandbox_is_opened_anew_and_that_is_told(kind: str, tmp_path: Pat
     env.close()
 
     assert told.result.startswith("Error: NameError")
-    assert told.stderr.startswith("the sandbox was lost and opened anew: earlier names are gone\n")
+    assert told.stderr.startswith("the sandbox was lost and reopened: earlier names are gone\n")
     assert env.generation == 2
 
 

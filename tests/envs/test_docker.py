@@ -317,8 +317,8 @@ def test_what_keeps_us_from_the_daemon_is_told_apart(
             open_resource(BashProvider(), Docker, tmp_path)
         said = told.value.message
         assert said.startswith("environment 'box' (bash by docker, execution e1): ")
-        assert said.endswith("Or take provider: namespace, or provider: host for no isolation")
-    with pytest.raises(EnvironmentUnavailable, match="take kind: bash"):
+        assert said.endswith("Or use provider: namespace, or provider: host for no isolation")
+    with pytest.raises(EnvironmentUnavailable, match="use kind: bash"):
         open_resource(DockerProvider(), Docker, tmp_path)
 
 

@@ -167,4 +167,4 @@ def test_a_daemon_that_goes_away_is_a_loss_and_then_all_is_well(folder: Path) ->
 
 
 def test_who_may_not_use_the_daemon_is_told_so(folder: Path) -> None:
-    assert "may not be used by this user: sudo usermod -aG docker" in played("forbidden", folder)
+    assert "cannot be used by this user: sudo usermod -aG docker" in played("forbidden", folder)

@@ -473,7 +473,7 @@ def test_what_a_killed_engine_left_is_taken_away(tmp_path: Path) -> None:
     ("place", "message"),
     [
         ("*.example.org:443", "is a pattern; name each host"),
-        ("example.org", "is no place; write host:port"),
+        ("example.org", "is not a destination; write host:port"),
         ("example.org:0", "is no place"),
         ("example.org:99999", "is no place"),
         ("https://example.org", "is no place"),
@@ -500,5 +500,5 @@ def test_what_cannot_be_held_is_refused(tmp_path: Path) -> None:
         ).spec
         with pytest.raises(EnvironmentUnavailable, match=f"policy {rule}"):
             background().run(Docker.probe(spec))
-    with pytest.raises(EnvironmentUnavailable, match="cannot keep programs from the network"):
+    with pytest.raises(EnvironmentUnavailable, match="cannot cut programs off from the network"):
         open_resource(BashProvider(), Host, tmp_path, policy={"network": ["a.example:80"]})

@@ -234,7 +234,7 @@ def test_the_first_result_says_that_what_was_set_is_gone(stage: Stage) -> None:
 
     told = stage.approve()
 
-    assert told["b"].startswith("(opened anew: ") is (stage.name in {"python", "node", "shell"})
+    assert told["b"].startswith("(reopened: ") is (stage.name in {"python", "node", "shell"})
     assert (told["a"], told["c"]) == ("", "")
 
 

@@ -187,4 +187,4 @@ def test_a_value_that_only_looks_like_a_kept_file_is_data(run: Run, tmp_path: Pa
 
     for number, value in enumerate(whole):
         assert json.loads(made[f"s{number}"]["stdout"]) == value
-    assert made["unknown"] == "the file x (000000000000) is not kept any more"
+    assert made["unknown"] == "the file x (000000000000) is no longer kept"

@@ -125,8 +125,8 @@ def test_a_flow_gets_it_relative_to_its_working_folder(
     [
         (Python(), "#!/bin/sh\necho broken library >&2; exit 3\n", "broken library"),
         (Python(), "#!/bin/sh\nprintf '3 8'\n", "is Python 3.8; 3.9 or newer is needed"),
-        (Python(), "#!/nowhere/python\n", "is no Python that runs in the sandbox"),
-        (NodeProvider(), "#!/bin/sh\necho v16.1.0\n", "is version 16.1.0, wanted is 18"),
+        (Python(), "#!/nowhere/python\n", "is not a Python that runs in the sandbox"),
+        (NodeProvider(), "#!/bin/sh\necho v16.1.0\n", "is version 16.1.0, required is 18"),
         (NodeProvider(), "#!/bin/sh\nexit 4\n", "ended with exit code 4"),
     ],
 )
@@ -157,10 +157,10 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 
     assert f"there is no interpreter {tmp_path}/nothing" in refusal(f"{tmp_path}/nothing")
     assert f"{home}/data is not executable" in refusal("~/data")
-    assert "it is the home folder or holds it" in refusal(str(program))
-    assert "take provider: namespace" in refusal(str(program), Docker)
+    assert "it is, or contains, the home folder" in refusal(str(program))
+    assert "use provider: namespace" in refusal(str(program), Docker)
     (tmp_path / "sly").symlink_to(program)
-    assert "it is the home folder" in refusal(f"{tmp_path}/sly"), "wherever links lead"
+    assert "the home folder" in refusal(f"{tmp_path}/sly"), "wherever links lead"
     link = tmp_path / "x" / "bin" / "python"
     link.parent.mkdir(parents=True)
     link.symlink_to(sys.executable)
@@ -180,7 +180,7 @@ def test_a_file_that_blocks_in_place_of_the_settings_of_a_venv_is_not_read(tmp_p
 
 
 def test_two_interpreters_are_one_too_many() -> None:
-    with pytest.raises(ValidationError, match="take one of them"):
+    with pytest.raises(ValidationError, match="use one of them"):
         Python().config_model()(python="python3.12", interpreter="/opt/py/bin/python")
-    with pytest.raises(ValidationError, match="take one of them"):
+    with pytest.raises(ValidationError, match="use one of them"):
         NodeProvider().config_model()(node="nodejs", interpreter="/opt/node/bin/node")

@@ -103,7 +103,7 @@ def test_a_bound_of_time_that_the_spec_sets_is_named(
         told = bash.run("sleep 60").stderr
 
     assert "it took longer than 0.5 s (limits.time)" in str(result.error)
-    assert told == "it took longer than 0.5 s (limits.time) and was ended\n"
+    assert told == "it took longer than 0.5 s (limits.time) and was stopped\n"
 
 
 MEMFD = """
@@ -192,7 +192,7 @@ def test_a_container_of_a_command_names_its_limits(tmp_path: Path) -> None:
             assert docker.run(["sh", "-c", "sleep 0.5; rm -f big"]).exit_code == 0
         forks = docker.run(["python3", "-c", FORKS])
         assert "Resource temporarily unavailable" in forks.stdout
-        assert "as many as may be: limits.processes is 24" in forks.stderr
+        assert "could not be started: limits.processes is 24" in forks.stderr
         assert docker.run(["echo", "usable"]).stdout == "usable\n"
 
 

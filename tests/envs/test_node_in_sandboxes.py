@@ -127,8 +127,8 @@ def test_the_environment_of_the_host_stays_outside(
 
 def test_a_node_that_is_missing_or_too_old_is_told(sandbox: type[Sandbox], tmp_path: Path) -> None:
     asked = [
-        ({"min_version": "99.1"}, r"is version \d+\.\d+\.\d+, wanted is 99\.1 or newer"),
-        ({"env": {"PATH": "/nowhere"}}, "there is no node in the sandbox, wanted is 18 or newer"),
+        ({"min_version": "99.1"}, r"is version \d+\.\d+\.\d+, required is 99\.1 or newer"),
+        ({"env": {"PATH": "/nowhere"}}, "there is no node in the sandbox, required is 18 or newer"),
     ]
     for config, told in asked:
         with pytest.raises(EnvironmentUnavailable, match=told):

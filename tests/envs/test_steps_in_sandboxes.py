@@ -129,7 +129,7 @@ def test_a_command_gets_files_and_gives_json_and_globs(
         with pytest.raises(PathEscape):
             run(provider, bash, context, script="true", files={"x": "out/link"})
         shutil.rmtree(context.kept.folder)
-        with pytest.raises(ValidationError, match=r"in put\.txt .* is not kept any more"):
+        with pytest.raises(ValidationError, match=r"in put\.txt .* is no longer kept"):
             run(provider, bash, context, argv=["cat", given])
 
     assert (told["exit_code"], told["stdout"]) == (3, "key-1\n")

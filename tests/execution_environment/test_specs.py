@@ -65,13 +65,13 @@ def test_all_faults_are_told_at_once_with_the_nearest_right_name(
         "limits.cpus": "must be a finite number",
         "limits.time": "must be greater than 0",
         "limits.mem": "is unknown; did you mean 'memory'?",
-        "limits.disk": "is no size; write for example 512MiB or 2GB",
+        "limits.disk": "is not a valid size; write for example 512MiB or 2GB",
         "requires.isolation": "is none, process, namespace, container; did you mean 'container'?",
         "requires.netwrk": "is unknown; did you mean 'network'?",
         "requires.memory": "must be true",
         "approval": "is 'requird'; did you mean 'required'?",
         "on_wait": "is 'kep'; did you mean 'keep'?",
-        "keep_for": "is no duration; write for example 90s, 15m or 1h30m",
+        "keep_for": "is not a valid duration; write for example 90s, 15m or 1h30m",
     }
 
 
@@ -159,9 +159,9 @@ def test_a_limit_that_nobody_holds_is_refused_or_told(
     [
         ({"requires": {"isolation": "container"}}, "requires isolation 'container'.*gives 'none'"),
         ({"requires": {"filesystem": True}}, "requires that 'filesystem' is held"),
-        ({"policy": {"network": "none"}}, r"policy\.network cannot be held"),
-        ({"policy": {"network": ["db:5432"]}}, r"policy\.network cannot be held"),
-        ({"policy": {"writable": ["/tmp"]}}, r"policy\.writable cannot be held"),
+        ({"policy": {"network": "none"}}, r"policy\.network cannot be enforced"),
+        ({"policy": {"network": ["db:5432"]}}, r"policy\.network cannot be enforced"),
+        ({"policy": {"writable": ["/tmp"]}}, r"policy\.writable cannot be enforced"),
     ],
 )
 def test_what_cannot_be_proved_here_is_refused_before_anything_starts(
@@ -301,7 +301,7 @@ def test_a_provider_that_lacks_a_method_is_refused_naming_it(method: str) -> Non
     methods = {name: value for name, value in vars(Whole).items() if name != method}
     lacking = type("Lacking", (Provider,), methods)
 
-    with pytest.raises(UsageError, match=f"Lacking.*lacks the method '{method}'"):
+    with pytest.raises(UsageError, match=f"Lacking.*is missing the method '{method}'"):
         register_provider(lacking())
 
 

@@ -146,7 +146,7 @@ def test_a_folder_in_the_way_is_told(store: SqliteStore) -> None:
     folder = Path(store.location).parent
     (folder / "artifacts").write_text("a file where the folder should be")
 
-    with pytest.raises(StoreError, match=r"an artifact could not be written to .*artifacts"):
+    with pytest.raises(StoreError, match=r"cannot write an artifact to .*artifacts"):
         store.put_artifact("e1", b"content", "a")
 
 

@@ -194,7 +194,7 @@ def test_a_place_without_write_ahead_log_is_refused(
 ) -> None:
     """As on a file system that cannot share memory between processes."""
     monkeypatch.setattr(database, "PARAMETERS", "mode=rw&vfs=unix-dotfile")
-    with pytest.raises(StoreError, match=r"cannot have a write-ahead log\n.*local disk"):
+    with pytest.raises(StoreError, match=r"cannot use a write-ahead log\n.*local disk"):
         SqliteStore(path)
     assert list(path.parent.iterdir()) == []
 
@@ -251,7 +251,7 @@ def test_a_store_that_is_gone_is_noticed_at_the_next_commit(
         with pytest.raises(StoreError, match=r"was (deleted or moved|replaced by another) while"):
             append(one, 2 + attempt)
     two = Append("e2", 0, 1, [(0, payload(1))], head=Head("failed", 0))
-    with pytest.raises(StoreError, match="what happened since is not kept"):
+    with pytest.raises(StoreError, match="nothing since then was saved"):
         group.commit([two])
     with pytest.raises(StoreError, match=r"was (deleted or moved|replaced by another) while"):
         group.execution("e2")
@@ -286,7 +286,7 @@ def test_an_empty_file_is_no_new_store(path: Path) -> None:
     fill(path)
     os.truncate(path, 0)
 
-    with pytest.raises(StoreError, match="is empty: what was in it is gone") as caught:
+    with pytest.raises(StoreError, match="is an empty file: its content is lost") as caught:
         SqliteStore(path)
 
     assert caught.value.exit_code == 10
@@ -313,7 +313,8 @@ def test_a_cut_file_is_told_at_once(path: Path) -> None:
         SqliteStore(path)
 
     assert (
-        caught.value.message == f"the store {path} is cut off: it has {size - 4096} bytes of {size}"
+        caught.value.message
+        == f"the store {path} is truncated: it has {size - 4096} bytes of {size}"
     )
     assert caught.value.hint
     assert "restore a backup" in caught.value.hint
@@ -336,7 +337,7 @@ def test_another_programs_database_is_left_alone(path: Path) -> None:
         other.execute("CREATE TABLE recipes (name TEXT)")
     before = path.read_bytes()
 
-    with pytest.raises(StoreError, match="database of another program"):
+    with pytest.raises(StoreError, match="another program's database"):
         SqliteStore(path)
 
     assert sqlite3.connect(path).execute("SELECT * FROM recipes").fetchall() == []

@@ -115,7 +115,7 @@ def test_a_deflated_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = b"\x01" + zlib.compress(msgpack.packb(b"\x00" * 10_000_000))
     assert len(bomb) < 11_000
 
-    with pytest.raises(StoreError, match="limit of size"):
+    with pytest.raises(StoreError, match="size limit"):
         unpack_snapshot(bomb)
 
 

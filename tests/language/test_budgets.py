@@ -231,7 +231,7 @@ steps:
 def test_an_answer_without_a_number_gives_as_much_again(stage: Stage) -> None:
     found = stage.run(ASK)
     [wait] = found.waits
-    assert wait["title"] == "'flow' has used up its 3 tool calls; go on?"
+    assert wait["title"] == "'flow' has used up its 3 tool calls; continue?"
 
     decided = stage.decide("budget", "approve")
     assert decided.result is not None

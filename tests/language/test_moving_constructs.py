@@ -88,7 +88,7 @@ def test_a_way_to_a_join_that_is_gone_is_told(stage: Stage, kind: str) -> None:
     faults = why_not(simulator, form(stage, text, ("value: 1}, next: meet", "value: 1}, next: c"),
                                      ("id: c,", "id: c, join: active,")))  # fmt: skip
     assert faults == {
-        "meet": "its join holds a token that came from 'a', and no such way leads to it"
+        "meet": "its join holds a token that came from 'a', and no such edge leads to it"
     }
 
 
@@ -326,7 +326,7 @@ def test_what_can_be_undone_must_stay_so(stage: Stage) -> None:
                  ("[{compensate: true, next: after}]", "[{next: after}]"),
                  ("tools: {undo: {python: \"tools:act\"}}\n", ""))  # fmt: skip
     assert why_not(simulator, graph) == {
-        "book": "it has acted and can be undone, and 'compensate' is gone"
+        "book": "it has acted and can be undone, and 'compensate' was removed"
     }
 
 
@@ -412,8 +412,8 @@ def test_a_subflow_at_work_is_moved_with_what_it_has_of_its_own(stage: Stage) ->
 def test_a_subflow_at_work_is_not_taken_for_another(stage: Stage) -> None:
     simulator = begun(stage, SUBFLOW, "s/a")
     other = form(stage, SUBFLOW, ("  child:", "  other:"), ("flow: child", "flow: other"))
-    assert why_not(simulator, other)["s"] == "it is at work, and runs another subflow"
+    assert why_not(simulator, other)["s"] == "it is running, and runs another subflow"
     needs = form(stage, SUBFLOW, ("inputs: {n: {type: integer}}",
                                   "inputs: {n: {type: integer}, m: {type: integer}}"),
                  ("with: {n: 3}", "with: {n: 3, m: 4}"))  # fmt: skip
-    assert why_not(simulator, needs) == {"child:m": "the subflow at work has none of this name"}
+    assert why_not(simulator, needs) == {"child:m": "the running subflow has none with this name"}

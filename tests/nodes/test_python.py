@@ -137,11 +137,11 @@ def f():
     [
         ("object()", "a value of type builtins.object cannot be kept"),
         ("{1: 2}", "the key 1 of a map is int, not text"),
-        ("float('nan')", "nan is no number that JSON has"),
+        ("float('nan')", "nan is not a number in JSON"),
         ("2 ** 70", "more than 64 bits"),
-        ("'\\ud800'", "no Unicode text"),
+        ("'\\ud800'", "not Unicode text"),
         ("{'a': [1, {'b': object()}]}", "result.a[1].b: a value of type builtins.object"),
-        ("loop", "nested more than 200 deep"),
+        ("loop", "nested more than 200 levels deep"),
     ],
 )
 def test_what_cannot_be_kept_is_an_error_that_says_so(

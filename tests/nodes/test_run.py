@@ -207,7 +207,7 @@ def test_file_that_is_no_longer_kept_is_named(bench: Bench) -> None:
 
     error = bench.fail("run", {}, {"argv": ["cat", file]})
 
-    assert error["message"] == "the file r.csv (000000000000) is not kept any more"
+    assert error["message"] == "the file r.csv (000000000000) is no longer kept"
 
 
 def test_command_that_fails_keeps_the_files_that_are_there(bench: Bench) -> None:

@@ -23,7 +23,7 @@ def _folder(value: str) -> str:
     parts = PurePosixPath(value).parts
     if len(parts) < 2 or parts[0] != "/" or parts[1] in _SYSTEM or {"..", "."} & {*parts}:
         raise PydanticCustomError(
-            "folder", "must be an absolute path outside of the system's folders, as /workspace"
+            "folder", "must be an absolute path outside the system's folders, such as /workspace"
         )
     if _HOME.is_relative_to(value):
         raise PydanticCustomError(

@@ -115,7 +115,7 @@ class Containers(InWorkspace):
             EnvironmentLost: The container or the daemon went away.
         """
         if isinstance(argv, str):
-            raise ValidationError(f"{self.name}: a command is a list of words, not a text")
+            raise ValidationError(f"{self.name}: a command must be a list of words, not text")
         self.call_limits.check_words(argv, env or {})
         seconds = self.call_limits.seconds(timeout)
         for path, data in (files or {}).items():

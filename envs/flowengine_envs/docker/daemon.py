@@ -102,8 +102,8 @@ def _why(error: BaseException, where: str) -> str:
     while cause is not None:
         if isinstance(cause, PermissionError):
             return (
-                f"the Docker daemon at {where} may not be used by this user: "
-                "sudo usermod -aG docker $USER, then log in anew"
+                f"the Docker daemon at {where} cannot be used by this user: "
+                "sudo usermod -aG docker $USER, then log in again"
             )
         if isinstance(cause, FileNotFoundError):
             return (
@@ -115,7 +115,7 @@ def _why(error: BaseException, where: str) -> str:
                 f"nothing answers at {where}: start the Docker daemon (sudo systemctl start docker)"
             )
         cause = _inner(cause)
-    return f"the Docker daemon at {where} does not answer as one: {error}"
+    return f"the Docker daemon at {where} does not answer like one: {error}"
 
 
 def _inner(error: BaseException) -> BaseException | None:

@@ -44,7 +44,7 @@ def find_image(client: DockerClient, spec: Spec, named: str | None = None) -> st
         there = image.is_there(client, reference)
     except APIError as error:
         raise ImageUnavailable(
-            f"{spec}: {reference!r} is no name of an image: {error.explanation}"
+            f"{spec}: {reference!r} is not the name of an image: {error.explanation}"
         ) from error
     if there and policy != "always":
         return str(reference)

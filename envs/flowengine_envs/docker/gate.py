@@ -67,7 +67,7 @@ class Gate(Docker):
             EnvironmentLost: It has ended.
         """
         if not self.alive():
-            raise EnvironmentLost(f"{self.request.spec}: its way to the network has ended")
+            raise EnvironmentLost(f"{self.request.spec}: its connection to the network has ended")
         return f"container:{self._container}"
 
     def alive(self) -> bool:

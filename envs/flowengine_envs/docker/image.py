@@ -148,7 +148,7 @@ def _make_root(wanted: Description, target: Path) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise EnvironmentStartFailed(
-            f"building the sandbox image took longer than {_BUILD_TIMEOUT} s and was given up"
+            f"building the sandbox image took longer than {_BUILD_TIMEOUT} s and was stopped"
         ) from error
     if made.returncode != 0:
         said = "\n".join(made.stderr.strip().splitlines()[-10:])

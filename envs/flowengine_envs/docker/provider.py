@@ -52,7 +52,7 @@ class DockerProvider(Provider[Containers]):
             {
                 "time": "the container is removed",
                 "total_time": "the container is removed",
-                "output": "cut as it comes; all of it is in a file of the workspace",
+                "output": "truncated as it arrives; all of it is in a file in the workspace",
             },
             {"output": OUTPUT, "disk": DISK},
         )
@@ -95,7 +95,7 @@ class DockerProvider(Provider[Containers]):
     ) -> dict[str, Plain]:
         """Run the command of a step; a script is run by `sh`."""
         if command.cwd is not None:
-            raise ValidationError("'docker' has no 'cwd': commands begin in the workspace")
+            raise ValidationError("'docker' has no 'cwd': commands start in the workspace")
         found = StepFiles(resource, context)
         env = await found.variables(command)
         if command.script is not None:

@@ -142,10 +142,10 @@ class Docker(Sandbox):
             "container",
             {
                 "filesystem": "read-only image; only the workspace and mounts of the spec",
-                "network": "own network without a way out; AF_VSOCK as the daemon's filter has it",
+                "network": "own network with no route out; AF_VSOCK as the daemon's filter allows",
                 "user": "no root, no capabilities, no new privileges",
-                "syscalls": "the daemon's filter of calls (seccomp)",
-                "variables": "only those that are declared",
+                "syscalls": "the daemon's system call filter (seccomp)",
+                "variables": "only declared ones",
                 "cpus": "cgroup of the container",
                 "memory": "cgroup of the container",
                 "processes": "cgroup of the container",
@@ -450,8 +450,8 @@ def _probe(spec: Spec) -> None:
 def _others(spec: Spec) -> str:
     """Say what there is beside containers."""
     if spec.kind == "docker":
-        return "take kind: bash, which runs commands in other sandboxes, too"
-    return "take provider: namespace, or provider: host for no isolation"
+        return "use kind: bash, which also runs commands in other sandboxes"
+    return "use provider: namespace, or provider: host for no isolation"
 
 
 def _is_missing(told: str) -> bool:

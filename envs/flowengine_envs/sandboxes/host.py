@@ -53,7 +53,7 @@ class Host(Processes):
     def capabilities(cls) -> Capabilities:
         """Return what is held of programs that run as the user: limits, and what they are given."""
         holds: dict[Axis, str] = {
-            "variables": "only those that are declared are handed on",
+            "variables": "only declared ones are passed on",
             "disk": "size of each file (RLIMIT_FSIZE); the workspace is watched",
             **held_by_group(),
         }
@@ -69,16 +69,16 @@ class Host(Processes):
         network = spec.policy.network
         if not (network is None or network == "any"):
             raise EnvironmentUnavailable(
-                f"{spec}: 'host' cannot keep programs from the network; take provider: namespace "
-                "or docker, or say network: any"
+                f"{spec}: 'host' cannot cut programs off from the network; use provider: "
+                "namespace or docker, or say network: any"
             )
 
     async def open(self) -> None:
         """Warn, and make ready."""
         for inside in self.request.mounts:
             raise EnvironmentUnavailable(
-                f"{self.request.spec}: 'host' cannot show a folder at {inside}; take provider: "
-                "namespace or docker, or hand the folder's path to the step"
+                f"{self.request.spec}: 'host' cannot show a folder at {inside}; use provider: "
+                "namespace or docker, or pass the folder's path to the step"
             )
         self.request.log.warning(
             "it runs on this machine as the user, without a sandbox (provider 'host', LocalEnv): "

@@ -30,7 +30,7 @@ SCRATCH = 256 * 1024 * 1024
 """Bytes of `/tmp`, where the spec sets no `disk`."""
 SHARED = 64 * 1024 * 1024
 """Bytes of `/dev/shm`."""
-OTHERS = "take provider: docker, or provider: host for no isolation"
+OTHERS = "use provider: docker, or provider: host for no isolation"
 
 _UNPRIVILEGED = 1024
 """The first port that ordinary users may listen at in a new network."""
@@ -79,9 +79,9 @@ class Namespace(Processes):
         """Return what namespaces hold, and limits as far as this machine and user can."""
         holds: dict[Axis, str] = {
             "filesystem": "own mounts: the system to read, workspace, home, mounts of the spec",
-            "network": "own network namespace; places that are named are reached by the engine",
+            "network": "own network namespace; named destinations are reached through the engine",
             "user": "own user namespace, no capabilities, no new privileges",
-            "variables": "only those that are declared",
+            "variables": "only declared ones",
             "disk": "size of /tmp and of each file (RLIMIT_FSIZE); the workspace is watched",
             **_syscalls_held(),
             **_processes_held(),
@@ -294,7 +294,7 @@ def _readable(data: bytes) -> int:
 
 
 def _syscalls_held() -> dict[Axis, str]:
-    return {"syscalls": "a filter of calls (seccomp)"} if syscalls.held() else {}
+    return {"syscalls": "a system call filter (seccomp)"} if syscalls.held() else {}
 
 
 def _processes_held() -> dict[Axis, str]:

@@ -197,7 +197,7 @@ class Workspace:
     def below(self, path: str) -> str:
         """Return a path relative to the workspace; by its words only, links are the kernel's."""
         if "\0" in path:
-            raise Refused("escape", "it has a null character")
+            raise Refused("escape", "it contains a null character")
         parts = path.split("/")
         if path.startswith("/"):
             root = self.root.split("/")
@@ -241,7 +241,7 @@ class Workspace:
         if code in {errno.ENOSYS, errno.EPERM}:
             return self._open_by_parts(below.split("/"), flags)
         if code in {errno.EXDEV, errno.ELOOP}:
-            raise Refused("escape", "a link in it leads out of the workspace")
+            raise Refused("escape", "a link in it points out of the workspace")
         raise OSError(code, os.strerror(code))
 
     def _open_by_parts(self, parts: list[str], flags: int) -> int:

@@ -11,7 +11,7 @@ HELP = "retry a failed execution from what failed; what succeeded is kept"
 EXAMPLE = """\
 flowengine retry 01k8xq7m
 flowengine retry 01k8xq7m --step 'each[invoice.pdf]'
-flowengine retry 01k8xq7m --file mended.yaml"""
+flowengine retry 01k8xq7m --file fixed.yaml"""
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -59,7 +59,7 @@ def run(arguments: Namespace) -> int:
     """
     if (arguments.execution is None) == (arguments.key is None):
         raise UsageError(
-            "a signal goes to an execution or to a key: give one of them",
+            "a signal needs an execution or a key to go to",
             hint="flowengine signal 01k8xq7m payment",
         )
     if arguments.flow is not None and arguments.key is None:

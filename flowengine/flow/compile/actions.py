@@ -351,4 +351,4 @@ def _result(data: Schema) -> Schema:
 
 
 def _noun(info: Info) -> str:
-    return "a step without action" if info.action == "none" else repr(info.action)
+    return "a step without an action" if info.action == "none" else repr(info.action)
