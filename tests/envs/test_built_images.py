@@ -333,7 +333,7 @@ def test_a_spec_builds_relative_to_its_working_folder(
 
 @pytest.mark.parametrize("kind", ["bash", "docker"])
 def test_a_build_may_take_longer_than_a_start(context: Path, tmp_path: Path, kind: str) -> None:
-    write(context, "RUN sleep 12")
+    write(context, f"RUN echo {uuid.uuid4().hex}; sleep 12")
     spec: dict[str, Any] = {"kind": kind, "provider": "docker", "scope": "session"}
     spec["config"] = {"image": {"build": str(context)}}
 
@@ -342,7 +342,7 @@ def test_a_build_may_take_longer_than_a_start(context: Path, tmp_path: Path, kin
 
 
 def test_a_build_has_a_bound_of_its_own(context: Path, tmp_path: Path) -> None:
-    write(context, "RUN sleep 600")
+    write(context, f"RUN echo {uuid.uuid4().hex}; sleep 30")  # never in the daemon's cache
     spec: dict[str, Any] = {"kind": "bash", "provider": "docker", "scope": "session"}
     spec["config"] = {"image": {"build": str(context)}}
 
