@@ -44,7 +44,7 @@ replay: $(READY)  ## Replay recorded executions under other versions of Python (
 
 coverage: $(READY)  ## Which lines and branches of the kernel do its tests not reach?
 	$(BIN)/pytest -q -n auto tests/kernel tests/language --timeout 0 -o faulthandler_timeout=0 \
-	  --cov flowengine.kernel --cov-report term-missing:skip-covered $(ARGS)
+	  --cov --cov-report term-missing:skip-covered $(ARGS)
 
 versions: $(READY)  ## Run the tests without processes under other versions of Python (ARGS: which).
 	@scripts/versions.sh $(ARGS)
