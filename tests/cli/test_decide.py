@@ -357,7 +357,7 @@ steps:
     shown = flowengine("approvals", "show", wait).out
     assert "claimed by  user:cleo" in shown
     assert re.search(r"delegated to user:cleo by user:ben at \S+ via cli.*: yours", shown)
-    assert "handed it on" in flowengine("approve", wait, "--as", "ben", code=8).err
+    assert "delegated it" in flowengine("approve", wait, "--as", "ben", code=8).err
     assert "no approval" in flowengine("approvals", "claim", "ffff", code=9).err
 
     back = flowengine("approvals", "release", wait, "--as", "cleo")

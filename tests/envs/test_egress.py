@@ -474,12 +474,12 @@ def test_what_a_killed_engine_left_is_taken_away(tmp_path: Path) -> None:
     [
         ("*.example.org:443", "is a pattern; name each host"),
         ("example.org", "is not a destination; write host:port"),
-        ("example.org:0", "is no place"),
-        ("example.org:99999", "is no place"),
-        ("https://example.org", "is no place"),
-        ("a b:80", "is no place"),
-        ("127.0.0.1 evil\n1.2.3.4:80", "is no place"),
-        (":80", "is no place"),
+        ("example.org:0", "is not a destination"),
+        ("example.org:99999", "is not a destination"),
+        ("https://example.org", "is not a destination"),
+        ("a b:80", "is not a destination"),
+        ("127.0.0.1 evil\n1.2.3.4:80", "is not a destination"),
+        (":80", "is not a destination"),
     ],
 )
 def test_what_is_no_place_is_told(place: str, message: str) -> None:

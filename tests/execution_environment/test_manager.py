@@ -451,7 +451,7 @@ def test_a_closed_manager_has_released_everything_and_opens_nothing(make: Make, 
     assert manager.list(state="ready") == []
     with pytest.raises(EnvironmentClosed, match="manager"):
         manager.ensure(SPEC)
-    with pytest.raises(EnvironmentClosed, match="given back"):
+    with pytest.raises(EnvironmentClosed, match="released"):
         resources[0].echo("x")
     assert manager.close().released == []
 

@@ -326,7 +326,7 @@ def test_a_cut_file_is_told_at_once(path: Path) -> None:
 def test_a_file_that_is_no_database_is_left_alone(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
-    with pytest.raises(StoreError, match=r"not a store|another program|damaged|cut off"):
+    with pytest.raises(StoreError, match=r"not a store|another program|damaged|truncated"):
         SqliteStore(path)
 
     assert path.read_bytes() == content
