@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 PATIENCE = 2
 """Seconds for which a request waits for the process that holds an execution."""
 EXAMPLE = """\
-flowengine cancel 01k8xq7m --reason "ordered twice"
-flowengine cancel 01k8xq7m 01k8xq9p --now"""
+flowengine cancel 01k8xq7mf4jb --reason "ordered twice"
+flowengine cancel 01k8xq7mf4jb 01k8xq9pgmew --now"""
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 HELP = "compare two executions: where their histories diverge, then inputs and outputs side by side"
 EXAMPLE = """\
-flowengine diff 01k8xq7m 01k8xq9z
-flowengine diff 01k8xq7m 01k8xq9z --json"""
+flowengine diff 01k8xq7mf4jb 01k8xq9z63ch
+flowengine diff 01k8xq7mf4jb 01k8xq9z63ch --json"""
 
 SAME, DIFFER = 0, 1
 WIDTH = 80

@@ -11,7 +11,7 @@ from flowengine.cli.session import Session
 HELP = "list environments that are open, were left open, or are missing"
 EXAMPLE = """\
 flowengine envs list
-flowengine envs list 01k8xq3z"""
+flowengine envs list 01k8xq3zn3m0"""
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -11,8 +11,8 @@ from flowengine.cli.yaml_text import inline
 
 HELP = "show the journal of an execution: every event, in order"
 EXAMPLE = """\
-flowengine events 01k8xq7m --follow
-flowengine --json events 01k8xq7m --since 40"""
+flowengine events 01k8xq7mf4jb --follow
+flowengine --json events 01k8xq7mf4jb --since 40"""
 SHOWN = (
     "why",
     "value",

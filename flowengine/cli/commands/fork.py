@@ -10,8 +10,8 @@ from flowengine.cli.session import Session
 
 HELP = "start a new execution from the point where a step of an old one started"
 EXAMPLE = """\
-flowengine fork 01k8xq7m --at review
-flowengine fork 01k8xq7m --at review --set level=2 --file changed.yaml"""
+flowengine fork 01k8xq7mf4jb --at review
+flowengine fork 01k8xq7mf4jb --at review --set level=2 --file changed.yaml"""
 
 
 def configure(parser: ArgumentParser) -> None:

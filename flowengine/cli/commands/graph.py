@@ -27,7 +27,7 @@ DATA = ("graphml", "json")
 HELP = "draw the compiled graph of a file, or of an execution with its state"
 EXAMPLE = """\
 flowengine graph expense.yaml
-flowengine graph 01k8xq7m --format svg -o expense.svg
+flowengine graph 01k8xq7mf4jb --format svg -o expense.svg
 flowengine graph expense.yaml --format dot | dot -Tpng > expense.png
 flowengine graph expense.yaml --format graphml -o expense.graphml"""
 

@@ -14,8 +14,8 @@ _FAULTS = {EXIT_CODES["failed"], EXIT_CODES["stalled"]}
 
 HELP = "resume a waiting, stalled or interrupted execution, or all that are due"
 EXAMPLE = """\
-flowengine resume 01k8xq7m
-flowengine resume 01k8xq7m --on-crash retry
+flowengine resume 01k8xq7mf4jb
+flowengine resume 01k8xq7mf4jb --on-crash retry
 flowengine resume --due --stay 0s"""
 
 

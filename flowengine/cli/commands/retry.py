@@ -9,9 +9,9 @@ from flowengine.cli.session import Session
 
 HELP = "retry a failed execution from what failed; what succeeded is kept"
 EXAMPLE = """\
-flowengine retry 01k8xq7m
-flowengine retry 01k8xq7m --step 'each[invoice.pdf]'
-flowengine retry 01k8xq7m --file fixed.yaml"""
+flowengine retry 01k8xq7mf4jb
+flowengine retry 01k8xq7mf4jb --step 'each[invoice.pdf]'
+flowengine retry 01k8xq7mf4jb --file fixed.yaml"""
 
 
 def configure(parser: ArgumentParser) -> None:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 HELP = "show an execution: its status, steps, waits, outputs and error"
 EXAMPLE = """\
-flowengine show 01k8xq7m
-flowengine show 01k8xq7m --step each[invoice.pdf]/read"""
+flowengine show 01k8xq7mf4jb
+flowengine show 01k8xq7mf4jb --step each[invoice.pdf]/read"""
 
 
 def configure(parser: ArgumentParser) -> None:

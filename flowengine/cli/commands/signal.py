@@ -13,7 +13,7 @@ from flowengine.errors import Conflict, UsageError
 
 HELP = "send a signal to an execution, to the open one with a key, or start one"
 EXAMPLE = """\
-flowengine signal 01k8xq7m payment --data '{"amount": 50}'
+flowengine signal 01k8xq7mf4jb payment --data '{"amount": 50}'
 flowengine signal --key B7 payment --data @payment.json --id msg-1
 flowengine signal --key B7 placed --flow order.yaml"""
 
@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> int:
     if (arguments.execution is None) == (arguments.key is None):
         raise UsageError(
             "a signal needs an execution or a key to go to",
-            hint="flowengine signal 01k8xq7m payment",
+            hint="flowengine signal 01k8xq7mf4jb payment",
         )
     if arguments.flow is not None and arguments.key is None:
         raise UsageError(

@@ -21,7 +21,7 @@ HELP = "move open executions to a changed flow, or see with --check which of the
 EXAMPLE = """\
 flowengine upgrade order.yaml --check
 flowengine upgrade order.yaml --map renamed.yaml
-flowengine upgrade order.yaml 01k8xq7m"""
+flowengine upgrade order.yaml 01k8xq7mf4jb"""
 
 WORDS = {
     "continues": "continues",

@@ -9,7 +9,7 @@ from flowengine.cli.session import Session
 from flowengine.cli.waiting import is_overdue
 
 HELP = "show what each live branch is waiting for, since when, and what wakes it"
-EXAMPLE = "flowengine why 01k8xq7m"
+EXAMPLE = "flowengine why 01k8xq7mf4jb"
 
 
 def configure(parser: ArgumentParser) -> None:
