@@ -28,6 +28,7 @@ def test_each_example_of_init_is_valid_and_begins_with_a_command_that_runs(
     flowengine(*[word.strip("'") for word in command.split()], code=4 * (example == "approval"))
 
     assert done.out.splitlines()[0] == f"created  new/{example}.yaml"
+    assert (tmp_path / "new/.flowengine").stat().st_mode & 0o777 == 0o700
 
 
 def test_init_leaves_what_is_there_and_gives_editors_the_schema(

@@ -83,7 +83,9 @@ def run(arguments: Namespace) -> int:
 
 def _write(path: Path, text: str) -> bool:
     """Write a file that is not there yet; return whether it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    private = path.parent.name == ".flowengine"  # a store will be in it
+    path.parent.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
