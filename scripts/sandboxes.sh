@@ -57,7 +57,9 @@ if ! command -v docker-registry >/dev/null && ! [ -x "$registry/docker-registry"
   fi
 fi
 
-# The image takes half a minute, so it is built beside what comes next; tests that need it wait.
+# The images take half a minute and some minutes, so they are built beside what comes next; tests
+# that need them wait.
 if scripts/docker.sh; then
-  nohup .venv/bin/python -m flowengine_envs.docker.image >/dev/null 2>&1 </dev/null &
+  nohup bash -c '.venv/bin/python -m flowengine_envs.docker.image &&
+    .venv/bin/python -m flowengine_envs.docker.image data' >/dev/null 2>&1 </dev/null &
 fi

@@ -27,6 +27,7 @@ def _daemon() -> None:
     skip_without_docker()
 
 
+@pytest.mark.timeout(900)
 def test_numpy_and_pandas_are_there(tmp_path: Path) -> None:
     image.build(connect(), data=True)  # the first time it takes as long as packages do
     with opened(Python(), Docker, tmp_path, config={"image": image.DATA}) as python:
