@@ -34,7 +34,7 @@ def test_every_fault_is_told_with_its_place(
     for told in (
         "broken.yaml:4:31: error[E401]: there is no provider 'nowhere' for 'bash'",
         "broken.yaml:5:21: error[E102]: unknown key 'colour' in an environment",
-        "broken.yaml:6:38: error[E402]: 'time' is no duration",
+        "broken.yaml:6:38: error[E402]: 'time' is not a valid duration",
         "broken.yaml:8:3: error[E101]: duplicate key 'four'",
         "broken.yaml:9:31: error[E402]: unknown key 'colour' in 'config'",
         "broken.yaml:12:30: error[E401]: there is no environment 'absent'",

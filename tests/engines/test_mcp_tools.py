@@ -215,7 +215,7 @@ STEP = "steps: [{id: a, call: %s}]\n"
         ("{mcp: {command: x, exclude: ['c*']}}", "box.count", "ruled out by 'exclude'"),
         ("{mcp: {comand: x}}", "box.count", "did you mean 'command'"),
         ("{mcp: {command: x, url: 'http://a'}}", "box.count", "only one of them can be"),
-        ("{mcp: {url: 'ftp://a'}}", "box.count", "match pattern"),
+        ("{mcp: {url: 'ftp://a'}}", "box.count", "must be text that matches"),
         ("{mcp: {servers: {a: {urll: x}}}}", "box.a.count", "did you mean 'url'"),
         ("{mcp: {command: x}, args: {type: object}}", "box.count", "has no 'args'"),
         ("{mcp: {in: db}}", "box.count", "a server of tools is of kind 'mcp'"),

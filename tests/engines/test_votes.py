@@ -142,7 +142,7 @@ def test_votes_that_are_journaled_count_after_going_back(
     assert (again.first, again.comment) == (False, "fine")
     with pytest.raises(Conflict, match="was already approved by user:ana"):
         engine.reject(wait["id"], by="user:ana")
-    with pytest.raises(Conflict, match="user:ana has voted"):
+    with pytest.raises(Conflict, match="user:ana already voted"):
         engine.delegate(wait["id"], "user:eve", by="user:ana")
     ended = engine.approve(wait["id"], by="user:ben").result
 

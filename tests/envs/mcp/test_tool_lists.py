@@ -142,7 +142,7 @@ def test_when_one_of_several_is_gone_all_are_opened_anew(
     ("config", "message"),
     [
         ({"servers": {}}, "one of 'command', 'url' and 'servers'"),
-        ({"servers": {"a.b": {"url": "http://localhost"}}}, "match pattern"),
+        ({"servers": {"a.b": {"url": "http://localhost"}}}, "must be text that matches"),
         ({"servers": {"a": {"urll": "http://localhost"}}}, "did you mean 'url'"),
         ({"servers": {"a": {}}}, "either 'command' or 'url'"),
         ({"servers": {"a": {"command": "x"}}, "cwd": "."}, "each says its own"),
