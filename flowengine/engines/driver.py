@@ -8,6 +8,7 @@ execution without such steps needs no event loop.
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,8 @@ class Driver:
 
     Attributes:
         executions: Those that are driven here, by id.
-        ready: Those that have events to be applied.
+        ready: Those that have events to be applied, or are to be looked at.
+        ahead: Those that run ahead when it is their turn, first come, first served.
         left: Attempts, and questions to policies, that have to be awaited.
     """
 
@@ -61,6 +63,7 @@ class Driver:
         self.host = host
         self.executions: dict[str, Execution] = {}
         self.ready: list[Execution] = []
+        self.ahead: deque[Execution] = deque()
         self.left: list[tuple[Execution, Run | Consult]] = []
         host.environments.on_not_released = self.not_released
 
@@ -79,11 +82,30 @@ class Driver:
             execution.queued = True
             self.ready.append(execution)
 
-    def turn(self) -> None:
-        """Apply, commit and carry out for all executions that are ready."""
+    def has_turns(self) -> bool:
+        """Return whether a turn would find something to do."""
+        return bool(self.ready or self.ahead)
+
+    def turn(self) -> list[Execution]:
+        """Apply, commit and carry out for all executions that are ready.
+
+        Returns:
+            Those that moved.
+        """
         ready, self.ready = self.ready, []
+        going = [execution for execution in ready if self._moves(execution)]
         until = monotonic() + QUICK_SECONDS
-        going = [execution for execution in ready if self._moves(execution, until)]
+        while self.ahead:
+            execution = self.ahead.popleft()
+            if self._moves(execution, until):
+                going.append(execution)
+            if monotonic() > until:
+                break
+        self._commit(going)
+        return going
+
+    def _commit(self, going: list[Execution]) -> None:
+        """Commit what has been applied, and carry out what follows from it."""
         appends = []
         for execution in going:
             rests = execution.state["status"] != "running" and self._may_rest(execution)
@@ -109,27 +131,29 @@ class Driver:
             except Exception as error:
                 self.halt(execution, error)
 
-    def _moves(self, execution: Execution, until: float) -> bool:
+    def _moves(self, execution: Execution, until: float | None = None) -> bool:
         """Apply what has happened to an execution, or run ahead where nothing has.
 
         Args:
             execution: One that was ready.
-            until: When quick steps are to stop for the commit.
+            until: When quick steps are to stop for the commit; None: it has to queue before it runs
+                ahead.
 
         Returns:
             Whether it is to be committed.
         """
-        execution.queued = False
         if self.executions.get(execution.id) is not execution:
+            execution.queued = False
             return False
         runs_ahead = not execution.queue and self._may_run_ahead(execution)
-        if runs_ahead and monotonic() > until:
-            self.look(execution)  # it has its turn after this one
+        if runs_ahead and until is None:
+            self.ahead.append(execution)
             return False
+        execution.queued = False
         try:
             execution.told = Told([], [], []) if self.host.subscribers else None
             execution.apply_queue()
-            if runs_ahead:
+            if runs_ahead and until is not None:
                 self._run_ahead(execution, until)
         except Exception as error:
             self.halt(execution, error)

@@ -201,7 +201,7 @@ class Driving:
         driver.look(execution)
         until = monotonic() + SYNC_SECONDS
         try:
-            while driver.ready and not driver.left and monotonic() <= until:
+            while driver.has_turns() and not driver.left and monotonic() <= until:
                 driver.turn()
         except BaseException:
             driver.release(execution)

@@ -224,10 +224,8 @@ class Local(Driver):
         """Take turns while something is ready, but let the loop do other things in between."""
         until = monotonic() + TURNS_SECONDS
         try:
-            while self.ready:
-                moved = self.ready
-                self.turn()
-                for execution in moved:
+            while self.has_turns():
+                for execution in self.turn():
                     self._set_alarm(execution)
                 if monotonic() > until:
                     break
@@ -236,8 +234,8 @@ class Local(Driver):
                 rest.set_exception(error)
             self._rests.clear()
             return
-        self._scheduled = bool(self.ready)
-        if self.ready:
+        self._scheduled = self.has_turns()
+        if self._scheduled:
             self._loop.call_soon(self._turns)
 
     async def _attempt_in_task(

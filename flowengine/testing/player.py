@@ -202,7 +202,7 @@ class Player(Driver):
     def _go_on(self) -> None:
         until = None if self.case.until is None else self.began + parse_duration(self.case.until)
         for _ in range(MOST_TURNS):
-            while self.ready and self.execution.error is None:
+            while self.has_turns() and self.execution.error is None:
                 self.turn()
             execution = self.execution
             if execution.ended or execution.error is not None:

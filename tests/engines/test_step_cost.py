@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,30 @@ def test_a_step_makes_few_calls(
         engine.run(flow, {"count": 200})  # links the flow
         calls = calls_of(lambda: engine.run(flow, {"count": 200}))
     assert calls / 200 <= most
+
+
+def test_executions_at_once_cost_as_much_as_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those whose turn does not come yet are not looked at again and again."""
+    monkeypatch.setattr(driver, "QUICK_SECONDS", 0)  # one step a turn, as on a busy machine
+    (tmp_path / "cost_tools.py").write_text(MODULE)
+    path = tmp_path / "cost.yaml"
+    path.write_text(
+        HEAD + "steps:\n" + "".join(f"  - {{id: s{n}, call: nothing}}\n" for n in range(5))
+    )
+    flow = flowengine.load(path)
+
+    async def at_once(count: int) -> flowengine.Result:
+        async with flowengine.Engine(None) as engine:
+            runs = (engine.run_async(flow, {"count": 0}) for _ in range(count))
+            return (await asyncio.gather(*runs))[-1]
+
+    asyncio.run(at_once(1))  # links the flow
+    few = calls_of(lambda: asyncio.run(at_once(20)))
+    many = calls_of(lambda: asyncio.run(at_once(160)))
+
+    assert many / few < 8 * 1.25
 
 
 def calls_of(work: Callable[[], flowengine.Result]) -> int:
