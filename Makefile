@@ -3,8 +3,6 @@
 PYTHON ?= python3
 UV     := $(shell command -v uv 2>/dev/null)
 BIN    := .venv/bin
-# Half as many again as there are cores: most tests wait for other processes.
-TESTERS ?= $(shell expr \( $$(getconf _NPROCESSORS_ONLN) \* 3 + 1 \) / 2)
 READY  := .venv/.ready
 
 .DEFAULT_GOAL := help
@@ -26,7 +24,7 @@ demo: $(READY)  ## Review a folder of documents: wait, approve with an edit, res
 test: $(READY)  ## Check format, lint, types and import contracts, then run the tests.
 	@scripts/sandboxes.sh
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest -n $(TESTERS) --no-skips $(ARGS)
+	$(BIN)/pytest -n auto --no-skips $(ARGS)
 
 lint: $(READY)  ## Check format, lint, types and import contracts.
 	$(BIN)/ruff format --check --quiet

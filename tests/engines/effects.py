@@ -84,6 +84,16 @@ async def fail_until(context: StepContext, attempt: int = 2) -> int:
     return tries
 
 
+async def fail_beside(context: StepContext, beside: str, attempt: int = 2) -> int:
+    """Fail until the given attempt, as `fail_until`, but only once another step has acted."""
+    import asyncio
+
+    file = HERE / "effects.txt"
+    while not (file.exists() and f"{beside} " in file.read_text()):  # noqa: ASYNC110, ASYNC240
+        await asyncio.sleep(0.01)
+    return await fail_until(context, attempt)
+
+
 async def refuse(message: str = "no") -> int:
     raise StepError(message, type="OutOfStock", retryable=False)
 

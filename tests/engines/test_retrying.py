@@ -209,7 +209,7 @@ BESIDE = """
 steps:
   - id: both
     parallel:
-      - {id: flaky, python: "effects:fail_until", with: {attempt: 2}}
+      - {id: flaky, python: "effects:fail_beside", with: {beside: both/other/pay}}
       - id: other
         group:
           - {id: pay, python: "effects:act", effect: once}

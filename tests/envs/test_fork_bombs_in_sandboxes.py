@@ -33,8 +33,8 @@ while True:
         pass
 """
 """Each in a session of its own, so that no call reaches all of them."""
-SOON = 15
-"""Seconds; a timeout of one second, two of grace, and a machine that is busy otherwise."""
+SOON = 90
+"""Seconds: a timeout of one, two of grace, and a machine that is busy with the forks and more."""
 
 
 @pytest.fixture(scope="module")
