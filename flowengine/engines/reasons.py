@@ -205,7 +205,7 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
     if timers := timers_of(execution.state, record["id"]):
         reason["timers"] = timers
     reason.update(_DESCRIBE[record["kind"]](record, short, id))
-    if record["kind"] in DECIDABLE and record.get("due", host.clock.now() + 1) <= host.clock.now():
+    if record["kind"] in DECIDABLE and "due" in record and record["due"] <= host.clock.now():
         reason["wakes"] = "a process that resumes it: it is overdue, and too late for a decision"
         reason["command"] = f"flowengine resume {id}"
     return reason

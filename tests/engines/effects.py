@@ -89,7 +89,7 @@ async def fail_beside(context: StepContext, beside: str, attempt: int = 2) -> in
     import asyncio
 
     file = HERE / "effects.txt"
-    while not (file.exists() and f"{beside} " in file.read_text()):  # noqa: ASYNC110, ASYNC240
+    while not (file.exists() and f"{beside} " in file.read_text()):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return await fail_until(context, attempt)
 
