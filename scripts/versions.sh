@@ -7,16 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tests=(tests/building tests/expressions tests/flow tests/journal tests/kernel tests/language tests/nodes)
 
-pythons=("$@")
-if [ "${#pythons[@]}" = 0 ]; then
-  for version in 3.12 3.13 3.14; do
-    if command -v "python$version" >/dev/null; then pythons+=("python$version"); fi
-  done
-fi
-if [ "${#pythons[@]}" = 0 ]; then
-  echo "versions: no Python of 3.12 to 3.14 on the PATH; name one: scripts/versions.sh /path/to/python" >&2
-  exit 2
-fi
+source scripts/pythons.sh
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -97,7 +97,7 @@ def test_the_changelog_goes_by_version_and_has_none_that_is_to_come() -> None:
 
 def test_each_version_of_python_that_is_declared_is_one_that_is_tried() -> None:
     declared = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
-    script = (ROOT / "scripts" / "versions.sh").read_text()
+    script = (ROOT / "scripts" / "pythons.sh").read_text()
     tried = re.search(r"for version in ([\d. ]+); do", script)
 
     assert PROJECT["requires-python"] == f">={declared[0]}"

@@ -94,6 +94,11 @@ class Session:
         store = ["--store", self.arguments.store] if self.arguments.store else []
         return shlex.join(["flowengine", *store, *words])
 
+    def make_pasted(self, view: Any) -> None:
+        """Replace the command line in a view, if it has one, by one that works when pasted here."""
+        if view.get("command"):
+            view["command"] = self.pasted(view["command"])
+
     def pasted(self, command: str) -> str:
         """Return a command line of the engine's own so that it works when it is pasted here."""
         return command.replace("flowengine", self.command(), 1)

@@ -134,9 +134,7 @@ class Local(Driver):
 
     def look(self, execution: Execution) -> None:
         """Look at an execution in the next round of the loop."""
-        if not execution.queued:
-            execution.queued = True
-            self.ready.append(execution)
+        super().look(execution)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turns)

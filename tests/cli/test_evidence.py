@@ -9,6 +9,8 @@ import pytest
 from tests.cli.conftest import steady
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import CommandLine
 
 PRICES = """\
@@ -126,6 +128,25 @@ def test_no_secret_is_in_what_is_kept_or_shown(
     assert "***" in shown[0]
 
 
+def streamed_after_the_first_line(flowengine: CommandLine, flow: Path) -> str:
+    """Run a flow whose step prints `one`, and then waits for the file `seen`.
+
+    Returns:
+        What `run -v` shows after that line, which it shows while the step runs.
+    """
+    running = flowengine.spawn("run", "-v", str(flow))
+    assert running.stderr is not None
+    try:
+        while "stdout" not in (line := running.stderr.readline()):
+            assert line, "it ended before its first line was shown"
+        assert line.split() == ["go", "stdout", "one"]
+        flowengine.write("seen", "")
+        return running.stderr.read()
+    finally:
+        running.kill()
+        running.communicate()
+
+
 def test_verbose_streams_what_programs_print(flowengine: CommandLine) -> None:
     flow = flowengine.write(
         "talk.yaml",
@@ -134,17 +155,7 @@ def test_verbose_streams_what_programs_print(flowengine: CommandLine) -> None:
         "echo two >&2; printf end', cwd: .}, output: done}\n",
     )
 
-    running = flowengine.spawn("run", "-v", str(flow))
-    assert running.stderr is not None
-    try:
-        while "one" not in (line := running.stderr.readline()):
-            assert line, "it ended before its first line was shown"
-        assert line.split() == ["go", "stdout", "one"]
-        flowengine.write("seen", "")
-        rest = running.stderr.read()
-    finally:
-        running.kill()
-        running.communicate()
+    rest = streamed_after_the_first_line(flowengine, flow)
 
     assert "go             stderr      two\n" in rest
     assert "go             stdout      end\n" in rest
@@ -178,17 +189,7 @@ def test_verbose_streams_what_a_shell_shows(
     monkeypatch.setenv("TOKEN", "correct-horse-battery")
     flow = flowengine.write("talk.yaml", SHELL.replace("FOLDER", str(flowengine.folder)))
 
-    running = flowengine.spawn("run", "-v", str(flow))
-    assert running.stderr is not None
-    try:
-        while "stdout" not in (line := running.stderr.readline()):
-            assert line, "it ended before its first line was shown"
-        assert line.split() == ["go", "stdout", "one"]
-        flowengine.write("seen", "")
-        rest = running.stderr.read()
-    finally:
-        running.kill()
-        running.communicate()
+    rest = streamed_after_the_first_line(flowengine, flow)
 
     for text in ("***", "100%", "end"):
         assert f"go             stdout      {text}\n" in rest

@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from flowengine.execution_environment import register_provider, unregister_provider
+from tests.engines.world import Clock
 from tests.execution_environment.toy import Toy
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from tests.engines import world
+from tests.engines.world import Clock
 
 MINUTE = 60_000
 FLOW = """
@@ -20,21 +21,6 @@ steps:
   - {id: c, output: "${{ default(steps.a.output, steps.b.output) }}"}
 outputs: {way: "${{ steps.c.output }}"}
 """  # noqa: E501
-
-
-class Clock:
-    """A clock that stands where it was put."""
-
-    def __init__(self) -> None:
-        self.time = 1_800_000_000_000
-
-    def now(self) -> int:
-        return self.time
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

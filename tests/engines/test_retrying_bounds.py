@@ -16,23 +16,9 @@ from flowengine.engines.results import Result
 from tests.engines import world
 from tests.engines.test_reducers import forget_modules
 from tests.engines.test_retrying import ITEMS, calls, refuse, settled
+from tests.engines.world import Clock
 
 MINUTE = 60_000
-
-
-class Clock:
-    """A clock that stands where it was put."""
-
-    def __init__(self) -> None:
-        self.time = 1_800_000_000_000
-
-    def now(self) -> int:
-        return self.time
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from flowengine.engines.engine import Engine
 from flowengine.errors import Conflict, InputError, NotFound, UsageError
 from flowengine.journal.records import Owner
 from tests.engines import world
+from tests.engines.world import Clock
 
 ORDER = """
 inputs:
@@ -139,7 +140,7 @@ steps:
   - {id: bad, output: bad}
 outputs: {good: "${{ steps.good.output }}", bad: "${{ steps.bad.output }}"}
 """
-    clock = Clock()
+    clock = Clock(0)
     with Engine(tmp_path / "store", clock=clock, stay=0) as engine:
         flow = engine.load(world.make(tmp_path, text))
         for sent, outputs in (
@@ -154,18 +155,8 @@ outputs: {good: "${{ steps.good.output }}", bad: "${{ steps.bad.output }}"}
             assert engine.resume(id).outputs == outputs
 
 
-class Clock:
-    """A clock that stands still."""
-
-    def __init__(self) -> None:
-        self.time = 0
-
-    def now(self) -> int:
-        return self.time
-
-
 def test_what_is_due_is_what_can_move_and_nobody_holds(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(0)
     with Engine(tmp_path / "store", clock=clock, stay=0) as engine:
         flow = world.make(tmp_path, "steps: [{id: nap, wait: 10s}]\n")
         for id in ("early", "late"):
@@ -185,7 +176,7 @@ def test_what_is_due_is_what_can_move_and_nobody_holds(tmp_path: Path) -> None:
 
 
 def test_clock_that_jumps_back_does_not_turn_history_round(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = Clock(0)
     with Engine(tmp_path / "store", clock=clock) as engine:
         clock.time = 1_000_000
         id = engine.run(world.make(tmp_path, ORDER)).execution

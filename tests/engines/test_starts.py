@@ -14,6 +14,7 @@ from flowengine.journal.format import unpack
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 from tests.engines import child, world
+from tests.engines.world import Clock
 
 TIMES = 200
 ORDER = """
@@ -54,16 +55,6 @@ def test_the_first_message_begins_an_execution_and_the_second_goes_to_it(
     ended = engine.signal("paid", key="7").result
     assert ended is not None
     assert ended.outputs == {"customer": "ada", "again": ["bob"]}
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.time = 1_700_000_000_000
-
-    def now(self) -> int:
-        return self.time
 
 
 def test_what_begins_an_execution_comes_first_also_when_the_clock_was_set_back(

@@ -14,6 +14,7 @@ from flowengine.engines.engine import Engine
 from flowengine.engines.results import WaitInfo
 from flowengine.errors import Conflict
 from tests.engines import world
+from tests.engines.world import Clock
 
 FLOW = """
 steps:
@@ -30,16 +31,6 @@ steps:
 outputs: {sign: "${{ steps.sign.output }}"}
 """
 VOTERS = [f"user:{name}" for name in ("ana", "ben", "cleo", "dan")]
-
-
-class Clock:
-    """A clock that stands where it was put."""
-
-    def __init__(self, now: int) -> None:
-        self.time = now
-
-    def now(self) -> int:
-        return self.time
 
 
 def seen(engine: Engine, wait: str) -> list[tuple[list[str], str]]:

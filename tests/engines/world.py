@@ -16,6 +16,20 @@ from flowengine.engines.results import Result, WaitInfo
 EFFECTS = Path(__file__).with_name("effects.py")
 
 
+class Clock:
+    """A clock that stands where a test has put it.
+
+    Args:
+        time: Milliseconds since 1970.
+    """
+
+    def __init__(self, time: int = 1_800_000_000_000) -> None:
+        self.time = time
+
+    def now(self) -> int:
+        return self.time
+
+
 class Outcome(NamedTuple):
     """How an execution ended, with all that must not depend on crashes."""
 

@@ -12,8 +12,8 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from flowengine.sdk.models import Config
+from flowengine_envs.docker.rights import HOME
 
-_HOME = PurePosixPath("/home/flow")
 _SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "usr")
 """Folders of an image that a workspace must not hide."""
 
@@ -25,9 +25,11 @@ def _folder(value: str) -> str:
         raise PydanticCustomError(
             "folder", "must be an absolute path outside the system's folders, such as /workspace"
         )
-    if _HOME.is_relative_to(value):
+    if PurePosixPath(HOME).is_relative_to(value):
         raise PydanticCustomError(
-            "folder", "must not hold the home folder of programs, /home/flow; as /workspace"
+            "folder",
+            "must not hold the home folder of programs, {home}; as /workspace",
+            {"home": HOME},
         )
     return value
 

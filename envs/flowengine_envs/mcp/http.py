@@ -8,7 +8,15 @@ from typing import Any, Self
 
 import httpx2
 
-from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, Requests, broken_answer, too_many
+from flowengine_envs.mcp.messages import (
+    BROKEN,
+    CLOSED,
+    TOO_LARGE,
+    Requests,
+    broken_answer,
+    too_large,
+    too_many,
+)
 
 _PAGE = "application/json"
 _OPENING = frozenset({"initialize", "server/discover"})
@@ -58,8 +66,7 @@ class GuardedClient(httpx2.AsyncClient):
             why = "Connection closed"
             if isinstance(error, httpx2.ReadTimeout):
                 why = f"no word for {request.extensions['timeout']['read']:g} s"
-            told = {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32000, "message": why}}
-            return _page(request, 200, json.dumps(told).encode())
+            return _broken(request, asked["id"], why, CLOSED)
 
     async def _answer(
         self, request: httpx2.Request, asked: dict[str, Any], response: httpx2.Response
@@ -78,8 +85,7 @@ class GuardedClient(httpx2.AsyncClient):
             body += block
             if len(body) > self._largest:
                 await response.aclose()
-                why = f"the message has more than {self._largest} bytes (limits.output)"
-                return _broken(request, number, why, TOO_LARGE)
+                return _broken(request, number, too_large(self._largest), TOO_LARGE)
         if response.status_code < _REFUSED:
             body = bytearray(_checked(asked, bytes(body)))
         headers = {
@@ -147,9 +153,4 @@ def _checked(asked: dict[str, Any], body: bytes) -> bytes:
 
 def _broken(request: httpx2.Request, number: Any, why: str, code: int = BROKEN) -> httpx2.Response:
     body = broken_answer(number, why, code).model_dump_json(by_alias=True).encode()
-    return _page(request, 200, body)
-
-
-def _page(request: httpx2.Request, status: int, body: bytes) -> httpx2.Response:
-    headers = {"content-type": _PAGE}
-    return httpx2.Response(status, headers=headers, content=body, request=request)
+    return httpx2.Response(200, headers={"content-type": _PAGE}, content=body, request=request)

@@ -21,6 +21,8 @@ ENDS = 1024
 """Bytes at both ends of a message in which its id is looked for when the rest is unreadable."""
 BROKEN = -32700
 """Code of the errors that stand for nonsense; JSON-RPC's own for what cannot be parsed."""
+CLOSED = -32000
+"""Code of the errors that stand for a connection that ended; the protocol library's."""
 TOO_LARGE = -32099
 """Code of the errors that stand for what is larger than `limits.output`; one of ours."""
 _ANSWERING = 100
@@ -187,6 +189,15 @@ def broken_answer(number: RequestId, why: str, code: int = BROKEN) -> JSONRPCMes
     from mcp.types import ErrorData, JSONRPCError
 
     return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=why))
+
+
+def too_large(most: int | None) -> str:
+    """Return what is wrong with a message that has more bytes than are taken in.
+
+    Args:
+        most: So many are.
+    """
+    return f"the message has more than {most} bytes (limits.output)"
 
 
 def broken(place: str, why: str) -> ToolError:

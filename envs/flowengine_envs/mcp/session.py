@@ -25,7 +25,7 @@ from flowengine.sdk import (
     ToolError,
 )
 from flowengine.sdk.environments import Request, Resource, awaitable, blocking
-from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, brief, broken, fault
+from flowengine_envs.mcp.messages import BROKEN, TOO_LARGE, brief, broken, fault, too_large
 from flowengine_envs.mcp.tool_list import Changed, ToolList
 
 if TYPE_CHECKING:
@@ -367,9 +367,7 @@ class Session(Resource):
             return self._lost(what)
         place = f"{self.name}: {what}"
         if error.code == TOO_LARGE or _LARGE_EVENT in error.message:
-            why = f"the message has more than {self._largest} bytes (limits.output)"
-            if error.code == TOO_LARGE:
-                why = error.message
+            why = error.message if error.code == TOO_LARGE else too_large(self._largest)
             data: dict[str, Plain] = {"limit": "output", "value": self._largest, "ran": "maybe"}
             return LimitExceeded(f"{place}: {why}", data=data)
         if error.code == BROKEN:
@@ -423,26 +421,24 @@ class Session(Resource):
             new = _plain(getattr(answer, what))
             items += new
             size += sum(len(json.dumps(item)) for item in new)
-            self._check_list(what, len(items), _ITEMS, what)
-            self._check_list(what, size, self._largest, "bytes", "output")
+            if len(items) > _ITEMS:
+                raise self._too_long(what, _ITEMS, what)
+            if self._largest is not None and size > self._largest:
+                raise self._too_long(what, self._largest, "bytes", "output")
             cursor = answer.next_cursor
             if cursor is None:
                 return items
             if cursor in cursors:
                 raise broken(f"{self.name}: list of {what}", "the list does not end")
             cursors.add(cursor)
-        self._check_list(what, _PAGES + 1, _PAGES, "pages")
-        raise AssertionError("unreachable")
+        raise self._too_long(what, _PAGES, "pages")
 
-    def _check_list(
-        self, what: str, count: int, most: int | None, unit: str, limit: str = ""
-    ) -> None:
-        if most is not None and count > most:
-            named = f" (limits.{limit})" if limit else ""
-            raise LimitExceeded(
-                f"{self.name}: list of {what}: the server lists more than {most} {unit}{named}",
-                data={"limit": limit or unit, "value": most},
-            )
+    def _too_long(self, what: str, most: int, unit: str, limit: str = "") -> LimitExceeded:
+        named = f" (limits.{limit})" if limit else ""
+        return LimitExceeded(
+            f"{self.name}: list of {what}: the server lists more than {most} {unit}{named}",
+            data={"limit": limit or unit, "value": most},
+        )
 
 
 async def _page(

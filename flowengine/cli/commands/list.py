@@ -56,8 +56,7 @@ def run(arguments: Namespace) -> int:
             limit=arguments.limit,
         )
         for one in page.items:
-            if "command" in one:
-                one["command"] = session.pasted(one["command"])
+            session.make_pasted(one)
         if arguments.json:
             out_json(page.items)
             return 0

@@ -48,8 +48,7 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         found = session.engine.show(arguments.execution, step=arguments.step)
-        if "command" in found:
-            found["command"] = session.pasted(found["command"])
+        session.make_pasted(found)
         if arguments.json:
             out_json(found)
             return 0

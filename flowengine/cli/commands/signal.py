@@ -87,13 +87,11 @@ def run(arguments: Namespace) -> int:
             err(f"{clean(arguments.name)} {did} {session.short(sent.execution)}")
         if arguments.no_resume:
             leave_recorded(session, [sent.execution])
-            if arguments.json:
-                out_json(session.as_object(engine.result(sent.execution)))
-            return 0
-        try:
-            return session.drive(lambda: engine.resume(sent.execution))
-        except Conflict as error:
-            err(f"recorded; {clean(error.message)}")
-            if arguments.json:
-                out_json(session.as_object(engine.result(sent.execution)))
-            return 0
+        else:
+            try:
+                return session.drive(lambda: engine.resume(sent.execution))
+            except Conflict as error:
+                err(f"recorded; {clean(error.message)}")
+        if arguments.json:
+            out_json(session.as_object(engine.result(sent.execution)))
+        return 0

@@ -27,8 +27,7 @@ def run(arguments: Namespace) -> int:
         execution = session.engine.find(arguments.execution)
         reasons = session.engine.why(execution)
         for reason in reasons:
-            if reason.get("command"):
-                reason["command"] = session.pasted(reason["command"])
+            session.make_pasted(reason)
         if arguments.json:
             out_json(reasons)
             return 0
