@@ -12,7 +12,7 @@ from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import Event
-from flowengine.kernel.state import State
+from flowengine.kernel.state.records import State
 
 HEAD = "flowengine: 1\nid: flow\nlimits: {steps: 1000000, activations: 1000000}\n"
 WAITS = {

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import IO, NamedTuple
 from urllib.parse import quote, quote_plus
 
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 
 MASK = b"***"
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import IO, Any
 
-from flowengine.kernel.graph import Plain, SecretText
+from flowengine.kernel.graph.compiled import Plain, SecretText
 from flowengine.masked_logs import mask_logs
 from flowengine.masking import Masker
 from flowengine.sdk import SecretMissing, ValidationError

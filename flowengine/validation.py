@@ -161,7 +161,7 @@ class Validator:
 
 def _is_time(text: str) -> bool:
     """Say whether a text is a time as flow files and expressions read it."""
-    from flowengine.kernel.times import parse_microseconds
+    from flowengine.kernel.notation.times import parse_microseconds
 
     try:
         parse_microseconds(text)

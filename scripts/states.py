@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from flowengine.execution_environment import states
-from flowengine.kernel import phases
+from flowengine.kernel.state import phases
 
 PAGE = Path(__file__).parents[1] / "docs" / "states.md"
 INTRODUCTION = """# States and moves

@@ -105,7 +105,7 @@ def duration(text: str) -> float:
     Raises:
         ArgumentTypeError: It is none.
     """
-    from flowengine.kernel.times import parse_duration
+    from flowengine.kernel.notation.times import parse_duration
 
     if text == "0":
         return 0.0  # nothing is nothing, whatever its unit
@@ -129,7 +129,7 @@ def moment(text: str) -> int:
     Raises:
         ArgumentTypeError: It is neither.
     """
-    from flowengine.kernel.times import parse_duration, parse_time
+    from flowengine.kernel.notation.times import parse_duration, parse_time
 
     try:
         return int(time.time() * 1000) - parse_duration(text)

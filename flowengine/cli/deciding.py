@@ -123,7 +123,7 @@ def say(session: Session, decision: Decision) -> None:
     if session.arguments.quiet:
         return
     from flowengine.engines.approvals import participle
-    from flowengine.kernel.times import format_time
+    from flowengine.kernel.notation.times import format_time
 
     was = "" if decision.first else "was already "
     at = format_time(decision.at - decision.at % 1000)
@@ -241,7 +241,7 @@ def _readable(session: Session, wait: WaitInfo, message: str) -> str:
 
 def _as_dict(decision: Decision) -> dict[str, Any]:
     """Return a decision as JSON."""
-    from flowengine.kernel.times import format_time
+    from flowengine.kernel.notation.times import format_time
 
     fields = decision._asdict()
     del fields["result"]

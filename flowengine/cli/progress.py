@@ -185,7 +185,7 @@ class Progress:
         self.head(execution)
         place = (execution, wait["address"])
         if place not in self._since:
-            from flowengine.kernel.times import parse_time
+            from flowengine.kernel.notation.times import parse_time
 
             since = self._since[place] = parse_time(wait["since"])
             for whole in wholes(wait["address"]):

@@ -197,7 +197,7 @@ def is_overdue(due: str) -> bool:
     """Return whether a time is over, though nothing has come of it yet."""
     from time import time
 
-    from flowengine.kernel.times import parse_time
+    from flowengine.kernel.notation.times import parse_time
 
     return parse_time(due) < time() * 1000
 

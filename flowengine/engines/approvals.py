@@ -19,7 +19,7 @@ from flowengine.errors import Conflict, InputError
 from flowengine.journal.format import pack, unpack
 from flowengine.journal.records import Vote
 from flowengine.journal.shapes import damage, unpack_event
-from flowengine.kernel.times import format_time
+from flowengine.kernel.notation.times import format_time
 from flowengine.validation import check_numbers, validate
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from flowengine.engines.left_running import Left, LeftRunning, Started, judge, n
 from flowengine.engines.plain import Kept, copy, keep, place_of_fault
 from flowengine.engines.runner import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph import OPENING, Plain, StepSpec
-from flowengine.kernel.ids import idempotency_key
+from flowengine.kernel.graph.compiled import OPENING, Plain, StepSpec
+from flowengine.kernel.notation.ids import idempotency_key
 from flowengine.sdk import (
     Environment,
     EnvironmentLost,

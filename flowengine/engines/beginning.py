@@ -15,7 +15,7 @@ from flowengine.journal.format import pack
 from flowengine.journal.records import Append, Beginning, Claim, Head, NewExecution
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.commands import Claim as Kernel
-from flowengine.kernel.times import format_time
+from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.engines.programs import Program
     from flowengine.flow.building import Flow
-    from flowengine.kernel.graph import CompiledFlow
+    from flowengine.kernel.graph.compiled import CompiledFlow
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
@@ -134,8 +134,8 @@ def begun_by(host: Host, program: Program, event: Mapping[str, Any]) -> Beginnin
     Raises:
         InputError: What `start.with` gives has no value, or does not fit the inputs.
     """
-    from flowengine.kernel.defaults import inputs_of_message
-    from flowengine.kernel.graph import EvaluationError
+    from flowengine.kernel.expressions.defaults import inputs_of_message
+    from flowengine.kernel.graph.compiled import EvaluationError
 
     now = host.clock.now()
     message = {name: event[name] for name in ("key", "data", "id")}

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.engines.results import BudgetInfo, Reason
-from flowengine.kernel.budgets import begun, budget_of, worked
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.limits.budgets import begun, budget_of, worked
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.times import format_duration, format_time
+from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.times import format_duration, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.engines.host import Host
     from flowengine.kernel import Graph
-    from flowengine.kernel.state import Budget, State, Unit
+    from flowengine.kernel.state.records import Budget, State, Unit
 
 
 def _in_force(graph: Graph, state: State) -> Iterator[tuple[str, int, Budget]]:

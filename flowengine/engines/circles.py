@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.locks import around, is_shared
+from flowengine.kernel.limits.locks import around, is_shared
 from flowengine.kernel.machine import Machine
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from flowengine.journal.format import pack
 from flowengine.journal.records import Claim as StoredClaim
 from flowengine.kernel.commands import Claim, GiveBack
-from flowengine.kernel.locks import is_shared
+from flowengine.kernel.limits.locks import is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.kernel import Graph
-    from flowengine.kernel.state import State
+    from flowengine.kernel.state.records import State
 
 
 def claim_of(execution: str, command: Claim | GiveBack, now: int) -> StoredClaim:

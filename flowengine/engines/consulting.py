@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.errors import FlowEngineError
 from flowengine.journal.format import pack
 from flowengine.journal.records import Vote
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
     from flowengine.engines.execution import Execution

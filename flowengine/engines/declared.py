@@ -12,7 +12,7 @@ from flowengine.errors import InputError, NotFound, UsageError
 if TYPE_CHECKING:
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.compile import Compiled
-    from flowengine.kernel.graph import Plain
+    from flowengine.kernel.graph.compiled import Plain
 
 _SECTIONS = frozenset({"flowengine", "id", "imports", "inputs", "secrets", "environments"})
 """What a declaration of an environment may lean on."""
@@ -104,8 +104,8 @@ class Declared:
         """
         from flowengine.engines.programs import Program
         from flowengine.engines.specs import spec_of
-        from flowengine.kernel.defaults import computed_inputs
-        from flowengine.kernel.graph import EvaluationError
+        from flowengine.kernel.expressions.defaults import computed_inputs
+        from flowengine.kernel.graph.compiled import EvaluationError
 
         compiled = self._compiled({name: dict(args)})
         flow = compiled.flow

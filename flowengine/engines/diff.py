@@ -14,8 +14,8 @@ from flowengine.engines.journals import line, read, walk
 from flowengine.engines.results import Difference, ForkInfo, Parting, Side, StepPair
 from flowengine.journal.format import pack
 from flowengine.journal.shapes import unpack_error, unpack_outputs
-from flowengine.kernel.graph import SecretText
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.graph.compiled import SecretText
+from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

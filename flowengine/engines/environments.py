@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.specs import filled, name_with_args
 from flowengine.errors import Conflict
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk import (
     Command,
     Environment,

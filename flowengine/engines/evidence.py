@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from traceback import FrameSummary
 
     from flowengine.kernel.events import Evidence
-    from flowengine.kernel.graph import Plain
+    from flowengine.kernel.graph.compiled import Plain
 
 TAIL = 4000
 """Characters kept of the end of what an attempt printed."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from flowengine.engines.printed import Printed
     from flowengine.engines.programs import Program, Programs
     from flowengine.journal.records import Loaded
-    from flowengine.kernel.state import State
+    from flowengine.kernel.state.records import State
     from flowengine.sdk import Execution as Context
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
@@ -338,7 +338,7 @@ class Execution:
 
     def _upgrade(self, event: Upgraded, observe: list[Observation] | None) -> list[Command]:
         """Go on under another form of the flow; the next `take` writes a snapshot."""
-        from flowengine.kernel.upgrading import upgrade
+        from flowengine.kernel.moving.upgrading import upgrade
 
         before, self.program = self.program, self._programs.by_hash(event["after"])
         self.context = self.context._replace(version=event["version"])

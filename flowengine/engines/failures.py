@@ -8,7 +8,7 @@ from flowengine.engines.evidence import Mask, cut, places
 from flowengine.engines.plain import to_plain
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.kernel.events import ErrorData
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.python_modules import public_name
 from flowengine.sdk import StepError, ValidationError
 

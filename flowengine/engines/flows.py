@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flowengine.flow.compile import Compiled
     from flowengine.flow.diagnostics import Diagnostic
     from flowengine.journal.store import Store
-    from flowengine.kernel.graph import CompiledFlow
+    from flowengine.kernel.graph.compiled import CompiledFlow
 
 
 class LoadedFlow(NamedTuple):

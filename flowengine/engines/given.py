@@ -10,7 +10,7 @@ from flowengine.sdk import Execution, StepError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from flowengine.kernel.graph import CompiledFlow
+    from flowengine.kernel.graph.compiled import CompiledFlow
 
 _OBJECT = {
     "spec_id": "",

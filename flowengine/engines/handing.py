@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.errors import Conflict, NotAllowed, UsageError
 from flowengine.journal.format import pack
 from flowengine.journal.shapes import unpack_event, unpack_message
-from flowengine.kernel.handing import EVENTS, change, gave_away
+from flowengine.kernel.waiting.approval_ownership import EVENTS, change, gave_away
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

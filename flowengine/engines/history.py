@@ -21,7 +21,7 @@ from flowengine.errors import NotFound
 from flowengine.journal.records import WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.times import format_time
+from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

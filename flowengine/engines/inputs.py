@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.errors import InputError
-from flowengine.kernel.graph import EvaluationError
-from flowengine.kernel.linked import Graph
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.graph.linked import Graph
 from flowengine.validation import validate
 
 
@@ -68,7 +68,7 @@ def with_defaults(
             inputs[name] = schema["default"]
     if not computed:
         return inputs
-    from flowengine.kernel.defaults import computed_inputs
+    from flowengine.kernel.expressions.defaults import computed_inputs
 
     try:
         return computed_inputs(graph, inputs, execution, now)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.views import address_of, unit_of, why_of
 from flowengine.journal.shapes import Sound, unpack_event
 from flowengine.kernel import advance, new_state
-from flowengine.kernel.holding import added
+from flowengine.kernel.held_failures import added
 from flowengine.kernel.machine import Machine
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
-    from flowengine.kernel.state import State
+    from flowengine.kernel.state.records import State
 
 
 class Moment(NamedTuple):
@@ -152,7 +152,7 @@ def apply(
     if event["type"] != "upgraded":
         advance(graph, state, event, observe)
         return graph
-    from flowengine.kernel.upgrading import upgrade
+    from flowengine.kernel.moving.upgrading import upgrade
 
     holds: Any = event.get("holds")
     if holds is not None:

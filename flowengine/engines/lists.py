@@ -9,12 +9,12 @@ from flowengine.engines.results import ExecutionPage, WaitInfo, WaitPage
 from flowengine.engines.views import timers_of, wait_view
 from flowengine.journal.records import ExecutionFilter, WaitFilter
 from flowengine.journal.shapes import unpack_event
-from flowengine.kernel.times import format_time
+from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
     from flowengine.journal.records import Wait
-    from flowengine.kernel.state import State
+    from flowengine.kernel.state.records import State
     from flowengine.settings import Settings
 
 
@@ -91,7 +91,7 @@ def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
 
 def _with_votes(wait: Wait) -> dict[str, Any]:
     """Return the record of a wait with the votes that no journal holds yet, in their order."""
-    from flowengine.kernel.approvals import counting
+    from flowengine.kernel.waiting.approvals import counting
 
     recorded = [
         {"by": event["by"], "at": format_time(event["at"])}

@@ -11,7 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 from flowengine.journal.format import pack_copied
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk import ValidationError
 
 _DEEP = 200

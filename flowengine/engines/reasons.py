@@ -11,11 +11,11 @@ from flowengine.engines.failures import again, not_undone
 from flowengine.engines.results import ENDED, Reason
 from flowengine.engines.views import timers_of
 from flowengine.journal.shapes import unpack_message
-from flowengine.kernel.graph import TRIGGER
-from flowengine.kernel.ids import wait_id
-from flowengine.kernel.locks import is_shared
+from flowengine.kernel.graph.compiled import TRIGGER
+from flowengine.kernel.limits.locks import is_shared
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.times import format_time
+from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.journal.records import Message, Owner
-    from flowengine.kernel.linked import Node
-    from flowengine.kernel.state import State, Unit
+    from flowengine.kernel.graph.linked import Node
+    from flowengine.kernel.state.records import State, Unit
 
 
 def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Reason]:

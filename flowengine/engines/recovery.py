@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel import running
-from flowengine.kernel.handing import EVENTS
+from flowengine.kernel.waiting.approval_ownership import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

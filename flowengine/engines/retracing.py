@@ -2,8 +2,8 @@
 
 The events are replayed twice. The first time tells which errors ended the execution and where they
 were raised. The second time, from the first of these failures on, they are held back
-(`flowengine.kernel.holding`): what ran beside them goes on as it did, also after the failure. An
-event may then be about something that has another number; it is found by its address.
+(`flowengine.kernel.held_failures`): what ran beside them goes on as it did, also after the failure.
+An event may then be about something that has another number; it is found by its address.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.journals import apply, first_form, line, replayed, with_holds
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
+from flowengine.kernel.causes import Blame, Place
 from flowengine.kernel.commands import Command, Run, Stop
-from flowengine.kernel.holding import Blame, Place
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.moving import obstacles
-from flowengine.kernel.retrying import overdue
+from flowengine.kernel.moving.obstacles import obstacles
+from flowengine.kernel.recovery.retrying import overdue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flowengine.engines.programs import Programs
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event
-    from flowengine.kernel.state import State
+    from flowengine.kernel.state.records import State
 
 MOST_ROUNDS = 20
 """How often it is tried anew because something else fails now."""

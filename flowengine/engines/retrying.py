@@ -109,7 +109,7 @@ def _moved(host: Host, execution: Execution, program: Program, held: Held, who: 
         Conflict: Something in its state has no counterpart in the flow.
     """
     from flowengine.engines.upgrading import steps_that_ran, upgraded
-    from flowengine.kernel.moving import obstacles
+    from flowengine.kernel.moving.obstacles import obstacles
 
     record = host.store.execution(execution.id)
     ran = steps_that_ran(host, record)

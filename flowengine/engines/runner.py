@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData, Evidence
-from flowengine.kernel.graph import CompiledFlow, Plain
+from flowengine.kernel.graph.compiled import CompiledFlow, Plain
 from flowengine.sdk import Execution
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from flowengine.engines.inputs import with_defaults
 from flowengine.equality import same
 from flowengine.errors import Conflict
 from flowengine.journal.shapes import Sound, unpack_message
-from flowengine.kernel.times import parse_time
+from flowengine.kernel.notation.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

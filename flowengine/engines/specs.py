@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.graph import Plain, SecretText
+from flowengine.kernel.graph.compiled import Plain, SecretText
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

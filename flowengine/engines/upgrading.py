@@ -16,7 +16,7 @@ from flowengine.engines.recovery import recover
 from flowengine.engines.results import ObstacleInfo, UpgradeInfo, Verdict
 from flowengine.errors import Conflict, UsageError
 from flowengine.journal.records import ENDED, ExecutionFilter
-from flowengine.kernel.moving import Obstacle, obstacles
+from flowengine.kernel.moving.obstacles import Obstacle, obstacles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flowengine.journal.records import Execution as Record
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
-    from flowengine.kernel.linked import Flow as Linked
+    from flowengine.kernel.graph.linked import Flow as Linked
 
 SECTIONS = ("steps", "state", "signals", "inputs", "values")
 """Keys of a mapping; see `flowengine.kernel.pairing`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.results import ENDED, ExecutionInfo, Result, WaitInfo
-from flowengine.kernel.ids import wait_id
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.times import format_time
+from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from flowengine.engines.execution import Execution
     from flowengine.journal.records import Execution as Record
     from flowengine.kernel.events import Event
-    from flowengine.kernel.linked import Graph
-    from flowengine.kernel.state import State, Wait
+    from flowengine.kernel.graph.linked import Graph
+    from flowengine.kernel.state.records import State, Wait
 
 _TIMES = ("since", "due")
 _OF_APPROVALS = {"remind": "reminder", "escalate": "escalation", "expire": "expiry"}

@@ -16,8 +16,8 @@ from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
 from flowengine.flow.models.types import shown
 from flowengine.flow.source import Source, read, read_text
 from flowengine.flow.validate import Validator, locate
-from flowengine.kernel.addresses import steps_in
-from flowengine.kernel.graph import CompiledFlow
+from flowengine.kernel.graph.compiled import CompiledFlow
+from flowengine.kernel.notation.addresses import steps_in
 
 SUFFIX = ".test.yaml"
 

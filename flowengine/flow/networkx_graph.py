@@ -11,7 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.graph import END, END_ALL, CompiledFlow, HandlerSpec, SplitSpec, StepSpec
+from flowengine.kernel.graph.compiled import (
+    END,
+    END_ALL,
+    CompiledFlow,
+    HandlerSpec,
+    SplitSpec,
+    StepSpec,
+)
 
 if TYPE_CHECKING:
     import networkx

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 
 from flowengine.flow.python_source import HOPS, Module, Reader, last_name
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 
 Schema = dict[str, Plain]
 

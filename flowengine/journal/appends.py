@@ -23,7 +23,7 @@ from flowengine.journal.records import (
     Plain,
 )
 from flowengine.journal.rows import event_row, read_execution, read_wait
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.notation.ids import wait_id
 
 ANYONE = ""
 """Stands in the table of assignees for waits that anyone may answer."""

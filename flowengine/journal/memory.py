@@ -48,7 +48,7 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.refusals import ended, not_free
 from flowengine.journal.store import Store
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.notation.ids import wait_id
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 Plain = Any
-"""JSON-like data plus bytes, as in `flowengine.kernel.graph`."""
+"""JSON-like data plus bytes, as in `flowengine.kernel.graph.compiled`."""
 
 Status = Literal["running", "waiting", "stalled", "succeeded", "failed", "cancelled"]
 

@@ -2,10 +2,33 @@
 
 It reads no clock, no randomness, no file and no network; time and ids come inside events. The same
 graph and the same events give the same state and the same commands on every machine.
+
+`advance` applies an event to the state and answers with commands. What the event sets off goes
+through the agenda, piece by piece, until nothing is left to do.
+
+Rooms, each of which imports only from those above it:
+
+| room | what is in it |
+|---|---|
+| `events`, `commands`, `errors`, `notation/` | the words in which the kernel is spoken to |
+| `graph/` | the compiled flow |
+| `state/` | the state of an execution: its records, what states they can be in, every move |
+| `machine` | one `advance` at work: what all rooms below share |
+| `expressions/` | what expressions see |
+| `limits/` | what holds a unit back: locks, budgets, places in a map |
+| `held_failures`, `flow_state/` | failures that begin anew; what steps write to state |
+| `waiting/` | waits for time, signals, conditions and people |
+| `tokens/` | where tokens go, how they meet at joins, and how one enters a step |
+| `messages/` | signals, and the tokens that triggers begin |
+| `ending/` | withdrawing what is at work, cleaning up after it, undoing it |
+| `steps/` | a step at work: scopes, attempts, outcomes, error handlers |
+| `flows`, `recovery/` | a flow as a whole; what follows a crash, and a retry |
+| `moving/` | an execution moved to a changed flow |
+| `agenda`, `timers`, `advance` | what is done in which order |
 """
 
 from flowengine.kernel.advance import ENDED, advance, pending, running
-from flowengine.kernel.initial import new_state
-from flowengine.kernel.linked import Graph
+from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.state.initial import new_state
 
 __all__ = ["ENDED", "Graph", "advance", "new_state", "pending", "running"]

@@ -20,37 +20,31 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import (
-    approvals,
-    attempts,
-    budgets,
-    cancelling,
-    flows,
-    handing,
-    holding,
-    interrupted,
-    joins,
-    outcomes,
-    raising,
-    retrying,
-    scopes,
-    signals,
-    timers,
-    triggers,
-    undoing,
-    variables,
-    waits,
-    watching,
-)
+from flowengine.kernel import flows, held_failures, timers
 from flowengine.kernel.agenda import AGENDA
 from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
-from flowengine.kernel.linked import Graph
+from flowengine.kernel.ending import compensation
+from flowengine.kernel.flow_state import variables
+from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.limits import budgets
+from flowengine.kernel.limits.suspension import rest
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.parking import rest
-from flowengine.kernel.passing import go_straight
-from flowengine.kernel.phases import move
+from flowengine.kernel.messages import signals, triggers
+from flowengine.kernel.recovery import interrupted, retrying
+from flowengine.kernel.state.moves import move
+from flowengine.kernel.steps import attempts, cancelling, outcomes, scopes
+from flowengine.kernel.steps.passing import go_straight
+from flowengine.kernel.tokens import joins
+from flowengine.kernel.waiting import (
+    approval_ownership,
+    approvals,
+    budget_questions,
+    listeners,
+    waits,
+)
 
 if TYPE_CHECKING:
+    from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import (
         CutOff,
         Decided,
@@ -61,8 +55,7 @@ if TYPE_CHECKING:
         StateSet,
         Succeeded,
     )
-    from flowengine.kernel.holding import Blame
-    from flowengine.kernel.state import Cut, State, Unit
+    from flowengine.kernel.state.records import Cut, State, Unit
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that is over."""
@@ -85,7 +78,7 @@ def advance(
         event: What happened. It gets `reduced` if functions of the user are called for it, which
             an event that has it makes unnecessary.
         observe: Gets what happened to each activation, for people to see; None costs nothing.
-        blame: Gets what made each place fail, see `holding`; None costs nothing.
+        blame: Gets what made each place fail, see `held_failures`; None costs nothing.
 
     Returns:
         What is to be done now, in order. It may be done once the event is on disk.
@@ -98,7 +91,7 @@ def advance(
         return []
     more: Any = event.get("holds")
     if more is not None:  # it is applied again, on behalf of a retry or fork
-        state["hold"] = holding.added(state.get("hold"), more)
+        state["hold"] = held_failures.added(state.get("hold"), more)
     if event["type"] == "succeeded" and observe is None and blame is None:
         went = go_straight(graph, state, event)
         if went is not None:
@@ -122,7 +115,7 @@ def settle(m: Machine, event: Any) -> list[Command]:
     if m.reduced:
         event["reduced"] = m.reduced
     if m.asked:
-        raising.withdraw_idle(m)
+        budget_questions.withdraw_idle(m)
     if m.state["status"] not in ENDED:
         m.state["status"] = "running" if m.state["running"] else _status(m)
     return m.commands
@@ -157,7 +150,7 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
         budgets.settle_unit(m, unit)
         outcomes.attempt_ended(m, unit, event["value"], "ok")
     elif _settles(m, event["unit"], event["attempt"]):
-        undoing.result_of_cut(m, event["unit"], "succeeded", event["value"])
+        compensation.result_of_cut(m, event["unit"], "succeeded", event["value"])
 
 
 def _failed(m: Machine, event: Failed) -> None:
@@ -167,7 +160,7 @@ def _failed(m: Machine, event: Failed) -> None:
         move(unit, "ready")
         outcomes.attempt_failed(m, unit, event["error"])
     elif _settles(m, event["unit"], event["attempt"]):
-        undoing.result_of_cut(m, event["unit"], "failed", None)
+        compensation.result_of_cut(m, event["unit"], "failed", None)
 
 
 def _lost(m: Machine, event: Lost) -> None:
@@ -222,7 +215,7 @@ def _decided(m: Machine, event: Decided) -> None:
     if wait is None:
         return
     if "budget" in wait:
-        raising.decide(m, wait, event)
+        budget_questions.decide(m, wait, event)
     elif wait["kind"] in ("approval", "ask"):
         approvals.decide(m, wait, event)
     elif wait["kind"] == "question":
@@ -231,7 +224,7 @@ def _decided(m: Machine, event: Decided) -> None:
 
 def _retry(m: Machine, event: RetryAsked) -> None:
     """Begin anew what failed; an event of an older form names one unit, and holds nothing."""
-    undoing.leave_out(m, event.get("undone", ()))
+    compensation.leave_out(m, event.get("undone", ()))
     if "back" not in event or "kept" in event:
         retrying.retry(m, event, m.stood)
         return
@@ -257,7 +250,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "cut": _cut,
     "timer": timers.fire,
     "decided": _decided,
-    **dict.fromkeys(handing.EVENTS, handing.hand),
+    **dict.fromkeys(approval_ownership.EVENTS, approval_ownership.hand),
     "message": signals.arrived,
     "granted": flows.granted,
     "cancel": lambda m, event: cancelling.cancel_flow(m, event["reason"], event["now"]),
@@ -288,11 +281,11 @@ def _quiet(m: Machine) -> bool:
     """Do one piece of quiet work; whether there was any."""
     if m.changed:
         fired = triggers.on_state(m)
-        watching.wake(m)
+        listeners.wake(m)
         if fired:
             return True
     while m.watchers:
-        number = watching.next_watcher(m)
+        number = listeners.next_watcher(m)
         if _look(m, number):
             return True
     while m.moved:

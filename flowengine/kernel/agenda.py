@@ -9,33 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import (
-    activations,
-    asking,
-    attempts,
-    cancelling,
-    cleaning,
-    closing,
-    flows,
-    handlers,
-    holding,
-    interrupted,
-    joins,
-    outcomes,
-    pasts,
-    retrying,
-    scopes,
-    triggers,
-    undoing,
-)
+from flowengine.kernel import flows, held_failures
+from flowengine.kernel.ending import cleaning, closing, compensation
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.graph import EvaluationError, Plain
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.limits.suspension import unpark
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.parking import unpark
+from flowengine.kernel.messages import triggers
+from flowengine.kernel.recovery import interrupted, retrying
+from flowengine.kernel.steps import attempts, cancelling, handlers, outcomes, scopes
+from flowengine.kernel.tokens import activations, joins
+from flowengine.kernel.waiting import environment_questions
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state import Arrival
+    from flowengine.kernel.state.records import Arrival
 
 
 def _of_unit(do: Callable[..., None]) -> Callable[..., None]:
@@ -64,7 +53,7 @@ def _group_over(m: Machine, number: int, output: Plain, past: int) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
         outcomes.attempt_ended(m, unit, output, "ok", past)
-    pasts.drop(m.state, past)
+    provenance.drop(m.state, past)
 
 
 def _round_over(m: Machine, number: int, output: Plain, outcome: str, past: int | None) -> None:
@@ -72,7 +61,7 @@ def _round_over(m: Machine, number: int, output: Plain, outcome: str, past: int 
     if unit is not None:
         outcomes.round_over(m, unit, output, outcome, past)
     if past is not None:
-        pasts.drop(m.state, past)
+        provenance.drop(m.state, past)
 
 
 def _unit_broken(
@@ -103,13 +92,13 @@ def _act_broken(
     error = as_error(failure, m.step_address(act))
     if error["type"] != "LimitExceeded":
         outcomes.activation_failed(m, act, error, again)
-    elif not holding.hold_act(m, act, again or ("begin_act", number)):
+    elif not held_failures.hold_act(m, act, again or ("begin_act", number)):
         handlers.fail(m, act, error)
 
 
 def _broken_join(m: Machine, step: int, scope: int, failure: Any) -> None:
     found = m.state["scopes"].get(scope)
-    if found is not None and not holding.hold_scope(m, found, ("needs", scope)):
+    if found is not None and not held_failures.hold_scope(m, found, ("needs", scope)):
         error = as_error(failure, found["path"] + m.graph.node(step).id)
         if m.blame is not None:
             m.blame.forget(("scope", scope))
@@ -142,7 +131,7 @@ def _trigger_broken(m: Machine, arrival: Arrival, failure: EvaluationError) -> N
 def _map_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
     """Fail a map that runs because of what it says of itself, not because of an item."""
     act = m.state["acts"].get(number)
-    if act is not None and not holding.hold_act(m, act, ("counted", number)):
+    if act is not None and not held_failures.hold_act(m, act, ("counted", number)):
         closing.close_units(m, act)
         outcomes.activation_failed(m, act, as_error(failure, m.step_address(act)))
 
@@ -183,7 +172,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "activate": activations.activate,
     "attempt": _of_unit(attempts.attempt),
     "again": _of_unit(interrupted.run_again),
-    "answered": asking.answered,
+    "answered": environment_questions.answered,
     "round": _of_unit(attempts.begin_round),
     "round_over": _round_over,
     "round_next": _of_unit(attempts.pause_before_round),
@@ -217,7 +206,7 @@ AGENDA: dict[str, Callable[..., None]] = {
     "scope_failed": _scope_failed,
     "handled": _of_act(handlers.compensated),
     "opened": _of_act(scopes.opened),
-    "undo": undoing.go_on,
+    "undo": compensation.go_on,
     "undo_failed": _undo_failed,
     "clean": cleaning.first_of_scope,
     "clean_on": cleaning.go_on,

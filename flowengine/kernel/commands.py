@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData

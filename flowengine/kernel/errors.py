@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.graph import EvaluationError, HandlerSpec, Plain
+from flowengine.kernel.graph.compiled import EvaluationError, HandlerSpec, Plain
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData

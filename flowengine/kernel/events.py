@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 
 
 class ErrorData(TypedDict, total=False):
@@ -192,8 +192,8 @@ class RetryAsked(TypedDict):
 
     The engine takes the state back to before the first event by which something failed, and applies
     those events of then on again that concern what did not fail, holding back the failures
-    (`holding`). Then this event begins anew what is held, and `unit`, whatever its effect. Other
-    attempts that ran when the execution failed were stopped, and are taken as cut off. A fork
+    (`held_failures`). Then this event begins anew what is held, and `unit`, whatever its effect.
+    Other attempts that ran when the execution failed were stopped, and are taken as cut off. A fork
     begins with the same event, without `back`: its journal holds the events in the order in which
     they apply.
 

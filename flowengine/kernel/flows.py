@@ -8,39 +8,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel import (
-    budgets,
-    cleaning,
-    handlers,
-    locks,
-    pasts,
-    raising,
-    signals,
-    tokens,
-    triggers,
-    undoing,
-    variables,
-)
-from flowengine.kernel.causality import learn
-from flowengine.kernel.closing import (
+from flowengine.kernel.commands import Claim, End
+from flowengine.kernel.ending import cleaning, compensation
+from flowengine.kernel.ending.closing import (
     close_activation,
     empty_scope,
     remove_scope,
     stop_settling,
     stop_timeout,
 )
-from flowengine.kernel.commands import Claim, End
 from flowengine.kernel.errors import StepFailure, as_error
-from flowengine.kernel.graph import EvaluationError, HandlerSpec, Plain
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.names import Names, evaluate, of_scope
+from flowengine.kernel.flow_state import variables
+from flowengine.kernel.flow_state.causality import learn
+from flowengine.kernel.graph.compiled import EvaluationError, HandlerSpec, Plain
+from flowengine.kernel.limits import budgets, locks
 from flowengine.kernel.machine import Machine, require
-from flowengine.kernel.names import Names, evaluate, of_scope
-from flowengine.kernel.scopes import first_line, hold_end, keep_for_finally, open_scope, start
-from flowengine.kernel.times import parse_duration
+from flowengine.kernel.messages import signals, triggers
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.steps import handlers
+from flowengine.kernel.steps.scopes import first_line, hold_end, keep_for_finally, open_scope, start
+from flowengine.kernel.tokens import routing
+from flowengine.kernel.waiting import budget_questions
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Granted, Started
-    from flowengine.kernel.linked import Flow
-    from flowengine.kernel.state import Final, Scope
+    from flowengine.kernel.graph.linked import Flow
+    from flowengine.kernel.state.records import Final, Scope
 
 
 def begin(m: Machine, event: Started) -> None:
@@ -121,7 +116,7 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
         return
     scope["over"] = True
     specs = [] if scope.get("rescued") else _flow(m, scope).on_error
-    past = tokens.merged_past(m, scope)
+    past = routing.merged_past(m, scope)
     scope["ended"].append([[], past])
     try:
         spec = handlers.find(m, of_scope(m, scope, past, {"error": error}), specs, error)
@@ -137,7 +132,7 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
     if spec.get("compensate"):
         todo, cut = scope["done"], scope["cut"]
         scope["done"], scope["cut"] = [], []
-        undoing.begin_in(m, scope, todo, cut, error, then)
+        compensation.begin_in(m, scope, todo, cut, error, then)
     else:
         m.agenda.append(then)
 
@@ -172,7 +167,7 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
     if cleaning.first(m, "scope", scope, ("flow_handled", index, error, of), error):
         return
     spec: HandlerSpec = _flow(m, scope).on_error[index]
-    past = tokens.merged_past(m, scope)
+    past = routing.merged_past(m, scope)
     keep_for_finally(m, scope, past)
     names = of_scope(m, scope, past, {"error": error})
     do = spec.get("do", "raise")
@@ -180,7 +175,7 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
         variables.write_for_flow(m, names, spec.get("set", []), scope)
         signals.emit(m, names, spec.get("emit", []), str(of if scope["unit"] else 0))
         if do == "next":
-            _rescue(m, scope, spec["to"], pasts.share(m.state, past))
+            _rescue(m, scope, spec["to"], provenance.share(m.state, past))
         elif do == "fail":
             failure = handlers.instead(evaluate(names, spec["fail"]), error.get("step", ""), error)
             m.agenda.append(("flow_end", "failed", failure, None, of))
@@ -188,21 +183,21 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
             output = evaluate(names, spec["output"])
             m.agenda.append(("flow_end", "succeeded", None, output, of))
         elif do == "continue":
-            m.agenda.append(("flow_over", of, pasts.share(m.state, past)))
+            m.agenda.append(("flow_over", of, provenance.share(m.state, past)))
         else:
             m.agenda.append(("flow_end", "failed", error, None, of))
     except (StepFailure, EvaluationError) as failed:
         broken = as_error(failed, _address(scope))
         broken["cause"] = error
         m.agenda.append(("flow_end", "failed", broken, None, of))
-    pasts.drop(m.state, past)
+    provenance.drop(m.state, past)
 
 
 def _rescue(m: Machine, scope: Scope, step: int, past: int) -> None:
     """Lead a token back into the flow, once."""
     del scope["over"]
     scope["rescued"] = True
-    arrival = tokens.unsent(scope["id"], step, past, [])
+    arrival = routing.unsent(scope["id"], step, past, [])
     learn(arrival, scope.get("knows"))
     m.agenda.append(("arrive", arrival))
     triggers.take_kept(m)
@@ -217,7 +212,7 @@ def succeed(m: Machine, number: int, past: int) -> None:
     """
     scope = m.state["scopes"].get(number)
     if scope is None:
-        pasts.drop(m.state, past)
+        provenance.drop(m.state, past)
         return
     try:
         outputs = _outputs(m, scope, past)
@@ -231,7 +226,7 @@ def succeed(m: Machine, number: int, past: int) -> None:
     else:
         m.agenda.append(("flow_end", "succeeded", None, outputs, number))
     keep_for_finally(m, scope, past)
-    pasts.drop(m.state, past)
+    provenance.drop(m.state, past)
 
 
 def _outputs(m: Machine, scope: Scope, past: int) -> dict[str, Plain]:
@@ -262,7 +257,7 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, o
     final = m.graph.body(scope["body"]).final
     if final >= 0 and not scope.get("cleaned"):
         scope["cleaned"] = True
-        past = tokens.merged_past(m, scope)
+        past = routing.merged_past(m, scope)
         due: Final = {"step": final, "address": "finally", "local": {}, "past": past}
         learn(due, scope.get("knows"))
         scope.setdefault("finals", []).append({**due, "error": error})
@@ -300,7 +295,7 @@ def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None)
         m.clear_timer(timer)
     for number in state["cuts"]:
         stop_settling(m, number)
-    raising.withdraw_idle(m)
+    budget_questions.withdraw_idle(m)
     state["undos"].clear()
     state["cuts"].clear()
     state["layers"].clear()

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import ClearTimer, Command, Observation, SetTimer
 from flowengine.kernel.errors import StepFailure
-from flowengine.kernel.graph import Plain
-from flowengine.kernel.linked import Flow, Graph, Node
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Flow, Graph, Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.holding import Blame
-    from flowengine.kernel.state import Activation, Scope, State, Unit
+    from flowengine.kernel.state.records import Activation, Scope, State, Unit
 
 
 _NOTHING: dict[str, Any] = {}
@@ -118,7 +118,7 @@ class Machine(View):
         event: What is applied. `reduced` has what functions of the user gave when it was first.
         reduced: What such functions have given so far.
         stood: How much later it is than at the event before (ms).
-        blame: Gets what made each place fail, see `holding`; None costs nothing.
+        blame: Gets what made each place fail, see `held_failures`; None costs nothing.
         asked: Questions about budgets for whose answer perhaps nobody waits any more → the budget.
     """
 

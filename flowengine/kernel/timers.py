@@ -8,23 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import (
-    approvals,
-    attempts,
-    closing,
-    holding,
-    outcomes,
-    raising,
-    scopes,
-    waits,
-)
+from flowengine.kernel import held_failures
+from flowengine.kernel.ending import closing
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.phases import move
+from flowengine.kernel.state.moves import move
+from flowengine.kernel.steps import attempts, outcomes, scopes
+from flowengine.kernel.waiting import approvals, budget_questions, waits
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import TimerFired
-    from flowengine.kernel.state import Unit
+    from flowengine.kernel.state.records import Unit
 
 
 def fire(m: Machine, event: TimerFired) -> None:
@@ -56,7 +50,7 @@ def _timeout(m: Machine, number: int, _arg: int) -> None:
 
 def _goes_on(m: Machine, unit: Unit, failure: StepFailure) -> bool:
     """Return whether a group or subflow is held as it is, to be given more time."""
-    if not holding.is_held(m, "unit", unit["id"]):
+    if not held_failures.is_held(m, "unit", unit["id"]):
         return False
     if attempts.tries_again(m, unit, as_error(failure, m.address(unit), unit["tries"])):
         return False
@@ -69,7 +63,7 @@ def _deadline(m: Machine, number: int, _arg: int) -> None:
     units = [m.state["units"][n] for n in act["units"]]
     last = units[0].get("last") if len(units) == 1 else None
     act.pop("deadline", None)
-    if holding.hold_act(m, act, ("deadline", number)):
+    if held_failures.hold_act(m, act, ("deadline", number)):
         return
     closing.close_units(m, act)
     failure = StepFailure(
@@ -88,7 +82,7 @@ def _pause(m: Machine, number: int, arg: int) -> None:
 def _duration(m: Machine, number: int, _arg: int) -> None:
     limit = m.flow_of(m.state["scopes"][number].get("frame", 0)).limits["duration"]
     failure = StepFailure("LimitExceeded", f"ran longer than {limit} (limits.duration)")
-    if holding.hold_scope(m, m.state["scopes"][number], ("duration", number)):
+    if held_failures.hold_scope(m, m.state["scopes"][number], ("duration", number)):
         return
     if m.blame is not None:
         m.blame.note(("scope", number))
@@ -110,7 +104,7 @@ TIMERS: dict[str, Callable[[Machine, int, int], None]] = {
     "deadline": _deadline,
     "pause": _pause,
     "duration": _duration,
-    "wall_time": raising.time_over,
+    "wall_time": budget_questions.time_over,
     "idle": _idle,
     "wait": lambda m, number, index: waits.occur(m, m.state["waits"][number], index, None),
     "expire": lambda m, number, _: approvals.expire(m, m.state["waits"][number]),

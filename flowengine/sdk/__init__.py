@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypedDict, TypeVar
 
 from flowengine.kernel.events import ErrorData
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.printable import printable
 from flowengine.sdk.errors import (
     EnvironmentBusy,

@@ -33,7 +33,7 @@ from typing import (
     get_args,
 )
 
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk.background import Background, background
 from flowengine.sdk.process_identity import Owner
 from flowengine.sdk.process_tree import VARIABLE

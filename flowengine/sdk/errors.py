@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 
 
 class StepError(Exception):

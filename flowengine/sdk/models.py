@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from flowengine.kernel.times import parse_duration
+from flowengine.kernel.notation.times import parse_duration
 
 if TYPE_CHECKING:
     from flowengine.sdk.sandboxes import Sandbox

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowengine.kernel.graph import END, END_ALL, OPENING
+from flowengine.kernel.graph.compiled import END, END_ALL, OPENING
 
 if TYPE_CHECKING:
     from flowengine.kernel.commands import Observation
-    from flowengine.kernel.graph import CompiledFlow, HandlerSpec, StepSpec
+    from flowengine.kernel.graph.compiled import CompiledFlow, HandlerSpec, StepSpec
 
 ENTERED = frozenset({"running", "waiting", "succeeded", "failed", "uncertain", "retrying"})
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from flowengine.kernel import Graph
-from flowengine.kernel.graph import (
+from flowengine.kernel.graph.compiled import (
     END,
     END_ALL,
     OPENING,

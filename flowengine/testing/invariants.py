@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.journal.format import pack
 from flowengine.kernel import ENDED, running
-from flowengine.kernel.budgets import begun, bounding, budget_of
-from flowengine.kernel.joins import held_arrivals, number_held
-from flowengine.kernel.locks import is_shared
-from flowengine.kernel.state import State
+from flowengine.kernel.limits.budgets import begun, bounding, budget_of
+from flowengine.kernel.limits.locks import is_shared
+from flowengine.kernel.state.records import State
+from flowengine.kernel.tokens.joins import held_arrivals, number_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.testing.simulator import Happening, Outside, Simulator
 
 

@@ -31,8 +31,8 @@ from flowengine.flow.cases import as_data
 from flowengine.journal.format import pack
 from flowengine.journal.memory import MemoryStore
 from flowengine.kernel.commands import Observation, Run, Stop
-from flowengine.kernel.ids import wait_id
-from flowengine.kernel.times import parse_duration, parse_time
+from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.settings import Settings
 from flowengine.testing.scripts import CaseFailed, Scripts, without_secrets
 from flowengine.validation import shared
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Answer, Case, Decided, Operating
     from flowengine.kernel.events import ErrorData, Event
-    from flowengine.kernel.graph import CompiledFlow
+    from flowengine.kernel.graph.compiled import CompiledFlow
     from flowengine.sdk import Execution as Context
 
 MOST_TURNS = 100_000

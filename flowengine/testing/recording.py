@@ -17,10 +17,10 @@ from flowengine.errors import Conflict, InputError
 from flowengine.flow.cases import parse_cases
 from flowengine.flow.expanded import to_yaml
 from flowengine.kernel import ENDED, Graph, advance, new_state
-from flowengine.kernel.addresses import place
 from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
-from flowengine.kernel.graph import OPENING
-from flowengine.kernel.times import format_duration, format_time
+from flowengine.kernel.graph.compiled import OPENING
+from flowengine.kernel.notation.addresses import place
+from flowengine.kernel.notation.times import format_duration, format_time
 from flowengine.secrets import Secrets
 from flowengine.testing.differences import differences
 from flowengine.testing.expectations import path_of, problems
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
     from flowengine.engines.programs import Programs
     from flowengine.kernel.events import Event
-    from flowengine.kernel.state import State
+    from flowengine.kernel.state.records import State
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 OPERATORS = frozenset({"retry", "state"})

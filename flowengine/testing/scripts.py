@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.flow.cases import as_data
 from flowengine.flow.models.cases import Answer
-from flowengine.kernel.graph import OPENING, Plain, SecretText
+from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Case, Decided
     from flowengine.kernel.commands import Run
-    from flowengine.kernel.graph import CompiledFlow
+    from flowengine.kernel.graph.compiled import CompiledFlow
 
 
 class CaseFailed(Exception):

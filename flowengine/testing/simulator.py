@@ -23,9 +23,9 @@ from flowengine.journal.format import pack, unpack
 from flowengine.kernel import ENDED, Graph, advance, new_state, running
 from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observation, Run, Stop
 from flowengine.kernel.events import ErrorData, Event, Upgraded
-from flowengine.kernel.graph import OPENING, Plain
-from flowengine.kernel.locks import is_shared
-from flowengine.kernel.state import State
+from flowengine.kernel.graph.compiled import OPENING, Plain
+from flowengine.kernel.limits.locks import is_shared
+from flowengine.kernel.state.records import State
 from flowengine.testing.invariants import check_now
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Simulator:
         Returns:
             The commands that follow.
         """
-        from flowengine.kernel.upgrading import upgrade
+        from flowengine.kernel.moving.upgrading import upgrade
 
         old, self.graph = self.graph, flow if isinstance(flow, Graph) else graph_of(flow)
         self._forms.append(self.graph)

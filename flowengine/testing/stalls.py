@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from flowengine.kernel import Graph
-from flowengine.kernel.graph import CompiledFlow, EvaluationError, Names, Plain
+from flowengine.kernel.graph.compiled import CompiledFlow, EvaluationError, Names, Plain
 from flowengine.testing.explorer import choosers
 from flowengine.testing.invariants import is_stuck
 from flowengine.testing.outside import anything

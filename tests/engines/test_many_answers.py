@@ -12,8 +12,8 @@ from flowengine.engines.seam import SystemClock
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.memory import MemoryStore
 from flowengine.journal.records import Append
-from flowengine.kernel.ids import wait_id
-from flowengine.kernel.times import parse_time
+from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.times import parse_time
 from tests.engines import child, world
 
 FIFTY = """

@@ -10,7 +10,7 @@ import pytest
 
 from flowengine.engines.engine import Engine
 from flowengine.errors import InputError
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 from tests.engines import world
 
 FLOW = """

@@ -17,7 +17,7 @@ from flowengine.engines.programs import Programs
 from flowengine.engines.recovery import recover
 from flowengine.journal.format import pack, unpack
 from flowengine.kernel.commands import Run
-from flowengine.kernel.reducers import _change, _restored
+from flowengine.kernel.flow_state.reducers import _change, _restored
 from flowengine.testing.simulator import Simulator
 from tests.engines import world
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flowengine.flow.expressions import CelEvaluator, Names, cel, check
 from flowengine.flow.expressions.paths import NoValue
 from flowengine.flow.expressions.program import build
-from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.graph.compiled import EvaluationError
 
 NAMES = Names({"properties": {"x": {}, "y": {}}})
 VALUES = st.one_of(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowengine.flow.expressions import Names
-from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.graph.compiled import EvaluationError
 
 OUTPUT = {"type": "object", "properties": {
     "report": {"type": "object", "properties": {"title": {"type": "string"}}},

@@ -11,7 +11,7 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from flowengine.flow.expressions import CelEvaluator, Names, check
-from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.graph.compiled import EvaluationError
 
 
 def test_a_path_hands_over_what_is_stored(evaluate: Any, values: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.graph.compiled import EvaluationError
 
 
 @pytest.mark.parametrize(

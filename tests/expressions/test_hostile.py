@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flowengine.flow.expressions import CelEvaluator, Names, check
-from flowengine.kernel.graph import EvaluationError
+from flowengine.kernel.graph.compiled import EvaluationError
 
 NAMES = Names({"properties": {"text": {"type": "string"}, "list": {}, "x": {}}})
 DEEP: dict[str, Any] = {}

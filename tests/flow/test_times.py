@@ -7,8 +7,8 @@ import pytest
 from flowengine.errors import FlowFileError, InputError
 from flowengine.flow.compile import compile_text
 from flowengine.flow.expressions import CelEvaluator, Names, check
-from flowengine.kernel.graph import EvaluationError
-from flowengine.kernel.times import format_time, parse_time
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.notation.times import format_time, parse_time
 from flowengine.validation import validate
 
 TIMES = {

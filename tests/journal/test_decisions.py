@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flowengine.journal.records import Append, NewExecution
 from flowengine.journal.sqlite import SqliteStore
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.notation.ids import wait_id
 
 Start = Callable[..., "subprocess.Popen[str]"]
 COUNT = 1000

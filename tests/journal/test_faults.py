@@ -23,7 +23,7 @@ from flowengine.journal import database, schema
 from flowengine.journal.records import Append, Head, NewExecution, Vote
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import Store
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.notation.ids import wait_id
 
 Start = Callable[..., "subprocess.Popen[str]"]
 COUNT = 60

@@ -31,7 +31,7 @@ from flowengine.journal.records import (
 )
 from flowengine.journal.sqlite import SqliteStore
 from flowengine.journal.store import Store
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.notation.ids import wait_id
 
 ids = st.sampled_from(["e1", "e2", "e3"])
 owners = st.sampled_from(["ana", "ben"])

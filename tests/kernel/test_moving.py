@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from flowengine.kernel import state as states
 from flowengine.kernel.agenda import AGENDA
-from flowengine.kernel.fields import FIELDS, FOLLOWS
+from flowengine.kernel.moving.fields import FIELDS, FOLLOWS
+from flowengine.kernel.state import records as states
 
 
 def test_every_field_of_a_state_is_known_to_who_moves_it() -> None:
     """A field that is added to the state has to say whether it refers to the graph."""
     for name, kinds in FIELDS.items():
         declared = getattr(states, name).__annotations__
-        assert set(kinds) == set(declared), f"{name}: tell flowengine/kernel/fields.py"
+        assert set(kinds) == set(declared), f"{name}: tell flowengine/kernel/moving/fields.py"
     records = {
         name
         for name, one in vars(states).items()

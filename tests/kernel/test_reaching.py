@@ -6,7 +6,7 @@ import networkx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.kernel.reaching import components, reach
+from flowengine.kernel.graph.reachability import components, reach
 
 
 @st.composite

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.kernel.times import format_duration, format_time, parse_duration, parse_time
+from flowengine.kernel.notation.times import (
+    format_duration,
+    format_time,
+    parse_duration,
+    parse_time,
+)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from flowengine import Conflict, InputError
 from flowengine.engines.results import Update, WaitInfo
-from flowengine.kernel.times import format_time, parse_time
+from flowengine.kernel.notation.times import format_time, parse_time
 from tests.language.stage import START, Stage
 
 EVERYTHING = """

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from flowengine.kernel import ENDED, moving
-from flowengine.kernel.budgets import begun, budget_of, worked
+from flowengine.kernel import ENDED
 from flowengine.kernel.commands import CloseWait, OpenWait
+from flowengine.kernel.limits.budgets import begun, budget_of, worked
+from flowengine.kernel.moving.obstacles import obstacles
 from flowengine.testing.explorer import explore
 from flowengine.testing.invariants import check_over
 from flowengine.testing.outside import deciding
@@ -575,7 +576,7 @@ steps: [{{id: s, flow: child}}]
     without = form("")
     played = Simulator(without).start({})
     bound = form("budget: {tool_calls: 2, wall_time: 1h}", "budget: {tool_calls: 3, then: ask},")
-    assert not moving.obstacles(without, bound, played.state, {})
+    assert not obstacles(without, bound, played.state, {})
     played.upgrade(bound)
     frame = next(iter(played.state["frames"]))
     assert used(played) == used(played, frame) == 1, "what runs counts"

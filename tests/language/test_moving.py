@@ -13,7 +13,7 @@ import pytest
 from flowengine import FlowFileError
 from flowengine.flow.compile import Compiled
 from flowengine.kernel import ENDED, Graph
-from flowengine.kernel.moving import Obstacle, obstacles
+from flowengine.kernel.moving.obstacles import Obstacle, obstacles
 from flowengine.testing.random_flows import Author
 from flowengine.testing.simulator import Simulator, unpacked
 from tests.language.stage import Stage

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowengine.kernel import Graph
-from flowengine.kernel.moving import obstacles
+from flowengine.kernel.moving.obstacles import obstacles
 from flowengine.testing.invariants import check_now
 from flowengine.testing.simulator import Simulator, unpacked
 from tests.language.stage import Stage

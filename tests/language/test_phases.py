@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flowengine.kernel.events import ErrorData
-from flowengine.kernel.phases import MOVES, Phase, move
-from flowengine.kernel.state import Unit
+from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.phases import MOVES, Phase
+from flowengine.kernel.state.records import Unit
 from tests.kernel.test_random_flows import FLOWS, play
 from tests.language.stage import Stage
 from tests.language.test_retrying import Chance, written

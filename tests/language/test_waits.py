@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowengine import Conflict, InputError, NotFound
-from flowengine.kernel.times import format_time
+from flowengine.kernel.notation.times import format_time
 from flowengine.testing.simulator import Simulator
 from tests.language.stage import START, Stage, statuses
 

@@ -12,7 +12,7 @@ import pytest
 from flowengine.engines.runner import AttemptFailed, Runner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData
-from flowengine.kernel.graph import CompiledFlow, SecretText, StepSpec
+from flowengine.kernel.graph.compiled import CompiledFlow, SecretText, StepSpec
 from flowengine.sdk import Execution
 from tests.nodes.kept import Kept
 

@@ -22,7 +22,7 @@ import pytest
 
 import flowengine
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph import SecretText
+from flowengine.kernel.graph.compiled import SecretText
 
 from .conftest import Bench
 

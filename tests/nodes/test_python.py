@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph import SecretText
+from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import import_function
 
 from .conftest import Bench

@@ -16,7 +16,7 @@ import pytest
 
 from flowengine.engines.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
-from flowengine.kernel.graph import SecretText
+from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk.process_identity import as_text, this_process
 from flowengine.sdk.process_tree import MARK, end_marked, mark_of
 

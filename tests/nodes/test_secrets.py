@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.kernel.graph import SecretText
+from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk import SecretMissing, ValidationError
 from flowengine.secrets import Secrets, has_secret, resolve
 from flowengine.step_log import StepLog

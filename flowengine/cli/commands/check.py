@@ -9,7 +9,7 @@ from flowengine.cli.output import err, err_text, out, out_json, out_text
 
 if TYPE_CHECKING:
     from flowengine.flow.diagnostics import Diagnostic
-    from flowengine.kernel.graph import CompiledFlow
+    from flowengine.kernel.graph.compiled import CompiledFlow
 
 HELP = "check flow files: names, types, edges, joins, expressions; nothing is run"
 EXAMPLE = """\

@@ -178,6 +178,6 @@ def _value(name: str, value: Any) -> str:
 
 
 def _time(text: str) -> int:
-    from flowengine.kernel.times import parse_time
+    from flowengine.kernel.notation.times import parse_time
 
     return parse_time(text)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flowengine.cli.drawing.words import condition, value
-from flowengine.kernel.graph import CompiledFlow, HandlerSpec, StepSpec
+from flowengine.kernel.graph.compiled import CompiledFlow, HandlerSpec, StepSpec
 
 
 class Notes:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from flowengine.cli.drawing.notes import Notes
 from flowengine.cli.drawing.words import condition, cut
-from flowengine.kernel.graph import END, CompiledFlow, HandlerSpec, SplitSpec, StepSpec
+from flowengine.kernel.graph.compiled import END, CompiledFlow, HandlerSpec, SplitSpec, StepSpec
 
 WORST_FIRST = ("failed", "uncertain", "running", "waiting", "cancelled", "succeeded", "skipped")
 """Of several activations of a step the first of these colours it."""

@@ -24,7 +24,7 @@ def value(tree: Any, expressions: Sequence[Any]) -> str:
     """Return a value of the compiled flow as text.
 
     Args:
-        tree: See `flowengine.kernel.graph`.
+        tree: See `flowengine.kernel.graph.compiled`.
         expressions: All of the flow.
     """
     kind = tree[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from flowengine.flow.compile.plan import Plan
 from flowengine.flow.models import Approval, Loc, Wait
-from flowengine.kernel.times import parse_duration
+from flowengine.kernel.notation.times import parse_duration
 
 
 def too_long(plan: Plan) -> Iterator[tuple[Loc, str]]:

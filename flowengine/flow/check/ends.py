@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import EdgeId, Move, Net, Place, Step
-from flowengine.kernel import reaching
-from flowengine.kernel.graph import END_ALL
+from flowengine.kernel.graph import reachability
+from flowengine.kernel.graph.compiled import END_ALL
 
 
 def endless(net: Net) -> list[list[Place]]:
@@ -46,7 +46,7 @@ def places_that_end(net: Net, blocked: Collection[Step] = ()) -> list[bool]:
         By place.
     """
     can = [False] * len(net.nodes)
-    for component in reaching.components(nets.successors(net)):
+    for component in reachability.components(nets.successors(net)):
         changed = True
         while changed:
             changed = False

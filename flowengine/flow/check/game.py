@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.effort import MOST_WORK
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
-from flowengine.kernel import reaching
-from flowengine.kernel.graph import END_ALL
+from flowengine.kernel.graph import reachability
+from flowengine.kernel.graph.compiled import END_ALL
 
 LIMIT = 5_000
 """Positions looked at before the game is given up."""
@@ -193,7 +193,7 @@ class _Game:
 
     def __init__(self, net: Net) -> None:
         self.net = net
-        self.reach = reaching.reach(nets.successors(net))
+        self.reach = reachability.reach(nets.successors(net))
         own = set(net.triggers)
         self.awaited = [frozenset(e for e in edges if e not in own) for edges in net.incoming]
         """Edges that a round waits for: a trigger is not one."""

@@ -15,8 +15,8 @@ from flowengine.flow.check.pairs import Meeting, Pairs, outrun
 from flowengine.flow.check.promises import Broken, broken_promises
 from flowengine.flow.check.ways import Ways
 from flowengine.flow.check.writes import writers
-from flowengine.kernel import reaching
-from flowengine.kernel.graph import END, START, CompiledFlow, StepSpec
+from flowengine.kernel.graph import reachability
+from flowengine.kernel.graph.compiled import END, START, CompiledFlow, StepSpec
 
 CLASH_LIMIT = 5_000
 """Positions of the full game that are looked at before a meeting is taken as found."""
@@ -126,7 +126,7 @@ class _Body:
             [place[t] for t in nets.targets(self.flow["steps"][step]) if t in place]
             for step in steps
         ]
-        components = reaching.components(ahead)
+        components = reachability.components(ahead)
         of = {p: number for number, component in enumerate(components) for p in component}
         led_to = {of[t] for p, to in enumerate(ahead) for t in to if of[t] != of[p]}
         for number, component in enumerate(components):
@@ -352,7 +352,7 @@ class _Body:
 
     def _any_number(self, place: Place) -> bool:
         """Say whether more tokens than the game plays can come to a join."""
-        reach = reaching.reach(nets.successors(self.net))
+        reach = reachability.reach(nets.successors(self.net))
         spawners = [p for p, node in enumerate(self.net.nodes) if node.many == nets.ANY_NUMBER]
         triggered = [self.net.edges[edge].target for edge in self.net.triggers]
         return place in triggered or any(reach[p] >> place & 1 for p in [*spawners, *triggered])
@@ -448,7 +448,7 @@ class _Body:
         """Warn of waits that go on after the parallel branches have ended."""
         if not self.waits:
             return
-        reach = reaching.reach(nets.successors(self.net))
+        reach = reachability.reach(nets.successors(self.net))
         joins = sum(1 << p for p, n in enumerate(self.net.nodes) if n.join not in {None, "each"})
         told: set[Step] = set()
         for node in self.net.nodes:

@@ -11,8 +11,8 @@ from itertools import pairwise
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
-from flowengine.kernel import reaching
-from flowengine.kernel.graph import CompiledFlow, StepSpec
+from flowengine.kernel.graph import reachability
+from flowengine.kernel.graph.compiled import CompiledFlow, StepSpec
 
 Orders = dict[str, dict[str, tuple[Step, Step]]]
 """Key → key taken inside it → the step that holds the first, and the one that takes the other."""
@@ -29,7 +29,7 @@ def check_locks(flow: CompiledFlow) -> Iterator[Finding]:
     keys = list(orders)
     place = {key: number for number, key in enumerate(keys)}
     graph = [[place[inner] for inner in orders[key] if inner in place] for key in keys]
-    for component in reaching.components(graph):
+    for component in reachability.components(graph):
         if len(component) > 1:
             yield _circle(flow, orders, [keys[number] for number in component])
 

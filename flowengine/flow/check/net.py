@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from flowengine.kernel.graph import (
+from flowengine.kernel.graph.compiled import (
     END,
     END_ALL,
     START,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.effort import PAIRS
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
-from flowengine.kernel import reaching
+from flowengine.kernel.graph import reachability
 
 Marks = int
 """The edges over which a token left through counting joins, as bits: there can be very many."""
@@ -57,7 +57,7 @@ class Pairs:
         self._standings: list[tuple[int, Marks]] = []
         self._numbers: dict[tuple[int, Marks], int] = {}
         self._size = len(net.nodes)
-        self._reach = reaching.reach(nets.successors(net))
+        self._reach = reachability.reach(nets.successors(net))
         self._others = _others(net)
         self._counted = _counted(net)
         self._mattering: dict[Place, Marks] = {}
@@ -334,7 +334,7 @@ def outrun(net: Net) -> list[Place]:
         The merges, in file order.
     """
     found: list[Place] = []
-    for component in reaching.components(nets.successors(net)):
+    for component in reachability.components(nets.successors(net)):
         nodes = [net.nodes[place] for place in component]
         splits = any(len(m.edges()) > 1 for node in nodes for m in node.moves)
         if splits and any(node.join == "count" for node in nodes):

@@ -11,8 +11,8 @@ from operator import and_, or_
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import Cancels, Move, Step
-from flowengine.kernel import reaching
-from flowengine.kernel.graph import END, END_ALL, CompiledFlow, StepSpec
+from flowengine.kernel.graph import reachability
+from flowengine.kernel.graph.compiled import END, END_ALL, CompiledFlow, StepSpec
 
 
 class Past:
@@ -40,7 +40,7 @@ class Past:
             for spec, end in zip(self.specs, ends, strict=True)
         ]
         graph = [self._ahead(place) for place in range(len(self.steps))]
-        self.components = reaching.components(graph)
+        self.components = reachability.components(graph)
         self.incoming = self._incoming()
         self.may = [0] * len(self.steps)
         self.sure = [self.everything] * len(self.steps)

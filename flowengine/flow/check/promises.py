@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from flowengine.flow.check import net as nets
 from flowengine.flow.check.net import EdgeId, Move, Net, Place
-from flowengine.kernel import reaching
-from flowengine.kernel.graph import END_ALL
+from flowengine.kernel.graph import reachability
+from flowengine.kernel.graph.compiled import END_ALL
 
 
 class Broken(NamedTuple):
@@ -60,8 +60,8 @@ class _Promises:
         self.net = net
         self.everything = (1 << len(net.edges)) - 1
         graph = nets.successors(net)
-        self.components = reaching.components(graph)
-        self.reach = reaching.reach(graph)
+        self.components = reachability.components(graph)
+        self.reach = reachability.reach(graph)
         self.behind = self._behind_masks()
         self.cancelling = [
             place

@@ -8,7 +8,7 @@ from flowengine.flow.check import net as nets
 from flowengine.flow.check.ends import places_that_end
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
-from flowengine.kernel.graph import CompiledFlow
+from flowengine.kernel.graph.compiled import CompiledFlow
 
 Body = int
 

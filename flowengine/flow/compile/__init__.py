@@ -13,7 +13,7 @@ from flowengine.flow.diagnostics import Diagnostic, Diagnostics, Origin, render
 from flowengine.flow.files import Files
 from flowengine.flow.hash import structural_hash
 from flowengine.flow.source import read, read_text
-from flowengine.kernel.graph import CompiledFlow
+from flowengine.kernel.graph.compiled import CompiledFlow
 
 __all__ = ["Checked", "Compiled", "check_file", "compile_file", "compile_source", "compile_text"]
 

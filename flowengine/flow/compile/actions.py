@@ -27,7 +27,7 @@ from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.files import Definition
 from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, Loc, Wait
 from flowengine.flow.report import Report
-from flowengine.kernel.graph import AlternativeSpec, EmitSpec, Value, WaitSpec
+from flowengine.kernel.graph.compiled import AlternativeSpec, EmitSpec, Value, WaitSpec
 
 ASK = "std.ask"
 ANSWER: Schema = {

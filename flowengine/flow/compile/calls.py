@@ -15,7 +15,7 @@ from flowengine.flow.compile.views import View
 from flowengine.flow.files import Definition
 from flowengine.flow.models import Compensation, Loc, Retry, Step
 from flowengine.flow.report import Report
-from flowengine.kernel.graph import RetrySpec, StepSpec
+from flowengine.kernel.graph.compiled import RetrySpec, StepSpec
 
 
 class Request(NamedTuple):

@@ -10,7 +10,7 @@ from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next, Trigger
 from flowengine.flow.report import Report
-from flowengine.kernel.graph import (
+from flowengine.kernel.graph.compiled import (
     END,
     END_ALL,
     START,

@@ -19,8 +19,8 @@ from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.files import known_names
 from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.types import has_expression
-from flowengine.kernel.graph import StepSpec, Value
-from flowengine.kernel.times import parse_duration
+from flowengine.kernel.graph.compiled import StepSpec, Value
+from flowengine.kernel.notation.times import parse_duration
 from flowengine.validation import SchemaError, Validator
 
 if TYPE_CHECKING:

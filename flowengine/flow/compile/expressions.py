@@ -26,7 +26,7 @@ from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.expressions import Checked, Note, Piece, TemplateError, Want, check, split_text
 from flowengine.flow.models import Loc
 from flowengine.flow.report import Report
-from flowengine.kernel.graph import Plain, Value
+from flowengine.kernel.graph.compiled import Plain, Value
 
 _SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")
 _PATH = re.compile(r"\s*((?:inputs|steps|state)(?:\.\w+)+)()\s*")

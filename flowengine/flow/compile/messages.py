@@ -12,7 +12,7 @@ from flowengine.flow.compile.types import UNKNOWN, Schema, closed, common, signa
 from flowengine.flow.compile.views import View
 from flowengine.flow.expressions import Note
 from flowengine.flow.models import Trigger
-from flowengine.kernel.graph import TRIGGER
+from flowengine.kernel.graph.compiled import TRIGGER
 
 NO_MESSAGE = -1
 """In place of a triggered step: no message began the token."""

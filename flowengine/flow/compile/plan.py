@@ -9,7 +9,7 @@ from typing import Any, Literal
 from flowengine.flow.compile.gaps import Gaps
 from flowengine.flow.files import Definition
 from flowengine.flow.models import Loc, ParallelStep, Step
-from flowengine.kernel.graph import BodySpec, CompiledFlow, StepSpec
+from flowengine.kernel.graph.compiled import BodySpec, CompiledFlow, StepSpec
 
 BodyKind = Literal["flow", "group", "finally"]
 

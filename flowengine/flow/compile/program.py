@@ -16,7 +16,7 @@ from flowengine.flow.diagnostics import Position, did_you_mean
 from flowengine.flow.files import Definition, File, Files, known_names
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import Effect
-from flowengine.kernel.graph import CompiledFlow
+from flowengine.kernel.graph.compiled import CompiledFlow
 
 
 class Program:

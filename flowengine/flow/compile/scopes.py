@@ -24,7 +24,7 @@ from flowengine.flow.compile.views import Seen, View
 from flowengine.flow.expressions import Note
 from flowengine.flow.files import Definition
 from flowengine.flow.models import Map
-from flowengine.kernel.graph import START, TRIGGER
+from flowengine.kernel.graph.compiled import START, TRIGGER
 
 AT_END = -1
 """In place of a step: what is visible when the scope has ended."""

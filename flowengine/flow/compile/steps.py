@@ -41,7 +41,7 @@ from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.report import Report
-from flowengine.kernel.graph import (
+from flowengine.kernel.graph.compiled import (
     OPENING,
     HandlerSpec,
     LockSpec,

@@ -26,7 +26,7 @@ from flowengine.flow.models import Defaults, Loc, Part, Retry, Tool
 from flowengine.flow.models.types import has_expression, is_expression
 from flowengine.flow.python_signature import Signature, derive
 from flowengine.flow.python_source import SignatureError
-from flowengine.kernel.graph import Plain, Value
+from flowengine.kernel.graph.compiled import Plain, Value
 from flowengine.sdk.declared_numbers import floats
 from flowengine.validation import SchemaError, Validator
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowengine.flow.expressions.paths import NoValue, TooExpensive
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 
 LIMIT = 1_000_000
 """Rounds of `map`, `filter` and their kin, all levels together, plus parts of values handed on in

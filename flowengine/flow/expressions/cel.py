@@ -34,7 +34,7 @@ from flowengine.flow.expressions.types import (
     kind,
     list_of,
 )
-from flowengine.kernel.graph import Names, Plain
+from flowengine.kernel.graph.compiled import Names, Plain
 
 _T = library.Type
 _SCALARS = {

@@ -10,8 +10,8 @@ import functools
 import re
 
 from flowengine.flow.expressions.paths import NoValue, name_of
-from flowengine.kernel.graph import Plain
-from flowengine.kernel.times import parse_microseconds
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.notation.times import parse_microseconds
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
@@ -84,7 +84,7 @@ def duration_text(value: datetime.timedelta) -> str:
     Raises:
         NoValue: It is negative, or no whole number of milliseconds.
     """
-    from flowengine.kernel.times import format_duration
+    from flowengine.kernel.notation.times import format_duration
 
     ms, rest = divmod(value, datetime.timedelta(milliseconds=1))
     if ms < 0 or rest:

@@ -6,7 +6,7 @@ from typing import Any
 
 from flowengine.flow.expressions import program
 from flowengine.flow.expressions.paths import NoValue, name_of
-from flowengine.kernel.graph import EvaluationError, Names, Plain
+from flowengine.kernel.graph.compiled import EvaluationError, Names, Plain
 
 
 class CelEvaluator:

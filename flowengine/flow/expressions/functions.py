@@ -10,7 +10,7 @@ from typing import Any
 
 from flowengine.flow.expressions.budget import Budget
 from flowengine.flow.expressions.paths import NoValue, name_of
-from flowengine.kernel.graph import Plain
+from flowengine.kernel.graph.compiled import Plain
 
 MAX_RANGE = 1_000_000
 MAX_TEXT = 32 * 1024 * 1024

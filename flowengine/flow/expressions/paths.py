@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowengine.kernel.graph import Names, Plain
+from flowengine.kernel.graph.compiled import Names, Plain
 
 Key = str | int
 

@@ -33,7 +33,7 @@ from typing import Any
 
 from flowengine.flow.expressions import paths
 from flowengine.flow.expressions.paths import ABSENT, Missing, NoValue, TooExpensive, name_of
-from flowengine.kernel.graph import Names, Plain
+from flowengine.kernel.graph.compiled import Names, Plain
 
 Run = Callable[[Names], Plain]
 Tree = list[Any]

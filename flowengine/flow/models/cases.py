@@ -11,7 +11,7 @@ from pydantic import Field, PlainValidator
 
 from flowengine.flow.models.base import OneOf, Part
 from flowengine.flow.models.types import AsSchema, Duration, SignalName, Value, wrong
-from flowengine.kernel.times import parse_time
+from flowengine.kernel.notation.times import parse_time
 
 
 def _text(value: Any) -> str:

@@ -15,8 +15,8 @@ from unicodedata import combining, normalize
 from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
-from flowengine.kernel.percentages import PERCENTAGE
-from flowengine.kernel.times import parse_duration, parse_time
+from flowengine.kernel.notation.percentages import PERCENTAGE
+from flowengine.kernel.notation.times import parse_duration, parse_time
 
 ID = r"[a-z][a-z0-9_]{0,62}"
 EXPRESSION = r"^\s*\$\{\{[\s\S]+\}\}\s*$"

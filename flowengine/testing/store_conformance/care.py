@@ -9,7 +9,7 @@ from pathlib import Path
 from flowengine.errors import InputError, LeaseLost, NotFound, UsageError
 from flowengine.journal.records import Append, ExecutionFilter, Head, WaitFilter
 from flowengine.journal.store import Store
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.notation.ids import wait_id
 from flowengine.testing.store_conformance.making import (
     FLOW,
     append_event,

@@ -9,7 +9,7 @@ from typing import Any
 from flowengine.errors import NotFound, UsageError
 from flowengine.journal.records import ExecutionFilter, Head, WaitFilter
 from flowengine.journal.store import Store
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.notation.ids import wait_id
 from flowengine.testing.store_conformance.making import (
     append_event,
     approval,

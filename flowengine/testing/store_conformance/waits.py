@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowengine.errors import Conflict, NotFound
 from flowengine.journal.records import Append, ClosedWait, WaitFilter
 from flowengine.journal.store import Store
-from flowengine.kernel.ids import wait_id
+from flowengine.kernel.notation.ids import wait_id
 from flowengine.testing.store_conformance.making import (
     append_event,
     approval,

@@ -1,0 +1,1 @@
+"""How what is at work is withdrawn, cleaned up after and undone."""

@@ -1,0 +1,384 @@
+"""Closing: withdrawing what is at work, from the inside outwards (patterns 19, 20, 25-27).
+
+No expression is evaluated and no handler is looked for while something closes. An attempt that runs
+and that could be undone is noted as *cut off*: whether it acted is open, and a scope that
+compensates settles it first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.commands import ReleaseRegion, Stop
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.names import Names, local_names
+from flowengine.kernel.flow_state.causality import learn, pass_out
+from flowengine.kernel.flow_state.variables import make_fitting
+from flowengine.kernel.held_failures import drop_then
+from flowengine.kernel.limits import budgets
+from flowengine.kernel.limits.locks import leave
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state.moves import move
+from flowengine.kernel.tokens import routing
+from flowengine.kernel.tokens.joins import held_arrivals, number_held
+from flowengine.kernel.waiting.listeners import unlisten, unwatch
+from flowengine.kernel.waiting.shared_questions import forget_answers, leave_questions
+from flowengine.kernel.waiting.waits import close_wait
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Activation, Arrival, Cut, Final, Scope, Unit
+
+
+def close_activation(m: Machine, act: Activation) -> None:
+    """Withdraw an activation with all that it does; its token is gone.
+
+    Args:
+        act: The activation; it is removed from the state.
+    """
+    close_units(m, act)
+    scope = m.scope_of(act)
+    hand_over(m, act)
+    m.note(act, "cancelled")
+    routing.forget(m, act)
+    if "undo" in act:  # its past is that of what it undoes, which may lie in a subflow inside
+        provenance.drop(m.state, act["past"])
+    else:
+        leave_past(m, scope, act["line"], act["past"])
+
+
+def close_units(m: Machine, act: Activation) -> None:
+    """Withdraw all units of an activation, and its deadline.
+
+    What items of a map have written that succeeded before stays; what it cleans up goes on.
+    """
+    no_longer_wait(m, act)
+    for number in list(act["units"]):
+        close_unit(m, m.state["units"][number])
+    if act.get("writes"):
+        make_fitting(m, act)
+    end_bounds(m, act)
+
+
+def end_bounds(m: Machine, act: Activation) -> None:
+    """Withdraw what bounds an activation from outside: its deadline, and what moves its map."""
+    if "deadline" in act:
+        m.clear_timer(act.pop("deadline"))
+    if "over" in act:
+        spec = m.node(act).map
+        assert spec is not None
+        if "more" in spec:
+            unlisten(m, act["id"], spec["more"])
+        if "need" in act:
+            unwatch(m, act["id"], m.watched(act, spec.get("watches", ())))
+
+
+def close_unit(m: Machine, unit: Unit) -> None:
+    """Withdraw a unit: what it runs, what it waits for, the scope inside it."""
+    if unit["phase"] == "scope":
+        close_scope(m, m.state["scopes"][unit["scope"]])
+    act = m.act_of(unit)
+    begun = unit["tries"] or unit.keys() & {"lock", "budget", "asks"}
+    stop_attempt(m, unit)
+    if begun and (unit["item"] >= 0 or unit["round"]):
+        m.note(act, "cancelled", unit=unit)
+    if act["units"].pop(unit["id"], False):
+        act["busy"] -= 1
+    if unit["item"] >= 0:
+        act["results"][unit["item"]] = ["cancelled", None, None]
+    learn(act, unit.get("knows"))
+    provenance.drop(m.state, unit.get("seen", 0))
+    no_longer_wait(m, unit)
+    pass_finals(unit, act)
+    drop_then(m.state, unit)
+    leave(m, unit)
+    release_region(m, unit)
+    del m.state["units"][unit["id"]]
+
+
+def release_region(m: Machine, unit: Unit) -> None:
+    """Have the environments of a unit given back, if it is a region and they may have it.
+
+    What was answered about them is forgotten.
+    """
+    forget_answers(m, unit["id"])
+    if m.graph.regions:
+        node = m.node(m.act_of(unit))
+        if node.map is not None or node.action in {"group", "flow"}:
+            m.commands.append(ReleaseRegion(unit["id"]))
+
+
+def stop_attempt(m: Machine, unit: Unit) -> None:
+    """Withdraw the attempt of a unit, wherever it is."""
+    if unit["phase"] == "run":
+        m.commands.append(Stop(unit["id"], unit["attempt"]))
+        budgets.settle_unit(m, unit)
+        cut_off(m, unit)
+    elif unit["phase"] == "budget":
+        budgets.leave(m, unit)
+    if "wait" in unit:
+        close_wait(m, m.state["waits"][unit["wait"]], "withdrawn")
+    if "asks" in unit:
+        leave_questions(m, unit)
+    stop_timeout(m, unit)
+    move(unit, "ready")
+
+
+def stop_timeout(m: Machine, unit: Unit) -> None:
+    """Withdraw the timer of a unit: that of its timeout, or of a pause."""
+    if "timer" in unit:
+        m.clear_timer(unit.pop("timer"))
+
+
+def cut_off(m: Machine, unit: Unit) -> None:
+    """Note an attempt that was stopped while it ran, if its step says how it is undone."""
+    act = m.act_of(unit)
+    if m.node(act).compensate < 0:
+        return
+    forget_cut(m, act, unit)
+    names = Names(m, act, unit)
+    cut: Cut = {
+        "step": act["step"],
+        "address": m.address(unit),
+        "attempt": unit["attempt"],
+        "args": unit.get("args"),
+        "input": unit.get("input"),
+        "secrets": unit.get("secrets", []),
+        "key": unit.get("key"),
+        "local": local_names(names),
+        "past": provenance.share(m.state, act["past"]),
+    }
+    if names.frame:
+        cut["frame"] = names.frame
+    m.state["cuts"][unit["id"]] = cut
+    m.scope_of(act)["cut"].append(unit["id"])
+
+
+def forget_cut(m: Machine, act: Activation, unit: Unit) -> None:
+    """Forget that an earlier attempt of a unit was cut off: a later one, under its key, counts."""
+    open_ = m.scope_of(act)["cut"]
+    if unit["id"] in open_:
+        open_.remove(unit["id"])
+        provenance.drop(m.state, m.state["cuts"].pop(unit["id"])["past"])
+
+
+def close_scope(m: Machine, scope: Scope) -> None:
+    """Withdraw all that is in a scope, and the scope.
+
+    What its steps leave to be undone goes to the activation that it belongs to.
+
+    Args:
+        scope: The scope; it is removed from the state.
+    """
+    empty_scope(m, scope)
+    remove_scope(m, scope)
+
+
+def empty_scope(m: Machine, scope: Scope) -> None:
+    """Withdraw all tokens of a scope: at work, held at joins, under way; the scope stays."""
+    interrupt(m, scope)
+    if "idle" in scope:
+        m.clear_timer(scope.pop("idle"))
+    for number in list(scope["live"]):
+        act = m.state["acts"].get(number)
+        if act is not None and "final" not in act:
+            close_activation(m, act)
+    for held in scope["joins"].values():
+        for arrival in held_arrivals(held):
+            leave_past(m, scope, arrival["line"], arrival["past"])
+    scope["joins"] = {}
+    scope["held"] = 0
+    scope["at"] = {}
+    for step in scope["live"].values():
+        routing.place(m, scope, step, 1)
+    withdraw_under_way(m, scope)
+
+
+def leave_past(m: Machine, scope: Scope, line: list[int], past: int) -> None:
+    """Release the past of a withdrawn token; the `finally` of its scope still sees it."""
+    if m.graph.body(scope["body"]).final < 0:
+        provenance.drop(m.state, past)
+    else:
+        routing.end_token(m, scope, line, past)
+
+
+def remove_scope(m: Machine, scope: Scope) -> None:
+    """Take an empty scope out of the state; its `finally` is now due."""
+    if "timer" in scope:
+        m.clear_timer(scope["timer"])
+    owner = m.state["units"].get(scope["unit"])
+    if owner is not None:
+        pass_finals(scope, owner)
+        if m.graph.body(scope["body"]).final >= 0:
+            owner.setdefault("finals", []).append(_final(m, scope, owner))
+    for _line, past in scope["ended"]:
+        provenance.drop(m.state, past)
+    provenance.drop(m.state, scope["past"])
+    if owner is not None:
+        pass_out(m, scope, owner)
+        act = m.act_of(owner)
+        act.setdefault("done", []).extend(scope["done"])
+        act.setdefault("cut", []).extend(scope["cut"])
+        del owner["scope"]
+        move(owner, "ready")
+    del m.state["scopes"][scope["id"]]
+
+
+def _final(m: Machine, scope: Scope, owner: Unit) -> Final:
+    """Return the `finally` of a scope, with all that it will see."""
+    is_flow = m.graph.body(scope["body"]).kind == "flow"
+    final: Final = {
+        "step": m.graph.body(scope["body"]).final,
+        "address": f"{m.address(owner)}/finally",
+        "local": {} if is_flow else local_names(Names(m, m.act_of(owner), owner)),
+        "past": routing.merged_past(m, scope),
+    }
+    if "frame" in scope:
+        final["frame"] = scope["frame"]
+    learn(final, scope.get("knows"))
+    if "error" in scope:
+        final["error"] = scope["error"]
+    return final
+
+
+def pass_finals(inner: Any, outer: Any) -> None:
+    """Make whatever encloses a unit, activation or scope run what is due in it, after its own."""
+    if inner.get("finals"):
+        outer.setdefault("finals", []).extend(inner.pop("finals"))
+
+
+def no_longer_wait(m: Machine, owner: Any) -> None:
+    """Withdraw somebody who waits for a cleanup; that goes on, and who goes on here waits."""
+    if "cleanup" in owner:
+        owner.setdefault("finals", []).insert(0, _given_back(m, owner.pop("cleanup")))
+
+
+def _given_back(m: Machine, number: int) -> Final:
+    cleanup = m.state["cleanups"][number]
+    provenance.drop(m.state, cleanup.pop("past"))
+    if cleanup["kind"] == "scope":
+        no_longer_cleaning(m.state["scopes"][cleanup["of"]])
+    for key in ("kind", "of", "then"):
+        del cleanup[key]  # type: ignore[misc]
+    return {"cleanup": number}
+
+
+def no_longer_cleaning(scope: Scope) -> None:
+    """Count out a cleanup for which a scope has waited."""
+    scope["cleaning"] -= 1
+    if not scope["cleaning"]:
+        del scope["cleaning"]
+
+
+def hand_over(m: Machine, act: Activation) -> None:
+    """Keep what a group leaves to be undone and cleaned up in the scope around it."""
+    scope = m.scope_of(act)
+    if "done" in act:
+        scope["done"].extend(act["done"])
+    if "cut" in act:
+        scope["cut"].extend(act["cut"])
+    if act.get("finals"):
+        pass_finals(act, scope)
+        m.agenda.append(("clean", scope["id"]))
+
+
+def forget_undoing(m: Machine, act: Activation) -> None:
+    """Forget what an activation leaves to be undone."""
+    for done in act.pop("done", []):
+        provenance.drop(m.state, done["past"])
+    for number in act.pop("cut", []):
+        provenance.drop(m.state, m.state["cuts"].pop(number)["past"])
+
+
+def interrupt(m: Machine, scope: Scope) -> None:
+    """Give back to a scope that is withdrawn what it has not undone, and what it cleans up."""
+    for number, cleanup in m.state["cleanups"].items() if "cleaning" in scope else ():
+        if cleanup.get("kind") == "scope" and cleanup["of"] == scope["id"]:
+            scope.setdefault("finals", []).append(_given_back(m, number))
+    for number, undo in list(m.state["undos"].items()):
+        if undo["scope"] != scope["id"]:
+            continue
+        current = [undo["current"]] if "current" in undo else []
+        scope["done"] += [*undo["todo"], *current]
+        scope["cut"] += undo["cut"]
+        for cut in undo["cut"]:
+            stop_settling(m, cut)
+        del m.state["undos"][number]
+
+
+def stop_settling(m: Machine, number: int) -> None:
+    """Withdraw what is being done to find out about an attempt that was cut off."""
+    cut = m.state["cuts"][number]
+    cut.pop("undo", None)
+    if cut.pop("running", False):
+        m.commands.append(Stop(number, cut["attempt"]))
+        budgets.settle(m, number, cut.get("frame", 0))
+    if "wait" in cut:
+        close_wait(m, m.state["waits"][cut.pop("wait")], "withdrawn")
+
+
+def withdraw_under_way(m: Machine, scope: Scope) -> None:
+    """Withdraw the tokens of a scope that are under way, and what else it has on the agenda."""
+    left = []
+    for entry in m.agenda:
+        arrivals = _arrivals_of(entry)
+        if arrivals and arrivals[0]["scope"] == scope["id"]:
+            for arrival in arrivals:
+                leave_past(m, scope, arrival["line"], arrival["past"])
+        elif entry[0] != "end_all" or entry[1] != scope["id"]:
+            left.append(entry)
+        else:
+            provenance.drop(m.state, entry[3])
+    m.agenda.clear()
+    m.agenda.extend(left)
+
+
+def _arrivals_of(entry: tuple[object, ...]) -> list[Arrival]:
+    """Return the tokens that an entry of the agenda moves."""
+    if entry[0] == "arrive":
+        return [entry[1]]  # type: ignore[list-item]
+    if entry[0] in ("activate", "too_few"):
+        return entry[2]  # type: ignore[return-value]
+    return []
+
+
+def cancel_late(m: Machine, scope: Scope, join: int) -> None:
+    """Withdraw the tokens of a scope that can still reach a join that has fired (pattern 29).
+
+    The token that has just left through the join is spared, though a cycle may bring it back.
+    """
+    body = m.graph.body(scope["body"])
+    left = []
+    withdrawn: list[Arrival | Activation] = []
+    for entry in m.agenda:
+        arrivals = _arrivals_of(entry)
+        step = arrivals[0]["step"] if arrivals and arrivals[0]["scope"] == scope["id"] else -1
+        if (step >= 0 and step != join and body.reaches(step, join)) or (
+            step == join and entry[0] == "arrive"
+        ):
+            withdrawn += arrivals
+            for arrival in arrivals:
+                provenance.drop(m.state, arrival["past"])
+        else:
+            left.append(entry)
+    m.agenda.clear()
+    m.agenda.extend(left)
+    for number, step in list(scope["live"].items()):
+        if body.reaches(step, join) and number in m.state["acts"]:
+            act = m.state["acts"][number]
+            close_activation(m, act)
+            withdrawn.append(act)
+    for other, held in list(scope["joins"].items()):
+        if other != join and body.reaches(other, join) and number_held(held):
+            node = m.graph.node(other)
+            count = number_held(held)
+            withdrawn += held_arrivals(held)
+            for arrival in held_arrivals(held):
+                provenance.drop(m.state, arrival["past"])
+            scope["held"] -= count
+            routing.place(m, scope, node.index, -count, other)
+            scope["joins"][other] = {"held": {}, "round": held.get("round", 0)}
+    for entry in m.agenda:
+        if entry[0] == "activate" and entry[1] == join and entry[2][0]["scope"] == scope["id"]:
+            for one in withdrawn:
+                learn(entry[2][0], one.get("knows"))
+    m.touch(scope["id"])

@@ -1,0 +1,265 @@
+"""Compensation: undoing what completed, newest first (language reference, §9.10).
+
+    settle the attempts that were cut off ─► undo one step after the other ─► what follows
+
+An attempt that was cut off leaves open whether its step acted. One of effect `pure` or `idempotent`
+is run once more under the same key; for one of effect `once`, `on_crash` decides. If it then has
+succeeded it is undone like the others. A compensation that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.commands import Run
+from flowengine.kernel.ending.closing import forget_cut, forget_undoing
+from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.names import Names, evaluate, join_secrets, local_names
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.limits import budgets
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.tokens import routing
+from flowengine.kernel.tokens.activations import begin_unit, new_activation, settle_in_frame
+from flowengine.kernel.waiting.approvals import ask_about
+from flowengine.kernel.waiting.waits import close_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state.records import Activation, Cut, Done, Scope, Undo, Unit
+
+
+def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int | None) -> None:
+    """Note that a step has acted, if it says how it is undone.
+
+    A group that says it itself is undone by that, not by what its steps say; `past` is then what
+    lies behind its inner tokens.
+    """
+    if m.node(act).compensate < 0 or "undo" in act:
+        return
+    forget_cut(m, act, unit)
+    frame = m.frame_of(act)
+    done: Done = {
+        "step": act["step"],
+        "address": m.address(unit),
+        "output": output,
+        "local": local_names(Names(m, act, unit)),
+        "past": provenance.share(m.state, act["past"] if past is None else past),
+    }
+    if frame:
+        done["frame"] = frame
+    forget_undoing(m, act)
+    m.scope_of(act)["done"].append(done)
+
+
+def begin(m: Machine, act: Activation, cause: ErrorData, then: tuple[Any, ...]) -> None:
+    """Compensate what completed in a group or subflow, or so far in the scope around other steps.
+
+    Args:
+        act: The activation whose handler asks.
+        cause: Why.
+        then: What follows, for the agenda.
+    """
+    scope = m.scope_of(act)
+    owner: Any = act if m.node(act).action in ("group", "flow") else scope
+    todo, cuts = owner.get("done", []), owner.get("cut", [])
+    # A step that is being tried again is not over: its later attempt tells what became of it.
+    alive = [number for number in cuts if number in m.state["units"]]
+    cut = [number for number in cuts if number not in m.state["units"]]
+    owner["done"], owner["cut"] = [], alive
+    begin_in(m, scope, todo, cut, cause, then)
+
+
+def begin_in(
+    m: Machine,
+    scope: Scope,
+    todo: list[Done],
+    cut: list[int],
+    cause: ErrorData | None,
+    then: tuple[Any, ...],
+) -> None:
+    """Compensate `todo`, with the compensations at work in `scope`; then go on with `then`."""
+    number = m.new_id()
+    undo: Undo = {
+        "scope": scope["id"],
+        "todo": todo,
+        "cut": cut,
+        "cause": cause,
+        "failures": [],
+        "then": list(then),
+    }
+    m.state["undos"][number] = undo
+    m.agenda.append(("undo", number))
+
+
+def go_on(m: Machine, number: int) -> None:
+    """Do the next piece of a compensation.
+
+    Args:
+        number: Which.
+    """
+    undo = m.state["undos"].get(number)
+    if undo is None:
+        return
+    while undo["cut"]:
+        cut = m.state["cuts"][undo["cut"][0]]
+        if "settled" not in cut:
+            if "undo" not in cut:
+                _settle(m, number, undo["cut"][0], cut)
+            if "settled" not in cut:
+                return
+        _settled(m, undo, cut)
+    if undo["todo"]:
+        _undo(m, number, undo["todo"].pop())
+    else:
+        _finish(m, number, undo)
+
+
+def leave_out(m: Machine, undone: Collection[str]) -> None:
+    """Take out of what is still to be undone the steps whose compensations have run elsewhere."""
+    if not undone:
+        return
+    for undo in m.state["undos"].values():
+        todo = undo["todo"]
+        undo["todo"] = [done for done in todo if f"{done['address']}/compensate" not in undone]
+        for done in todo:
+            if done not in undo["todo"]:
+                provenance.drop(m.state, done["past"])
+
+
+def _settle(m: Machine, undo: int, number: int, cut: Cut) -> None:
+    """Find out what became of an attempt that was cut off."""
+    node = m.graph.node(cut["step"])
+    cut["undo"] = undo
+    if node.effect != "once" or node.on_crash == "retry":
+        run_cut(m, number, cut)
+    elif node.on_crash == "ask":
+        ask_about(m, number, cut)
+    else:
+        cut["settled"] = "unknown"
+
+
+def run_cut(m: Machine, number: int, cut: Cut) -> None:
+    """Run an attempt that was cut off once more, with the same input and key."""
+    cut["attempt"] += 1
+    cut["running"] = True
+    budgets.reserve(m, number, None, cut.get("frame", 0))
+    given = join_secrets(cut["input"], cut["secrets"])
+    environments = None
+    if m.graph.node(cut["step"]).environments:
+        environments, given = given["environments"], given["input"]
+    m.commands.append(
+        Run(
+            number,
+            cut["attempt"],
+            cut["step"],
+            cut["address"],
+            cut["args"],
+            given,
+            cut["key"],
+            environments=environments,
+        )
+    )
+
+
+def result_of_cut(m: Machine, number: int, status: str, value: Plain) -> None:
+    """Take what is now known of an attempt that was cut off: its late result settles it.
+
+    Args:
+        number: The unit that it belonged to.
+        status: `succeeded`, `failed` or `unknown`.
+        value: What it gave.
+    """
+    cut = m.state["cuts"][number]
+    if cut.pop("running", False):
+        budgets.settle(m, number, cut.get("frame", 0))
+    if "settled" in cut:
+        return
+    if "wait" in cut:
+        close_wait(m, m.state["waits"][cut.pop("wait")], "withdrawn")
+    cut["settled"] = status
+    cut["value"] = value
+    if "undo" in cut:
+        m.agenda.append(("undo", cut["undo"]))
+
+
+def _settled(m: Machine, undo: Undo, cut: Cut) -> None:
+    number = undo["cut"].pop(0)
+    del m.state["cuts"][number]
+    if cut["settled"] == "succeeded":
+        undo["todo"].append(_done(m, cut))
+        return
+    provenance.drop(m.state, cut["past"])
+    if cut["settled"] == "unknown":
+        message = f"{cut['address']} was cut off while it ran; it may have acted or not"
+        failure = StepFailure("Uncertain", message, retryable=False)
+        undo["failures"].append(as_error(failure, cut["address"], cut["attempt"]))
+
+
+def _done(m: Machine, cut: Cut) -> Done:
+    """Return what is to be undone of an attempt that turned out to have succeeded."""
+    node = m.graph.node(cut["step"])
+    output = cut["value"]
+    if node.output is not None:
+        extra = {**cut["local"], "result": output}
+        names = Names(m, None, past=cut["past"], extra=extra, frame=cut.get("frame", 0))
+        try:
+            output = evaluate(names, node.output)
+        except EvaluationError:
+            # Undoing must not fail because the result cannot be reshaped: it sees the raw one.
+            output = cut["value"]
+    done: Done = {
+        "step": cut["step"],
+        "address": cut["address"],
+        "output": output,
+        "local": cut["local"],
+        "past": cut["past"],
+    }
+    if "frame" in cut:
+        done["frame"] = cut["frame"]
+    return done
+
+
+def _undo(m: Machine, number: int, done: Done) -> None:
+    """Begin the compensation of one step, as an activation of its hidden step."""
+    undo = m.state["undos"][number]
+    undo["current"] = done
+    hidden = m.graph.node(m.graph.node(done["step"]).compensate)
+    arrival = routing.unsent(
+        undo["scope"], hidden.index, provenance.share(m.state, done["past"]), []
+    )
+    act = new_activation(m, hidden, [arrival])
+    act["undo"] = number
+    settle_in_frame(m, act, done.get("frame", 0))
+    act["address"] = f"{done['address']}/compensate"
+    act["local"] = {**done["local"], "output": done["output"], "error": undo["cause"]}
+    begin_unit(m, act, -1)
+
+
+def compensated(m: Machine, act: Activation, error: ErrorData | None) -> None:
+    """Go on after one step has been undone, or could not be."""
+    number = act["undo"]
+    undo = m.state["undos"][number]
+    m.note(act, "succeeded" if error is None else "failed", error=error)
+    if error is not None:
+        undo["failures"].append(error)
+    routing.forget(m, act)
+    provenance.drop(m.state, act["past"])
+    provenance.drop(m.state, undo.pop("current")["past"])
+    m.agenda.append(("undo", number))
+
+
+def _finish(m: Machine, number: int, undo: Undo) -> None:
+    del m.state["undos"][number]
+    if not undo["failures"]:
+        m.agenda.append(tuple(undo["then"]))
+        return
+    failed = ", ".join(f["step"] for f in undo["failures"])
+    failure = StepFailure(
+        "CompensationFailed", f"could not be undone: {failed}", {"failures": undo["failures"]}
+    )
+    error = as_error(failure, undo["failures"][0]["step"])
+    error["cause"] = undo["cause"]
+    m.agenda.append(("undo_failed", undo["scope"], error, undo["then"]))

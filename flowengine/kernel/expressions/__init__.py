@@ -1,0 +1,1 @@
+"""What expressions see: names, and what the steps behind a token gave."""

@@ -1,0 +1,72 @@
+"""Defaults of inputs that are expressions: values for what was not given, before a flow begins."""
+
+from __future__ import annotations
+
+from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Flow, Graph
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state.initial import new_state
+
+
+def computed_inputs(
+    graph: Graph, given: dict[str, Plain], execution: dict[str, Plain], now: int
+) -> dict[str, Plain]:
+    """Return inputs with the computed defaults filled in.
+
+    Args:
+        given: The inputs that have a value.
+        execution: What expressions see of the execution to be.
+        now: When it starts (ms).
+
+    Returns:
+        The inputs, those given first.
+
+    Raises:
+        EvaluationError: A default has no value.
+    """
+    state = new_state()
+    state["now"], state["execution"] = now, execution
+    inputs = state["inputs"] = dict(given)
+    fill_computed(Names(Machine(graph, state, None), None), graph.flows[0], inputs)
+    return inputs
+
+
+def inputs_of_message(
+    graph: Graph, message: Plain, execution: dict[str, Plain], now: int
+) -> dict[str, Plain] | None:
+    """Return the inputs with which a message begins an execution.
+
+    Args:
+        message: `{name, key, data, id, sent_at, sent_by}`.
+        execution: What expressions see of the execution to be.
+        now: When it starts (ms).
+
+    Returns:
+        What `start.with` gives; None if the flow does not start on this signal.
+
+    Raises:
+        EvaluationError: One of the inputs has no value.
+    """
+    for start in graph.flow.get("start", ()):
+        if start["signal"] == message["name"]:
+            state = new_state()
+            state["now"], state["execution"] = now, execution
+            names = Names(Machine(graph, state, None), None, extra={"signal": message})
+            return {name: evaluate(names, value) for name, value in start["with"].items()}
+    return None
+
+
+def fill_computed(names: Names, flow: Flow, inputs: dict[str, Plain]) -> None:
+    """Fill in the computed defaults of a flow, each after those that it names.
+
+    Args:
+        names: What they see; `inputs` among it.
+        inputs: Its inputs that have a value; changed in place.
+
+    Raises:
+        EvaluationError: A default has no value.
+    """
+    for name, value in flow.defaults:
+        if name not in inputs:
+            inputs[name] = evaluate(names, value)

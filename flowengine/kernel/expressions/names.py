@@ -1,0 +1,295 @@
+"""What an expression sees: the names of flow-language §7.2, looked up when they are asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.graph.compiled import Plain, SecretText, Value
+from flowengine.kernel.machine import View
+from flowengine.kernel.notation.ids import idempotency_key
+from flowengine.kernel.notation.times import format_time
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Activation, Scope, Unit
+
+NOT_RUN: dict[str, Plain] = {
+    "status": "none",
+    "outcome": None,
+    "output": None,
+    "error": None,
+    "activations": 0,
+    "rounds": 0,
+    "attempts": 0,
+    "items": None,
+    "agent": None,
+    "started_at": None,
+    "ended_at": None,
+}
+"""`steps.x` of a step that is not behind the token."""
+
+
+class Names:
+    """The names visible at one place: an activation, perhaps one unit of it, and extra roots.
+
+    Args:
+        machine: The advance at work.
+        act: The activation whose expression is evaluated; None at the level of a flow.
+        unit: The item or round, if one.
+        past: The past that `steps` shows; by default the activation's.
+        extra: Roots that only this place has, such as `output` or `error`.
+        frame: Without an activation: that of the flow; 0: the main one.
+    """
+
+    __slots__ = ("act", "extra", "frame", "machine", "past", "unit")
+
+    def __init__(
+        self,
+        machine: View,
+        act: Activation | None,
+        unit: Unit | None = None,
+        past: int | None = None,
+        extra: dict[str, Plain] | None = None,
+        frame: int = 0,
+    ) -> None:
+        self.machine = machine
+        self.act = act
+        self.unit = unit
+        if act is None:
+            self.frame = frame
+        elif "frame" in act:
+            self.frame = act["frame"]
+        else:
+            self.frame = machine.state["scopes"][act["scope"]].get("frame", 0)
+        self.past = past if past is not None else (act["past"] if act is not None else 0)
+        self.extra = extra
+
+    def __getitem__(self, root: str) -> Plain:
+        if self.extra is not None and root in self.extra:
+            return self.extra[root]
+        state = self.machine.state
+        if root == "inputs":
+            return state["frames"][self.frame]["inputs"] if self.frame else state["inputs"]
+        if root == "steps":
+            return Steps(self.machine, self.past, self.frame)
+        if root == "state":
+            return {key: cell[0] for key, cell in self.machine.vars_of(self.frame).items()}
+        if root == "execution":
+            return state["execution"]
+        if root == "now":
+            return format_time(self.machine.now)
+        if root == "join":
+            return self._join()
+        if root == "idempotency_key":
+            return self._idempotency_key()
+        return self._local(root)
+
+    def field(self, name: str, field: str) -> Plain:
+        """Return `steps.NAME.FIELD`, without making the rest of it."""
+        state, frame = self.machine.state, self.frame
+        flow = state["frames"][frame]["flow"] if frame else 0
+        record = provenance.find(state, self.past, self.machine.graph.step_index(name, flow))
+        if record is None:
+            return NOT_RUN[field]
+        if field == "activations":
+            return record["n"]
+        return record[field] if field in record else NOT_RUN[field]
+
+    def variable(self, key: str) -> Plain:
+        """Return `state.KEY`, without looking at the rest of it."""
+        return self.machine.vars_of(self.frame)[key][0]
+
+    def having(self, extra: dict[str, Plain]) -> Names:
+        """Return what is visible with more roots."""
+        more = {**(self.extra or {}), **extra}
+        return Names(self.machine, self.act, self.unit, self.past, more, self.frame)
+
+    def _idempotency_key(self) -> str:
+        """Return the key under which the unit calls out, in every attempt."""
+        unit, m = self.unit, self.machine
+        if unit is None:
+            raise KeyError("idempotency_key")
+        key = unit.get("key")
+        return idempotency_key(m.state["execution"]["id"], m.address(unit)) if key is None else key
+
+    def _join(self) -> Plain:
+        """Return what arrived at the activation: `output`, `outputs`, `all`, `from`."""
+        if self.act is None:
+            raise KeyError("join")
+        node = self.machine.graph.node
+        named = [(node(s).id, output) for s, output in self.act["arrivals"] if s >= 0]
+        return {
+            "output": named[-1][1] if named else None,
+            "outputs": dict(named),
+            "all": [{"from": name, "output": output} for name, output in named],
+            "from": list(dict.fromkeys(name for name, _ in named)),
+        }
+
+    def _local(self, root: str) -> Plain:
+        """Return the name of an item or `round`, from the inside outwards."""
+        act, unit = self.act, self.unit
+        while act is not None:
+            local = act.get("local")
+            if local is not None and root in local:
+                return local[root]
+            if root == "signal" and "message" in act:
+                return act["message"]
+            if unit is not None:
+                if root == "round" and unit["round"]:
+                    return {"number": unit["round"], "last": unit.get("last")}
+                spec = self.machine.node(act).map
+                if spec is not None and root in spec["names"]:
+                    item = unit["item"]
+                    return (act["over"][item], item, act["keys"][item])[spec["names"].index(root)]
+            unit = around(self.machine, act)
+            act = None if unit is None else self.machine.act_of(unit)
+        if root == "signal" and self.machine.graph.triggers:
+            return None
+        raise KeyError(root)
+
+
+def around(m: View, act: Activation) -> Unit | None:
+    """Return the unit of the group around an activation; None at the level of a flow."""
+    scope = m.scope_of(act)
+    if not scope["unit"] or m.graph.body(scope["body"]).kind == "flow":
+        return None
+    return m.state["units"][scope["unit"]]
+
+
+def regions(m: View, unit: Unit) -> tuple[int, ...]:
+    """Return the units of the map items, groups and subflows around a unit, innermost first."""
+    found = [] if m.node(m.act_of(unit)).map is None else [unit["id"]]
+    while True:
+        scope = m.scope_of(m.act_of(unit))
+        if not scope["unit"]:
+            return tuple(found)
+        unit = m.state["units"][scope["unit"]]
+        found.append(unit["id"])
+
+
+def of_scope(m: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:
+    """Return what an expression of a scope sees: of a flow, or of a group at its unit."""
+    if m.graph.body(scope["body"]).kind == "flow":
+        return Names(m, None, past=past, extra=extra, frame=scope.get("frame", 0))
+    unit = m.state["units"][scope["unit"]]
+    return Names(m, m.act_of(unit), unit, past, extra)
+
+
+def local_names(names: Names) -> dict[str, Plain]:
+    """Return the names of items, rounds and messages that a place sees, to be kept for later."""
+    found: dict[str, Plain] = {}
+    act, unit = names.act, names.unit
+    while act is not None:
+        for key, value in act.get("local", {}).items():
+            found.setdefault(key, value)
+        if "message" in act:
+            found.setdefault("signal", act["message"])
+        if unit is not None:
+            if unit["round"]:
+                found.setdefault("round", {"number": unit["round"], "last": unit.get("last")})
+            spec = names.machine.node(act).map
+            if spec is not None and unit["item"] >= 0:
+                item = unit["item"]
+                for key, value in zip(
+                    spec["names"], (act["over"][item], item, act["keys"][item]), strict=True
+                ):
+                    found.setdefault(key, value)
+        unit = around(names.machine, act)
+        act = None if unit is None else names.machine.act_of(unit)
+    return found
+
+
+class Steps:
+    """`steps`: a step's name → what is known of its latest activation in this past."""
+
+    __slots__ = ("frame", "machine", "past")
+
+    def __init__(self, machine: View, past: int, frame: int) -> None:
+        self.machine = machine
+        self.past = past
+        self.frame = frame
+
+    def __getitem__(self, name: str) -> dict[str, Plain]:
+        state = self.machine.state
+        flow = state["frames"][self.frame]["flow"] if self.frame else 0
+        record = provenance.find(state, self.past, self.machine.graph.step_index(name, flow))
+        if record is None:
+            return NOT_RUN
+        return {**NOT_RUN, **record, "activations": record["n"]}
+
+    def get(self, name: str, _default: Plain = None) -> dict[str, Plain]:
+        """Return what is known of a step; of one that has not run, that it has not."""
+        return self[name]
+
+
+def evaluate(names: Names, value: Value) -> Plain:
+    """Return what a value is at a place.
+
+    Args:
+        names: What its expressions see.
+        value: See `graph`.
+
+    Returns:
+        Plain data; `SecretText` where it names secrets.
+
+    Raises:
+        EvaluationError: An expression has no value.
+    """
+    tag, content = value
+    if tag == "const":
+        return content
+    graph = names.machine.graph
+    if tag == "expr":
+        return graph.evaluate(content, names)
+    if tag == "map":
+        return {key: evaluate(names, part) for key, part in content.items()}
+    if tag == "list":
+        return [evaluate(names, part) for part in content]
+    if tag == "text":
+        return "".join([text_part(names, part) for part in content])
+    if tag == "with":
+        given, inner = content
+        return evaluate(names.having({"args": evaluate(names, given)}), inner)
+    return SecretText([part if isinstance(part, list) else text_part(names, part)
+                       for part in content])  # fmt: skip
+
+
+def text_part(names: Names, part: str | int) -> str:
+    """Return a part of a template as text: itself, or the value of its expression."""
+    if isinstance(part, str):
+        return part
+    graph = names.machine.graph
+    return graph.text(graph.evaluate(part, names), part)
+
+
+def holds(names: Names, condition: int) -> bool:
+    """Return whether a condition holds; the evaluator makes sure that it is a bool."""
+    return bool(names.machine.graph.evaluate(condition, names))
+
+
+def split_secrets(value: Plain, path: list[Any], found: list[Plain]) -> Plain:
+    """Return a value with None in place of each text that names secrets; those go to `found`."""
+    if isinstance(value, SecretText):
+        found.append([path, value.parts])
+        return None
+    if isinstance(value, dict):
+        return {k: split_secrets(v, [*path, k], found) for k, v in value.items()}
+    if isinstance(value, list):
+        return [split_secrets(v, [*path, i], found) for i, v in enumerate(value)]
+    return value
+
+
+def join_secrets(value: Plain, secrets: list[Plain]) -> Plain:
+    """Return a copy of a value with the texts that name secrets put back in their places."""
+    for path, parts in secrets:
+        value = put_at(value, path, SecretText(parts))
+    return value
+
+
+def put_at(value: Plain, path: list[Any], leaf: Plain) -> Plain:
+    """Return a copy of nested data with `leaf` at `path`."""
+    if not path:
+        return leaf
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = put_at(copy[path[0]], path[1:], leaf)
+    return copy

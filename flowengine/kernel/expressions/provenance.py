@@ -1,0 +1,157 @@
+"""The past of a token: which steps lie behind it, and what they gave.
+
+A past is a chain of layers. A token refers to the top one and writes into it while nobody else
+does; a split lets several tokens refer to one layer, and each that writes then puts a layer of its
+own on top; a merge walks up to the common ancestor and touches the layers of the branches only.
+Layer number 0 is the empty past.
+
+A layer is a list `[up, height, references, records]`; `records` maps a step to its record, a dict
+with the fields that expressions name, and `n`: how many activations of the step lie behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import State
+
+
+UP, HEIGHT, REFERENCES, RECORDS = range(4)
+Record = dict[str, Any]
+
+
+def share(state: State, layer: int) -> int:
+    """Count one more reference to a layer, and return the layer."""
+    if layer:
+        state["layers"][layer][REFERENCES] += 1
+    return layer
+
+
+def drop(state: State, layer: int) -> None:
+    """Count one reference to a layer less; drop layers without references."""
+    layers = state["layers"]
+    while layer:
+        entry = layers[layer]
+        entry[REFERENCES] -= 1
+        if entry[REFERENCES]:
+            return
+        del layers[layer]
+        if layer in state.get("frames", ()):
+            _forget_frame(state, layer)
+        layer = entry[UP]
+
+
+def _forget_frame(state: State, layer: int) -> None:
+    """Forget what a subflow had of its own: nothing refers to a past inside it any more."""
+    del state["frames"][layer]
+    if not state["frames"]:
+        del state["frames"]
+
+
+def find(state: State, layer: int, step: int) -> Record | None:
+    """Return the latest record of a step in a past, or None if it is not there."""
+    layers = state["layers"]
+    while layer:
+        entry = layers[layer]
+        record: Record | None = entry[RECORDS].get(step)
+        if record is not None:
+            return record
+        layer = entry[UP]
+    return None
+
+
+def remember(state: State, layer: int, step: int, record: Record) -> int:
+    """Put the record of a step into a past that one token refers to.
+
+    Args:
+        layer: The past; the caller's reference to it is used up.
+        step: The step that ended.
+        record: What is kept of it; `n` is filled in.
+
+    Returns:
+        The past with the record, with one reference.
+    """
+    before = find(state, layer, step)
+    record["n"] = 1 if before is None else before["n"] + 1
+    entry = state["layers"].get(layer)
+    if entry is not None and entry[REFERENCES] == 1:
+        entry[RECORDS][step] = record
+        if entry[UP]:
+            fold(state, layer)
+        return layer
+    return put(state, layer, {step: record})
+
+
+def put(state: State, up: int, records: dict[int, Record]) -> int:
+    """Return a new layer on top of `up`, taking over the caller's reference to that."""
+    state["last"] += 1
+    height = state["layers"][up][HEIGHT] + 1 if up else 1
+    state["layers"][state["last"]] = [up, height, 1, records]
+    return state["last"]
+
+
+def fold(state: State, layer: int) -> None:
+    """Take in the layers below that only this one refers to; the larger dict stays.
+
+    The lowest layer of a subflow stays: its number is that of the frame.
+    """
+    layers = state["layers"]
+    entry = layers[layer]
+    frames = state.get("frames", ())
+    while entry[UP] and layers[entry[UP]][REFERENCES] == 1 and entry[UP] not in frames:
+        below = layers.pop(entry[UP])
+        below[RECORDS].update(entry[RECORDS])
+        entry[UP], entry[HEIGHT], entry[RECORDS] = below[UP], below[HEIGHT], below[RECORDS]
+
+
+def merge(state: State, first: int, second: int) -> int:
+    """Merge two pasts; the caller's references to both are used up.
+
+    Of two records of one step the one with more activations behind it stays; at the same number
+    that of `second`, which is the later one in the order of the file.
+
+    Args:
+        first: A past.
+        second: Another.
+
+    Returns:
+        The merged past, with one reference.
+    """
+    if first == second:
+        drop(state, second)
+        return first
+    layers = state["layers"]
+    ancestor, above_first, above_second = branches(state, first, second)
+    if not above_first or not above_second:
+        ahead, behind = (second, first) if not above_first else (first, second)
+        drop(state, behind)
+        return ahead
+    records: dict[int, Record] = {}
+    for layer in [*reversed(above_first), *reversed(above_second)]:
+        for step, record in layers[layer][RECORDS].items():
+            other = records.get(step)
+            if other is None or record["n"] >= other["n"]:
+                records[step] = record
+    merged = put(state, share(state, ancestor), records)
+    drop(state, first)
+    drop(state, second)
+    fold(state, merged)
+    return merged
+
+
+def branches(state: State, first: int, second: int) -> tuple[int, list[int], list[int]]:
+    """Return the common ancestor of two pasts and the layers of each above it, top first."""
+    layers = state["layers"]
+    above_first: list[int] = []
+    above_second: list[int] = []
+    while first != second:
+        high = layers[first][HEIGHT] if first else 0
+        other = layers[second][HEIGHT] if second else 0
+        if high >= other:
+            above_first.append(first)
+            first = layers[first][UP]
+        if other >= high:
+            above_second.append(second)
+            second = layers[second][UP]
+    return first, above_first, above_second

@@ -1,0 +1,1 @@
+"""A flow's own state: typed values, written through reducers by tokens in parallel."""

@@ -1,0 +1,196 @@
+"""State of a flow: typed values that live as long as the execution, written through reducers.
+
+Values are never changed in place: an expression may have handed one on.
+
+Two parallel tokens must not replace the same key: a token may replace what was written before it or
+under a lock that it has, see `causality`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.flow_state.causality import learn, writer
+from flowengine.kernel.flow_state.reducers import reduced
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.graph.linked import Flow
+from flowengine.kernel.held_failures import is_held
+from flowengine.kernel.limits import locks
+from flowengine.kernel.machine import Machine, state_name
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Activation, Scope
+
+
+def initial(flow: Flow) -> dict[str, list[Plain]]:
+    """Return the state of a flow that begins: every key has its default."""
+    return {key: [spec.get("default"), 0] for key, spec in flow.state.items()}
+
+
+def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> list[list[Any]]:
+    """Write state as a step's `set` says; all values see the state before.
+
+    Args:
+        names: What the values see.
+        pairs: `[key, value]` in the order of the file.
+        act: The activation that writes.
+
+    Returns:
+        `[key, data]` of those writes that are made later, because items of a map make them.
+
+    Raises:
+        StepFailure: A value does not fit, or a parallel token has replaced the key.
+    """
+    values = [[key, evaluate(names, value)] for key, value in pairs]
+    later = []
+    node = m.node(act)
+    spec = m.flow_of(names.frame).state
+    who = writer(act, names.unit)
+    kept_back = who is not act and not node.each and node.lock is None
+    under = locks.held(m, act, names.unit)
+    for key, value in values:
+        if replaces(spec[key]):
+            _refuse_conflict(m, names.frame, key, who, under)
+            knows = _replace(m, names.frame, key, value, under)
+            learn(who, knows)
+            learn(m.scope_of(act), knows)
+        elif kept_back:
+            later.append([key, value])
+        else:
+            _reduce(m, names.frame, key, value, [act["id"]])
+    return later
+
+
+def write_for_flow(m: Machine, names: Names, pairs: list[list[Any]], scope: Scope) -> None:
+    """Write state as a handler of a flow says, none of whose tokens is left.
+
+    Args:
+        names: What the values see.
+        pairs: `[key, value]` in the order of the file.
+        scope: The scope of the flow.
+
+    Raises:
+        StepFailure: A value does not fit.
+    """
+    spec = m.flow_of(names.frame).state
+    for key, value in [(key, evaluate(names, value)) for key, value in pairs]:
+        if replaces(spec[key]):
+            learn(scope, _replace(m, names.frame, key, value, []))
+        else:
+            _reduce(m, names.frame, key, value, [0])
+
+
+def put(m: Machine, key: str, value: Plain) -> None:
+    """Give a key of the main flow a value from outside, which everybody may replace."""
+    m.state["vars"][key] = from_outside(value, m.state["vars"][key])
+    m.changed.add(key)
+
+
+def from_outside(value: Plain, before: list[Plain]) -> list[Plain]:
+    """Return the cell of a key whose value comes from outside.
+
+    Writes go on being counted from those before, so none has a number that somebody knows already.
+
+    Args:
+        before: The cell so far.
+    """
+    return [value, -abs(before[1])]
+
+
+def replaces(spec: dict[str, Plain]) -> bool:
+    """Return whether a write to a key replaces its value."""
+    return bool(spec.get("reducer", "replace") == "replace")
+
+
+def make_writes(m: Machine, act: Activation) -> None:
+    """Make the writes that items of a map have left, in the order of the items.
+
+    Args:
+        act: The map's activation.
+
+    Raises:
+        StepFailure: A value does not fit.
+    """
+    left, act["writes"] = act["writes"], {}
+    pairs = [pair for item in sorted(left) for pair in left[item]]
+    for number, (key, value) in enumerate(pairs):
+        try:
+            _reduce(m, m.frame_of(act), key, value, [act["id"]])
+        except StepFailure:
+            if is_held(m, "act", act["id"]):
+                act["writes"] = {0: pairs[number:]}  # they are made when it begins anew
+            raise
+
+
+def make_fitting(m: Machine, act: Activation) -> None:
+    """Make the writes that items have left to a map that is over anyway; what does not fit is lost.
+
+    Args:
+        act: The map's activation.
+    """
+    left, act["writes"] = act["writes"], {}
+    for item in sorted(left):
+        for key, value in left[item]:
+            with suppress(StepFailure):
+                _reduce(m, m.frame_of(act), key, value, [act["id"]])
+
+
+def _refuse_conflict(m: Machine, frame: int, key: str, who: Any, under: list[str]) -> None:
+    """Raise `StateConflict` unless the last write happened before, or under a lock held now."""
+    _value, number, *locked = m.vars_of(frame)[key]
+    if number <= 0 or who.get("knows", {}).get(state_name(frame, key)) == number:
+        return
+    if locked and any(name in locked[0] for name in under):
+        return
+    raise StepFailure(
+        "StateConflict",
+        f"state.{key} was replaced by a parallel branch; give it a reducer, or join first",
+        {"key": key},
+    )
+
+
+def _replace(m: Machine, frame: int, key: str, value: Plain, under: list[str]) -> dict[str, int]:
+    """Replace a key, and return what whoever did so knows by it."""
+    spec, cells, name = m.flow_of(frame).state[key], m.vars_of(frame), state_name(frame, key)
+    fault = m.graph.validate(spec.get("schema") or {}, value)
+    if fault is not None:
+        raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
+    number = abs(cells[key][1]) + 1
+    cells[key] = [value, number, under] if under else [value, number]
+    m.changed.add(name)
+    return {name: number}
+
+
+def _reduce(m: Machine, frame: int, key: str, value: Plain, mark: list[Plain]) -> None:
+    """Write one state key through its reducer.
+
+    Args:
+        frame: Of the flow whose state it is.
+        key: The state key.
+        value: What is written.
+        mark: What stands behind the value in the key's cell.
+
+    Raises:
+        StepFailure: The value does not fit the reducer or the key's schema.
+    """
+    spec, cells = m.flow_of(frame).state[key], m.vars_of(frame)
+    schema = spec.get("schema") or {}
+    reducer = spec.get("reducer", "replace")
+    try:
+        new = reduced(m, reducer, cells[key][0], value)
+    except (TypeError, ValueError) as error:
+        name = reducer if isinstance(reducer, str) else reducer["python"]
+        raise StepFailure("ValidationError", f"state.{key}: {name}: {error}") from None
+    if reducer == "append":
+        # What is there already has been looked at when it came.
+        added = value if isinstance(value, list) else [value]
+        fault = m.graph.validate(m.flow_of(frame).added(key), added)
+    else:
+        fault = m.graph.validate(schema, new)
+    if fault is not None:
+        raise StepFailure("ValidationError", f"state.{key}: {fault}", {"key": key})
+    cells[key] = [new, *mark]
+    m.changed.add(state_name(frame, key))

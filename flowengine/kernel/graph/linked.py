@@ -1,0 +1,381 @@
+"""The linked form of a compiled flow: nodes and bodies, made from the plain form when reached.
+
+Linking a step looks only at that step, so an execution of a flow of 10,000 steps pays for those it
+comes through. What concerns a whole body - can a step be activated twice, which joins can a token
+still reach - is computed once per body when it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from flowengine.kernel.graph.compiled import (
+    END,
+    TRIGGER,
+    BodySpec,
+    BudgetSpec,
+    CancelSpec,
+    CompiledFlow,
+    Condition,
+    EmitSpec,
+    Evaluator,
+    HandlerSpec,
+    JoinSpec,
+    LockSpec,
+    LoopSpec,
+    MapSpec,
+    Plain,
+    RetrySpec,
+    SplitSpec,
+    StepSpec,
+    TriggerSpec,
+    Value,
+    WaitSpec,
+)
+from flowengine.kernel.graph.reachability import reach
+from flowengine.kernel.graph.values import maker
+
+_Part = TypeVar("_Part")
+
+NONE = -1
+"""No such step or body."""
+
+
+DEFAULT_LIMITS = {"activations": 1000, "steps": 10_000, "depth": 8}
+"""Bounds of an execution where the flow says none (language reference, §10.9)."""
+
+
+class Node:
+    """A step, with every key of its plain form as an attribute.
+
+    What a step does not say is looked up in the class, so that linking costs what it says.
+    """
+
+    id: str
+    body = -1
+    action = "none"
+    kind: str
+    args: Value | None = None
+    environments = False
+    asks = False
+    input: Value | None = None
+    key: Value | None = None
+    wait: WaitSpec | None = None
+    cancel: CancelSpec | None = None
+    child = -1
+    sources: list[int] = []  # noqa: RUF012 - nothing changes it
+    join: JoinSpec | None = None
+    trigger: TriggerSpec | None = None
+    split: SplitSpec | None = None
+    when: Condition | None = None
+    emit: list[EmitSpec] = []  # noqa: RUF012 - nothing changes it
+    map: MapSpec | None = None
+    each = False
+    loop: LoopSpec | None = None
+    lock: LockSpec | None = None
+    retry: RetrySpec | None = None
+    timeout: Value | None = None
+    deadline: Value | None = None
+    output: Value | None = None
+    set: list[list[Any]] = []  # noqa: RUF012 - nothing changes it
+    on_error: list[HandlerSpec] = []  # noqa: RUF012 - nothing changes it
+    compensate = -1
+    raises: dict[str, str] | None = None
+    effect = "once"
+    on_crash = "ask"
+    named: list[str] | None = None
+    carries = False
+
+    def __init__(self, index: int, spec: StepSpec, evaluator: Evaluator) -> None:
+        self.__dict__.update(spec)
+        self.index = index
+        if "kind" not in spec:
+            self.kind = self.action
+        self.secret = self.input is not None and holds_secret(self.input)
+        if self.map is not None:
+            self.each = self.map.get("each", False)
+        self.plain = not (self.when is not None or self.map or self.loop or self.deadline)
+        self.fixed = (
+            self.args is None
+            and self.key is None
+            and (self.input is None or self.input[0] == "const")
+        )
+        """What an attempt is given asks no expression."""
+        self.make_input = None if self.input is None else maker(evaluator.evaluate, self.input)
+        """Makes what an attempt is given, if that can be made ready."""
+        self.targets = _targets(self.split)
+        """Where its token goes, however it ends; None: that depends."""
+
+
+def _targets(split: SplitSpec | None) -> list[int] | None:
+    if split is None:
+        return [END]
+    return [split["to"]] if split["kind"] == "one" else None
+
+
+def holds_secret(value: list[Any]) -> bool:
+    """Return whether a value names a secret anywhere."""
+    tag = value[0]
+    if tag == "map":
+        return any(holds_secret(part) for part in value[1].values())
+    if tag in {"list", "with"}:
+        return any(holds_secret(part) for part in value[1])
+    return bool(tag == "secret")
+
+
+class Flow:
+    """What one of the flows of a compiled flow declares: number 0 is the main one.
+
+    Attributes:
+        limits: Those that it says, and the defaults of the others.
+        said: Those that it says.
+    """
+
+    __slots__ = ("_added", "budget", "defaults", "id", "indexes", "inputs", "limits", "on_error",
+                 "outputs", "said", "signals", "state", "steps")  # fmt: skip
+
+    def __init__(self, spec: Any, steps: tuple[int, int]) -> None:
+        self.id: str = spec.get("id", "")
+        self.steps = steps
+        self.inputs: dict[str, Any] = spec.get("inputs", {})
+        self.defaults: list[list[Any]] = spec.get("defaults", [])
+        self.outputs: dict[str, Any] = spec.get("outputs", {})
+        self.state: dict[str, Any] = spec.get("state", {})
+        self.signals: dict[str, Any] = spec.get("signals", {})
+        self.on_error: list[HandlerSpec] = spec.get("on_error", [])
+        self.said: dict[str, Any] = spec.get("limits", {})
+        self.limits: dict[str, Any] = {**DEFAULT_LIMITS, **self.said}
+        self.budget: BudgetSpec | None = spec.get("budget")
+        self.indexes: dict[str, int] = {}
+        self._added: dict[str, dict[str, Any]] = {}
+
+    def added(self, key: str) -> dict[str, Any]:
+        """Return the schema of what is appended to a state key."""
+        if key not in self._added:
+            schema = self.state[key].get("schema") or {}
+            self._added[key] = {"type": "array", "items": schema.get("items", True)}
+        return self._added[key]
+
+
+class Body:
+    """A list of steps that runs as a scope.
+
+    Attributes:
+        flow: Number of the flow that it belongs to.
+        repeats: Some step may be activated more than once in one scope.
+        watched: Joins that depend on who can still reach them, in file order.
+        ahead: Step → the watched joins that a way of one or more edges leads to, as bits; steps
+            that clean up are not in it.
+        bits: Watched join → its bit.
+    """
+
+    __slots__ = ("ahead", "bits", "final", "flow", "index", "kind", "opens", "output", "owner",
+                 "repeats", "start", "steps", "watched")  # fmt: skip
+
+    def __init__(self, index: int, spec: BodySpec, steps: list[StepSpec]) -> None:
+        self.index = index
+        self.flow: int = spec.get("flow", 0)
+        self.kind = spec.get("kind", "group")
+        self.owner = spec.get("owner", -1)
+        self.start = spec["start"]
+        self.steps = spec["steps"]
+        self.output = spec.get("output")
+        self.final = spec.get("final", -1)
+        self.opens = spec.get("opens", -1)
+        self.repeats = may_repeat(self.steps, steps)
+        self.watched = [
+            i for i in self.steps if steps[i].get("join", {}).get("kind") in ("active", "count")
+        ]
+        self.bits = {join: 1 << n for n, join in enumerate(self.watched)}
+        self.ahead = joins_ahead(self.bits, self.steps, steps) if self.bits else {}
+
+    def reaches(self, step: int, join: int) -> bool:
+        """Return whether a way of one or more edges leads from a step to a watched join."""
+        return bool(self.ahead.get(step, 0) & self.bits[join])
+
+
+def may_repeat(body: list[int], steps: list[StepSpec]) -> bool:
+    """Return whether a step may be activated twice in one scope: by a cycle, spawner, trigger."""
+    for index in body:
+        step = steps[index]
+        join = step.get("join")
+        if join is not None and join["kind"] != "all":
+            return True
+        if step.get("map", {}).get("each") or "trigger" in step:
+            return True
+        if any(source >= index for source in step.get("sources", ())):
+            return True
+    return False
+
+
+def joins_ahead(bits: dict[int, int], body: list[int], steps: list[StepSpec]) -> dict[int, int]:
+    """Return for each step of a body the watched joins that it can reach, as bits."""
+    place = {step: number for number, step in enumerate(body)}
+    following: list[list[int]] = [[] for _ in body]
+    for step in body:
+        for source in steps[step].get("sources", ()):
+            if source >= 0:
+                following[place[source]].append(place[step])
+    return dict(zip(body, reach(following, [bits.get(step, 0) for step in body]), strict=True))
+
+
+class _Linked(dict[int, _Part]):
+    """Parts of a flow by number, each linked when it is first asked for.
+
+    Args:
+        link: Links one.
+    """
+
+    __slots__ = ("_link",)
+
+    def __init__(self, link: Callable[[int], _Part]) -> None:
+        self._link = link
+
+    def __missing__(self, index: int) -> _Part:
+        self[index] = part = self._link(index)
+        return part
+
+
+def takes_nothing(_schema: Plain, _value: Plain) -> None:
+    """Find no fault with any value."""
+
+
+class Graph:
+    """A compiled flow, ready to run.
+
+    Args:
+        flow: The compiled flow; it is not changed.
+        evaluator: Gives its expressions their values.
+        validate: Says why a value does not fit a JSON Schema, or None if it does; used for state
+            and outputs. Without it they are not validated.
+        function: Finds a reducer written in Python, by `{"python", "folder"}`; what it raises is a
+            `ValueError`.
+    """
+
+    def __init__(
+        self,
+        flow: CompiledFlow,
+        evaluator: Evaluator,
+        validate: Callable[[Plain, Plain], str | None] = takes_nothing,
+        function: Callable[[dict[str, str]], Callable[[Plain, Plain], Plain]] | None = None,
+    ) -> None:
+        self.flow = flow
+        self.evaluate = evaluator.evaluate
+        self.text = evaluator.text
+        self.validate = validate
+        self.function = function
+        self.regions = "region" in flow.get("environments", ())
+        """Whether environments may belong to map items, groups and subflows."""
+        self.triggers: dict[str, list[tuple[int, TriggerSpec]]] = {}
+        """Signal → the steps that its messages trigger, in file order."""
+        self.state_triggers: list[tuple[int, str]] = []
+        """Steps that a write to a state key triggers, with the key."""
+        self._specs = flow["steps"]
+        subflows = flow.get("flows", [])
+        first = subflows[0]["steps"][0] if subflows else len(self._specs)
+        self.flows = [Flow(flow, (0, first))]
+        self.flows += [Flow(spec, (spec["steps"][0], spec["steps"][1])) for spec in subflows]
+        self.limits = self.flows[0].limits
+        self.timed = any("wall_time" in (one.budget or ()) for one in self.flows)
+        """Whether the budget of some flow bounds how long it is at work."""
+        self.nodes = _Linked(lambda index: Node(index, self._specs[index], evaluator))
+        """The steps; who goes through many asks here, without a call."""
+        self.bodies = _Linked(lambda index: Body(index, flow["bodies"][index], self._specs))
+        self.followers = _Linked(self._follower)
+        """Step → the step to which its token always goes and that begins at once, or None."""
+        self.straight = _Linked(self._straight)
+        """Of these: tasks that, when they end, begin the task that follows and do nothing else."""
+        self._stored: set[str] | None = None
+        self._after_triggers: set[int] | None = None
+        for index in flow.get("triggered", ()):
+            self._add_trigger(index, self._specs[index]["trigger"])
+
+    def _follower(self, index: int) -> Node | None:
+        node = self.nodes[index]
+        if node.targets is None or len(node.targets) != 1 or node.targets[0] < 0:
+            return None
+        following = self.nodes[node.targets[0]]
+        joins = following.join is not None and following.join["kind"] != "each"
+        if node.action in ("group", "flow") or joins or self.bodies[following.body].watched:
+            return None
+        return following if following.plain and following.action in ("task", "none") else None
+
+    def _straight(self, index: int) -> Node | None:
+        node, following = self.nodes[index], self.followers[index]
+        if following is None or self.regions:
+            return None
+        ends = (
+            node.action == "task"
+            and not (node.map or node.loop or node.lock or node.raises)
+            and not (node.output or node.set or node.emit or node.compensate >= 0)
+        )
+        begins = (
+            following.action == "task"
+            and not (following.lock or following.timeout or following.secret)
+            and not (following.asks or following.environments)
+            and (following.input is None or following.make_input is not None)
+            and following.args is None
+            and following.key is None
+        )
+        may_repeat = self.bodies[following.body].repeats
+        return following if ends and begins and not may_repeat else None
+
+    def _add_trigger(self, index: int, spec: TriggerSpec) -> None:
+        for signal in spec.get("signals", ()):
+            self.triggers.setdefault(signal, []).append((index, spec))
+        if "state" in spec:
+            self.state_triggers.append((index, spec["state"]))
+
+    def node(self, index: int) -> Node:
+        """Return a step, linked on first use."""
+        return self.nodes[index]
+
+    def body(self, index: int) -> Body:
+        """Return a body, linked on first use."""
+        return self.bodies[index]
+
+    def step_index(self, name: str, flow: int = 0) -> int:
+        """Return the number of the step of a flow that is called `name`, or -1."""
+        indexes = self.flows[flow].indexes
+        if not indexes:
+            for index in range(*self.flows[flow].steps):
+                if self._specs[index].get("body", -1) >= 0:
+                    indexes[self._specs[index]["id"]] = index
+        return indexes.get(name, NONE)
+
+    def stores(self, signal: str) -> bool:
+        """Return whether something in the flow takes messages of `signal` sent before it began."""
+        if self._stored is None:
+            self._stored = {
+                alternative["signal"]
+                for spec in self._specs
+                for alternative in spec.get("wait", {}).get("alternatives", ())
+                if "signal" in alternative and not alternative.get("transient")
+            }
+            self._stored.update(
+                spec["map"]["more"] for spec in self._specs if "more" in spec.get("map", {})
+            )
+            self._stored.update(
+                signal
+                for signal, triggers in self.triggers.items()
+                if not all(spec.get("transient") for _, spec in triggers)
+            )
+        return signal in self._stored
+
+    def after_triggers(self) -> set[int]:
+        """Return the steps that a token can come to which a trigger begins."""
+        if self._after_triggers is None:
+            ahead: dict[int, list[int]] = {}
+            for index in self.body(0).steps:
+                for source in self._specs[index].get("sources", ()):
+                    ahead.setdefault(source, []).append(index)
+            found: set[int] = set()
+            todo = list(ahead.get(TRIGGER, ()))
+            while todo:
+                step = todo.pop()
+                if step not in found:
+                    found.add(step)
+                    todo.extend(ahead.get(step, ()))
+            self._after_triggers = found
+        return self._after_triggers

@@ -1,0 +1,121 @@
+"""Failures held back, so that what failed can begin anew where it stands (`retry`, forks).
+
+A `retry` applies the events of a failed execution again, from the first failure on. Meanwhile
+`State["hold"]` names the units, activations and scopes whose failure ended the execution. These do
+not fail: each stays in its place, its `then` says what follows when it begins anew, and everything
+beside it goes on as it did.
+
+Which they are is found by cause: while events are replayed, `Machine.blame` notes for each place
+that failed what made it fail. A place that nothing else made fail is where an error was raised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.limits import locks
+from flowengine.kernel.state.moves import move
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.kernel.machine import Machine
+    from flowengine.kernel.state.records import Activation, Scope, State, Unit
+
+KINDS = ("unit", "act", "scope")
+WITH_PAST = frozenset({"group_over", "round_over"})
+"""Agenda entries whose last argument may be a past."""
+
+
+def added(hold: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is held back when more is; what is there twice is held back twice."""
+    if hold is None:
+        return dict(more)
+    kinds = {kind: [*hold.get(kind, ()), *more.get(kind, ())] for kind in KINDS}
+    return {**hold, **more, **{kind: numbers for kind, numbers in kinds.items() if numbers}}
+
+
+def is_held(m: Machine, kind: str, number: int) -> bool:
+    """Return whether a failure of a place is to be held back."""
+    hold = m.state.get("hold")
+    return hold is not None and number in hold.get(kind, ())
+
+
+def hold_unit(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
+    """Hold a unit that is about to fail for good, if that is asked for.
+
+    Args:
+        unit: Its attempt is over.
+        then: What follows, for the agenda, when it begins anew.
+
+    Returns:
+        Whether it is held; if not, it fails.
+    """
+    if not is_held(m, "unit", unit["id"]):
+        if m.blame is not None:
+            m.blame.see(("unit", unit["id"]), m.address(unit))
+        return False
+    locks.leave(m, unit)
+    move(unit, "held")
+    unit["then"] = list(then)
+    if then[0] in WITH_PAST and then[-1]:
+        provenance.share(m.state, then[-1])
+    act = m.act_of(unit)
+    _give_places(m, act, unit)
+    return True
+
+
+def hold_act(m: Machine, act: Activation, then: tuple[Any, ...]) -> bool:
+    """Hold an activation that is about to fail, if that is asked for; see `hold_unit`."""
+    if not is_held(m, "act", act["id"]):
+        if m.blame is not None:
+            m.blame.see(("act", act["id"]), m.step_address(act))
+        return False
+    act["then"] = list(then)
+    _give_places(m, act, None)
+    return True
+
+
+def hold_scope(m: Machine, scope: Scope, then: tuple[Any, ...]) -> bool:
+    """Hold a scope that is about to fail, if that is asked for; see `hold_unit`."""
+    if not is_held(m, "scope", scope["id"]):
+        if m.blame is not None:
+            m.blame.forget(("scope", scope["id"]))
+            m.blame.see(("scope", scope["id"]), scope["path"].rstrip("/"))
+        return False
+    scope["then"] = list(then)
+    if scope["unit"]:
+        unit = m.state["units"][scope["unit"]]
+        _give_places(m, m.act_of(unit), unit)
+    return True
+
+
+def _give_places(m: Machine, act: Activation, unit: Unit | None) -> None:
+    """Give back the places of the items around what is held, in maps that went on without them."""
+    while True:
+        if unit is not None and unit["item"] >= 0 and act["units"][unit["id"]]:
+            spec = m.node(act).map
+            assert spec is not None
+            if "need" in act or act.get("gone") or spec.get("on_item_error", "stop") != "stop":
+                act["units"][unit["id"]] = False
+                act["busy"] -= 1
+                m.places[act["id"]] = True
+        number = m.scope_of(act)["unit"]
+        if not number:
+            return
+        unit = m.state["units"][number]
+        act = m.act_of(unit)
+
+
+def begins_held(m: Machine, act: Activation, unit: Unit | None = None) -> bool:
+    """Return whether a place is to be held before anything of it is done, as forks ask for."""
+    at = m.state["hold"].get("at")
+    return at is not None and at == (m.step_address(act) if unit is None else m.address(unit))
+
+
+def drop_then(state: State, owner: Any) -> None:
+    """Forget what follows for something held that is withdrawn, with the past it refers to."""
+    then = owner.pop("then", None)
+    if then is not None and then[0] in WITH_PAST and then[-1]:
+        provenance.drop(state, then[-1])

@@ -1,0 +1,238 @@
+"""Budgets: how many calls a flow may make, and how long it may be at work (language ref., §10.9).
+
+    call ─► room in every budget around it? ─► reserved ─► settled when its attempt is over
+              └─ no ─► stop: it fails with `BudgetExceeded`
+                       ask:  it waits, with all others, for the answer to one question
+
+A budget is that of a flow at work: of the main flow, or of a subflow by its frame. It holds for all
+calls inside, those of further subflows too, so the strictest counts. What undoes and cleans up is
+counted and never refused: a budget that is used up must leave nothing half done.
+
+Time is counted while a call runs. What passed between the last event before a crash and the one
+that tells of it is nobody's time; see `skip`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.notation.times import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flowengine.kernel.graph.compiled import BudgetSpec
+    from flowengine.kernel.state.records import Activation, Budget, Frame, State, Unit
+
+
+def begin(spec: BudgetSpec | None) -> Budget | None:
+    """Return the budget of a flow that begins; None if it says none."""
+    if spec is None:
+        return None
+    return {"limits": declared_limits(spec), "used": 0, "calls": {}, "waiting": {}}
+
+
+def declared_limits(spec: BudgetSpec) -> dict[str, int]:
+    """Return the limits that a flow says; of time in milliseconds."""
+    limits = {}
+    if "tool_calls" in spec:
+        limits["tool_calls"] = spec["tool_calls"]
+    if "wall_time" in spec:
+        limits["wall_time"] = parse_duration(spec["wall_time"])
+    return limits
+
+
+def enter(m: Machine, number: int, frame: Frame) -> None:
+    """Give a subflow that starts its own budget, in addition to those of its callers.
+
+    Args:
+        number: Of its frame.
+        frame: The frame; it is filled in.
+    """
+    bounds = bounding(m.state, frame["up"])
+    own = begin(m.graph.flows[frame["flow"]].budget)
+    if own is not None:
+        frame["budget"] = own
+        bounds = [number, *bounds]
+    if bounds:
+        frame["bounds"] = bounds
+
+
+def bounding(state: State, frame: int) -> list[int]:
+    """Return whose budgets hold inside a flow at work, the innermost first."""
+    if frame:
+        return state["frames"][frame].get("bounds", [])
+    return [0] if "budget" in state else []
+
+
+def budget_of(state: State, frame: int) -> Budget | None:
+    """Return the budget of a flow at work; None of one that has none, or is over."""
+    owner: Any = state.get("frames", {}).get(frame, {}) if frame else state
+    budget: Budget | None = owner.get("budget")
+    return budget
+
+
+def around(m: Machine, frame: int) -> Iterator[tuple[int, Budget]]:
+    """Yield the budgets that hold inside a flow at work, the innermost first."""
+    for number in bounding(m.state, frame):
+        budget = budget_of(m.state, number)
+        if budget is not None:
+            yield number, budget
+
+
+# Calls
+
+
+def unbound(m: Machine, act: Activation) -> set[int]:
+    """Return whose budgets do not hold for a call: what it is part of undoes or cleans up there."""
+    inside = bounding(m.state, m.frame_of(act))
+    free: dict[int, bool] = {}
+    tidies = False
+    while True:
+        tidies = tidies or "undo" in act or "final" in act
+        scope = m.scope_of(act)
+        # What tidies may be at work outside of the subflow that it belongs to.
+        free[m.frame_of(act)] = free[scope.get("frame", 0)] = tidies
+        if not scope["unit"]:
+            break
+        act = m.act_of(m.state["units"][scope["unit"]])
+    return {number for number in inside if free.get(number, True)}
+
+
+def reserve(m: Machine, number: int, act: Activation | None, frame: int = 0) -> None:
+    """Count a call that begins, in every budget around it.
+
+    Args:
+        number: The unit whose call it is.
+        act: Its activation; None of an attempt that was cut off and is settled: nothing bounds it.
+        frame: Without an activation: the flow at work that it belongs to.
+    """
+    m.state["running"] += 1
+    m.begun.add(number)
+    if "budget" in m.state or "frames" in m.state:
+        count_in(m, number, frame if act is None else m.frame_of(act), act)
+
+
+def count_in(m: Machine, number: int, frame: int, act: Activation | None) -> None:
+    """Count a call that runs in those budgets around it that do not count it yet.
+
+    Args:
+        number: The unit whose call it is.
+        frame: The flow at work that it belongs to.
+        act: As for `reserve`.
+    """
+    if not bounding(m.state, frame) or (act is not None and "opens" in act):
+        return  # to open environments is no call
+    free = None if act is None else unbound(m, act)
+    for owner, budget in around(m, frame):
+        if number not in budget["calls"]:
+            budget["calls"][number] = free is not None and owner not in free
+            _start_clock(m, budget)
+            if budget["calls"][number]:
+                watch_time(m, owner, budget)
+
+
+def settle_unit(m: Machine, unit: Unit, *, ran: bool = True) -> None:
+    """Count the call of a unit that is still there; see `settle`."""
+    bounded = "budget" in m.state or "frames" in m.state
+    settle(m, unit["id"], m.frame_of(m.act_of(unit)) if bounded else 0, ran=ran)
+
+
+def settle(m: Machine, number: int, frame: int, *, ran: bool = True) -> None:
+    """Count a call whose attempt is over, however it ended; what has only been asked for is none.
+
+    Args:
+        number: The unit whose call it was.
+        frame: The flow at work that it belongs to.
+        ran: Whether it began outside.
+    """
+    m.state["running"] -= 1
+    if "budget" not in m.state and "frames" not in m.state:
+        return
+    for owner, budget in around(m, frame):
+        if number in budget["calls"]:
+            del budget["calls"][number]
+            budget["used"] += ran and number not in m.begun
+            if not budget["calls"]:
+                _stop_clock(m, budget)
+            _look_later(m, owner, budget)
+
+
+def leave(m: Machine, unit: Unit) -> None:
+    """Remove a withdrawn unit from those that wait for a budget."""
+    number = unit.pop("budget")
+    del unit["then"]
+    budget = budget_of(m.state, number)
+    assert budget is not None
+    del budget["waiting"][unit["id"]]
+    _look_later(m, number, budget)
+
+
+def _look_later(m: Machine, number: int, budget: Budget) -> None:
+    """Have it looked, when all else is done, whether a question is still one."""
+    if "wait" in budget and not budget["waiting"] and not budget["calls"]:
+        m.asked[budget["wait"]] = number
+
+
+def used_up(m: Machine, budget: Budget) -> list[str]:
+    """Return of what a budget has nothing left."""
+    limits = budget["limits"]
+    found = []
+    if "tool_calls" in limits and begun(budget) >= limits["tool_calls"]:
+        found.append("tool_calls")
+    if "wall_time" in limits and worked(m.state, budget, m.now) >= limits["wall_time"]:
+        found.append("wall_time")
+    return found
+
+
+def begun(budget: Budget) -> int:
+    """Return how many calls have begun: those that are over, and those that run."""
+    return budget["used"] + len(budget["calls"])
+
+
+# Time
+
+
+def worked(state: State, budget: Budget, now: int) -> int:
+    """Return how long calls of a flow have run (ms), as things stand at a time.
+
+    Args:
+        budget: That of the flow.
+        now: The time (ms).
+    """
+    spent = budget.get("spent", 0)
+    if "since" in budget:
+        spent += max(0, now - state.get("skipped", 0) - budget["since"])
+    return spent
+
+
+def skip(state: State, since: int) -> None:
+    """Count the time since the last event for nobody: no process was there.
+
+    Args:
+        state: The state, at the event that tells so.
+        since: When the event before it was.
+    """
+    if state["now"] > since:
+        state["skipped"] = state.get("skipped", 0) + state["now"] - since
+
+
+def _start_clock(m: Machine, budget: Budget) -> None:
+    if "wall_time" in budget["limits"]:
+        budget.setdefault("since", m.now - m.state.get("skipped", 0))
+
+
+def watch_time(m: Machine, number: int, budget: Budget) -> None:
+    """Set the timer for when the time of a budget is over, while its clock runs."""
+    if "since" in budget and "timer" not in budget:
+        left = budget["limits"]["wall_time"] - worked(m.state, budget, m.now)
+        budget["timer"] = m.set_timer(max(left, 0), "wall_time", number)
+
+
+def _stop_clock(m: Machine, budget: Budget) -> None:
+    if "since" in budget:
+        budget["spent"] = worked(m.state, budget, m.now)
+        del budget["since"]
+    if "timer" in budget:
+        m.clear_timer(budget.pop("timer"))

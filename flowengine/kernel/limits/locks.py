@@ -1,0 +1,217 @@
+"""Locks: steps that never run at the same time (language reference, §9.4; patterns 17, 39, 40).
+
+    want ─► free? ─► held ─► given back ─► the next in the queue has it
+             └─ no ─► queued, in order of arrival
+
+A unit has the lock of its step over all attempts of a round and over its writes; a wait or approval
+only from its decision on, unless it says `hold`. A lock that a scope around a step holds already is
+taken again inside that scope: it is a lock of its own there, named by who holds the outer one.
+
+A lock that other executions may hold, too, is claimed: whoever keeps the journals grants it, in the
+order in which it was claimed, and the unit waits until it hears so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.commands import Claim, GiveBack
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.limits.suspension import hold_back, let_on
+from flowengine.kernel.machine import Machine, require
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Activation, Cleanup, Lock, Unit
+
+
+def take(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
+    """Take the lock of a unit's step, or queue for it.
+
+    Args:
+        then: What follows, for the agenda, once the unit has a lock for which it had to queue.
+
+    Returns:
+        Whether the unit holds it now.
+
+    Raises:
+        StepFailure: `LockCycle`: who has it waits for what this unit's scopes hold.
+        EvaluationError: The key has no value.
+    """
+    if unit.get("held"):
+        return True
+    act = m.act_of(unit)
+    node = m.node(act)
+    assert node.lock is not None
+    key = _key(evaluate(Names(m, act, unit), node.lock["key"]), node.id)
+    scope = node.lock.get("scope", "execution")
+    outer = _taken_around(m, act, key, scope)
+    if scope != "execution":
+        unit["across"] = scope
+        if not outer:
+            _claim(m, unit, shared_name(m, scope, key), node.lock.get("permits", 1), then)
+            return False
+    name = f"{outer}:{key}"
+    locks = m.state.setdefault("locks", {})
+    lock = locks.setdefault(name, {"holders": [], "queue": {}})
+    if not lock["queue"] and len(lock["holders"]) < node.lock.get("permits", 1):
+        lock["holders"].append(unit["id"])
+        unit["lock"], unit["held"] = name, True
+        return True
+    if _closes_circle(m, unit, name):
+        message = f"{m.address(unit)} waits for the lock {key!r}, whose holder waits for its scope"
+        raise StepFailure("LockCycle", message, {"key": key}, retryable=False)
+    lock["queue"][unit["id"]] = True
+    unit["lock"] = name
+    hold_back(m, unit, "lock", then)
+    return False
+
+
+def shared_name(m: Machine, scope: str, key: str) -> str:
+    """Return the name of a lock that executions share: of one flow, or of all."""
+    return f"{scope} {m.graph.flow['id']}:{key}" if scope == "flow" else f"{scope}:{key}"
+
+
+def is_shared(name: str) -> bool:
+    """Return whether a lock is one that executions share."""
+    return not name[0].isdigit()
+
+
+def _claim(m: Machine, unit: Unit, name: str, permits: int, then: tuple[Any, ...]) -> None:
+    unit["lock"] = name
+    hold_back(m, unit, "lock", then)
+    m.state.setdefault("claims", {})[unit["id"]] = name
+    m.commands.append(Claim(name, unit["id"], permits, "queue"))
+
+
+def granted(m: Machine, unit: Unit) -> None:
+    """Resume a unit that got the lock it was waiting for."""
+    unit["held"] = True
+    answered(m, unit["id"])
+    let_on(m, unit)
+
+
+def answered(m: Machine, number: int) -> None:
+    """Forget a claim that waited: it is granted, or withdrawn."""
+    claims = m.state.get("claims", {})
+    if claims.pop(number, None) is not None and not claims:
+        del m.state["claims"]
+
+
+def _key(value: Plain, step: str) -> str:
+    text = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+    require(text, "ValidationError", f"the key of the lock of {step!r} is {value!r}, no text")
+    return str(value)
+
+
+def leave(m: Machine, unit: Unit) -> None:
+    """Give back the lock of a unit, or its place in the queue, if it has one."""
+    name = unit.pop("lock", None)
+    if name is None:
+        return
+    unit.pop("then", None)
+    unit.pop("across", None)
+    if is_shared(name):
+        unit.pop("held", None)
+        answered(m, unit["id"])
+        m.commands.append(GiveBack(name, unit["id"]))
+        return
+    lock = m.state["locks"][name]
+    if unit.pop("held", False):
+        lock["holders"].remove(unit["id"])
+    else:
+        del lock["queue"][unit["id"]]
+    _grant(m, lock)
+    if not lock["holders"]:
+        del m.state["locks"][name]
+        if not m.state["locks"]:
+            del m.state["locks"]
+
+
+def _grant(m: Machine, lock: Lock) -> None:
+    """Give a lock to those who are first in its queue, as far as it has permits."""
+    while lock["queue"]:
+        unit = m.state["units"][next(iter(lock["queue"]))]
+        spec = m.node(m.act_of(unit)).lock
+        assert spec is not None
+        if len(lock["holders"]) >= spec.get("permits", 1):
+            return
+        del lock["queue"][unit["id"]]
+        lock["holders"].append(unit["id"])
+        unit["held"] = True
+        let_on(m, unit)
+
+
+def held(m: Machine, act: Activation, unit: Unit | None) -> list[str]:
+    """Return the locks under which a place writes: its unit's, and those of the scopes around."""
+    units = [*([] if unit is None else [unit]), *around(m, act)]
+    return [one["lock"] for one in units if one.get("held")]
+
+
+def _taken_around(m: Machine, act: Activation, key: str, scope: str) -> int:
+    """Return the innermost unit around that holds a lock of this key and scope, or 0."""
+    for outer in around(m, act):
+        same = outer.get("across", "execution") == scope
+        if same and outer.get("held") and outer["lock"].partition(":")[2] == key:
+            return outer["id"]
+    return 0
+
+
+def around(m: Machine, act: Activation) -> Iterator[Unit]:
+    """Yield the units around an activation, innermost first; a `finally` is inside its group.
+
+    Args:
+        m: The advance at work, or a machine that only looks.
+
+    Yields:
+        Units.
+    """
+    while True:
+        number = m.scope_of(act)["unit"]
+        if "final" in act:
+            number = _cleaned_up(m, m.state["cleanups"][act["final"]])
+        if not number:
+            return
+        unit = m.state["units"][number]
+        yield unit
+        act = m.act_of(unit)
+
+
+def _cleaned_up(m: Machine, cleanup: Cleanup) -> int:
+    """Return the unit that waits for a cleanup, or around what does; 0 if none."""
+    kind = cleanup.get("kind")
+    if kind == "unit":
+        return cleanup["of"]
+    if kind == "act":
+        return m.scope_of(m.state["acts"][cleanup["of"]])["unit"]
+    return m.state["scopes"][cleanup["of"]]["unit"] if kind == "scope" else 0
+
+
+def _closes_circle(m: Machine, unit: Unit, wanted: str) -> bool:
+    """Return whether a lock comes free only after this unit has had it."""
+    mine = {outer["id"] for outer in around(m, m.act_of(unit)) if outer.get("held")}
+    if not mine:
+        return False
+    waiting: dict[int, list[str]] = {}
+    for name, lock in m.state["locks"].items():
+        for number in lock["queue"]:
+            for outer in around(m, m.act_of(m.state["units"][number])):
+                if outer.get("held"):
+                    waiting.setdefault(outer["id"], []).append(name)
+    return _never_free(m, wanted, mine, waiting, set())
+
+
+def _never_free(
+    m: Machine, name: str, mine: set[int], waiting: dict[int, list[str]], seen: set[str]
+) -> bool:
+    """Return whether all holders of a lock wait, in the end, for one of `mine`."""
+    if name in seen:
+        return False
+    seen.add(name)
+    return all(
+        holder in mine
+        or any(_never_free(m, other, mine, waiting, seen) for other in waiting.get(holder, ()))
+        for holder in m.state["locks"][name]["holders"]
+    )

@@ -1,0 +1,79 @@
+"""Units that cannot go on yet: they are held back for something, or wait.
+
+A unit that is held back - for a lock, for a budget - says what follows, and keeps its place in the
+map that it is an item of. One that waits - for people, for the world - gives its place back, so
+that another item can begin, and takes it again when it goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state.moves import move
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Scope, Unit
+
+
+def hold_back(
+    m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: tuple[Any, ...]
+) -> None:
+    """Hold a unit back until somebody lets it on.
+
+    Args:
+        phase: What for: `lock` or `budget`.
+        then: What follows, for the agenda.
+    """
+    move(unit, phase)
+    unit["then"] = list(then)
+    m.note(m.act_of(unit), "waiting", unit=unit)
+
+
+def let_on(m: Machine, unit: Unit) -> None:
+    """Resume a unit that was held back."""
+    move(unit, "ready")
+    m.agenda.append(tuple(unit.pop("then")))
+
+
+def park(m: Machine, unit: Unit) -> None:
+    """Give back the place of a unit that waits; the scopes around it may wait with it."""
+    act = m.act_of(unit)
+    while act["units"].get(unit["id"]):
+        act["units"][unit["id"]] = False
+        act["busy"] -= 1
+        if "over" in act:
+            m.places[act["id"]] = True
+        scope = m.scope_of(act)
+        if act["busy"] or not scope["unit"] or _awake(m, scope):
+            return
+        unit = m.state["units"][scope["unit"]]
+        act = m.act_of(unit)
+
+
+def rest(m: Machine, scope: Scope) -> None:
+    """Give back the place of the item around a scope in which nothing works any more.
+
+    Args:
+        scope: A scope in which a token has moved; those that are left wait, or are held at joins.
+    """
+    if scope["mapped"] and not _awake(m, scope):
+        park(m, m.state["units"][scope["unit"]])
+
+
+def _awake(m: Machine, scope: Scope) -> bool:
+    return any(m.state["acts"][number]["busy"] for number in scope["live"])
+
+
+def unpark(m: Machine, unit: Unit) -> None:
+    """Put a unit that waited back in its place, and the scopes around it in theirs."""
+    while True:
+        act = m.act_of(unit)
+        if act["units"][unit["id"]]:
+            return
+        act["units"][unit["id"]] = True
+        act["busy"] += 1
+        owner = m.scope_of(act)["unit"]
+        if not owner:
+            return
+        unit = m.state["units"][owner]

@@ -1,0 +1,1 @@
+"""Messages between executions, and the tokens that messages and writes begin."""

@@ -1,0 +1,192 @@
+"""Triggers: messages and writes that start tokens in the flow's own scope (§9.8; patterns 23, 24).
+
+A trigger is as old as the execution and always open, until the scope of the flow ends. A message
+that no wait and no map has taken goes to the first trigger in the file that takes it, and begins a
+token there that has no past. One of `{all: [...]}` takes messages that were kept, too, once it has
+one of each. A trigger on state fires once for all that an event writes to its key.
+
+Triggers do not keep an execution open; `limits.idle` does, for so long after the last token ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel.expressions.names import Names, holds
+from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError, Plain, TriggerSpec
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.tokens import routing
+from flowengine.kernel.waiting.waits import is_for
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from flowengine.kernel.state.records import Arrival, JoinState, Scope
+
+
+def receive(m: Machine, message: Plain, *, stored: bool = False) -> bool:
+    """Give a message to the first trigger that takes it.
+
+    Args:
+        message: See `signals.deliver`.
+        stored: It came before; transient triggers do not see it.
+
+    Returns:
+        Whether one took it.
+    """
+    listening = m.graph.triggers.get(message["signal"])
+    if not listening or "triggered" not in m.state:
+        return False
+    if m.root().get("over") or "queued" in m.root() or not is_for(m, 0, message):
+        return False
+    return any(
+        _offer(m, step, spec, message)
+        for step, spec in listening
+        if not (stored and spec.get("transient"))
+    )
+
+
+def _offer(m: Machine, step: int, spec: TriggerSpec, message: Plain) -> bool:
+    if len(spec["signals"]) > 1:
+        return _complete(m, step, spec, message)
+    seen = _shown(message, message["data"])
+    if "match" in spec:
+        try:
+            if not holds(Names(m, None, extra={"signal": seen}), spec["match"]):
+                return False
+        except EvaluationError as failure:
+            m.agenda.append(("trigger_broken", _token(m, step), failure))
+            return False
+    _fire(m, step, seen)
+    return True
+
+
+def _complete(m: Machine, step: int, spec: TriggerSpec, message: Plain) -> bool:
+    """Fire a trigger that needs a message of each of several signals, if this is the last one."""
+    others = [signal for signal in spec["signals"] if signal != message["signal"]]
+    kept = m.state["kept"]
+    oldest: list[Plain] = []
+    for signal in others:
+        oldest += [one for one in kept.get(signal, ()) if is_for(m, 0, one)][:1]
+    if len(oldest) < len(others):
+        return False
+    data = dict.fromkeys(spec["signals"])
+    for one in (*oldest, message):
+        data[one["signal"]] = one["data"]
+    for one in oldest:
+        kept[one["signal"]].remove(one)
+    _fire(m, step, _shown(message, data))
+    return True
+
+
+def _shown(message: Plain, data: Plain) -> dict[str, Plain]:
+    """Return a message as the name `signal` shows it."""
+    shown = {key: message[key] for key in ("key", "id", "sent_at", "sent_by")}
+    return {"name": message["signal"], "data": data, **shown}
+
+
+def _token(m: Machine, step: int) -> Arrival:
+    """Return a token that begins at a step because of its trigger."""
+    m.state["triggered"] += 1
+    arrival = routing.unsent(m.root()["id"], step, 0, [m.state["triggered"]])
+    arrival["source"] = TRIGGER
+    return arrival
+
+
+def _fire(m: Machine, step: int, message: Plain = None) -> None:
+    arrival = _token(m, step)
+    if message is not None:
+        arrival["message"] = message
+    awake(m, m.root())
+    m.agenda.append(("arrive", arrival))
+
+
+def take_kept(m: Machine) -> None:
+    """Offer what was kept while the flow was ending, now that it goes on after all."""
+    kept = m.state["kept"]
+    for signal in m.graph.triggers:
+        for message in list(kept.get(signal, ())):
+            if receive(m, message, stored=True):
+                kept[signal].remove(message)
+
+
+def on_state(m: Machine) -> bool:
+    """Fire the triggers of the state keys that were written since it was last looked.
+
+    Returns:
+        Whether one fired.
+    """
+    steps = [step for step, key in m.graph.state_triggers if key in m.changed]
+    if not steps or not m.state["scopes"] or m.root().get("over"):
+        return False
+    for step in steps:
+        _fire(m, step)
+    return True
+
+
+def idle(m: Machine, scope: Scope) -> bool:
+    """Keep a scope open without a token, for messages that may still come.
+
+    Args:
+        scope: A scope in which no token is left.
+
+    Returns:
+        Whether it stays open for now.
+    """
+    span = m.graph.limits.get("idle")
+    if scope["unit"] or span is None or "triggered" not in m.state:
+        return False
+    if "idle" not in scope and parse_duration(span):
+        scope["idle"] = m.set_timer(parse_duration(span), "idle", scope["id"])
+        # All tokens to come are later ones: what has ended can be merged for good.
+        routing.end_token(m, scope, [], routing.merged_past(m, scope))
+    return "idle" in scope
+
+
+def left_over(m: Machine, scope: Scope) -> int:
+    """Return how many messages wait at joins of a scope for the other edges.
+
+    While a token is left that may come by those, it keeps the scope open; without one nothing does.
+    """
+    if scope["unit"] or "triggered" not in m.state:
+        return 0
+    return sum(len(join["held"].get(TRIGGER, ())) for join in scope["joins"].values())
+
+
+def may_free(m: Machine) -> bool:
+    """Return whether triggers can still bring a held token what it waits for.
+
+    Args:
+        m: The advance at work, in which nothing else is left to do.
+    """
+    if "triggered" not in m.state:
+        return False
+    joins = m.root()["joins"]
+    brought = {TRIGGER}
+    left = m.graph.after_triggers()
+    while True:
+        more = {step for step in left if _may_be_brought(m, step, joins, brought)}
+        if not more:
+            return False
+        if any(step in joins for step in more):
+            return True
+        brought |= more
+        left = left - more
+
+
+def _may_be_brought(
+    m: Machine, step: int, joins: dict[int, JoinState], brought: Collection[int]
+) -> bool:
+    """Return whether a step can begin with what is held there and what its sources may send."""
+    node = m.graph.node(step)
+    if node.join is None or node.join["kind"] != "all":
+        return any(source in brought for source in node.sources)
+    held = joins[step]["held"] if step in joins else {}
+    return all(source in brought or source in held for source in node.sources)
+
+
+def awake(m: Machine, scope: Scope) -> None:
+    """End the time for which a scope is kept open: it has a token again, or is over."""
+    if "idle" in scope:
+        m.clear_timer(scope.pop("idle"))

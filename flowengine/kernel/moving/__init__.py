@@ -1,0 +1,1 @@
+"""Moving an execution to another form of its flow."""

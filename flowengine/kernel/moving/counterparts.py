@@ -1,0 +1,234 @@
+"""Whether a step of another graph can take the place of one that a state refers to, and why not.
+
+What counts depends on what the state refers to it for: a step at work has to go on, one that held
+tokens has to take the others, one that can be undone has to say how, and of one that is over only
+what the new flow names of it has to be there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.expressions.names import NOT_RUN
+from flowengine.kernel.tokens.joins import held_arrivals, number_held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowengine.kernel.graph.linked import Node
+    from flowengine.kernel.moving.pairing import Pairing
+    from flowengine.kernel.state.records import State
+
+KEPT = frozenset(NOT_RUN) - {"activations"}
+"""Fields of a past that are kept only if some expression names them."""
+WORDS = {"none": "a step without an action", "flow": "a subflow"}
+
+
+def misfit(pairing: Pairing, state: State, old: int, new: int, use: str, record: Any) -> str | None:
+    """Return why a step cannot be the counterpart of another, or None if it can.
+
+    Args:
+        pairing: The two graphs.
+        state: Refers to the old step.
+        old: Step of the old graph.
+        new: Step of the new graph.
+        use: What the state refers to it for, see `fields.FIELDS`.
+        record: What refers to it.
+    """
+    check = CHECKS.get(use)
+    before, after = pairing.old.node(old), pairing.new.node(new)
+    return None if check is None else check(pairing, state, before, after, record)
+
+
+def _type(_p: Pairing, _state: State, old: Node, new: Node, _record: Any) -> str | None:
+    if (old.action, old.kind) != (new.action, new.kind):
+        what = "is" if old.id == new.id else f"'{new.id}' is"
+        return f"it was {_word(old)} and {what} {_word(new)}"
+    return None
+
+
+def _word(node: Node) -> str:
+    return WORDS.get(node.action) or f"of the kind '{node.kind}'"
+
+
+def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str | None:
+    """Compare a step at work."""
+    if _begins_anew(state, act) and not (new.map or new.loop):
+        return None
+    if fault := _type(pairing, state, old, new, act):
+        return fault
+    if (old.map is None) != (new.map is None) or old.each != new.each:
+        return "it is running, and 'map' was added, removed, or passes its items on differently"
+    for word in ("loop", "lock"):
+        if (getattr(old, word) is None) != (getattr(new, word) is None):
+            return f"it is at work, and '{word}' was added or removed"
+    if old.lock and new.lock and old.lock.get("scope") != new.lock.get("scope"):
+        return "it is running, and the scope of its lock changed"
+    if old.loop and new.loop and old.loop.get("keep") != new.loop.get("keep"):
+        return "it is running, and 'loop.keep' was added or removed"
+    if fault := _map(pairing, old, new) or _subflow(pairing, old, new):
+        return fault
+    for number in act["units"]:
+        fault = _unit(pairing, old, new, state["units"][number], state)
+        if fault:
+            return fault
+    return None
+
+
+def _begins_anew(state: State, act: Any) -> bool:
+    """Return whether all of an activation begins anew: it failed before it did anything."""
+    if act.get("then", [""])[0] == "begin_act":
+        return True
+    units = [state["units"][number] for number in act["units"]]
+    held = [one for one in units if one["phase"] == "held" and one["then"][0] == "attempt"]
+    plain = [one for one in held if one["item"] < 0 and not one["round"]]
+    return bool(units) and len(plain) == len(units)
+
+
+def _map(pairing: Pairing, old: Node, new: Node) -> str | None:
+    if old.map is None or new.map is None:
+        return None
+    if ("need" in old.map) != ("need" in new.map):
+        return "it is running, and the 'need' of its map was added or removed"
+    more = old.map.get("more")
+    if (None if more is None else pairing.signal(more)) != new.map.get("more"):
+        return "it is running, and the signal that adds items to its map changed"
+    return None
+
+
+def _subflow(pairing: Pairing, old: Node, new: Node) -> str | None:
+    if old.action != "flow":
+        return None
+    one, other = pairing.old.body(old.child).flow, pairing.new.body(new.child).flow
+    same = pairing.old.flows[one].id == pairing.new.flows[other].id
+    if not same or pairing.flows.get(one, other) != other:
+        return "it is running, and runs another subflow"
+    return None
+
+
+def _unit(pairing: Pairing, old: Node, new: Node, unit: Any, state: State) -> str | None:
+    if unit["phase"] == "wait":
+        wait = state["waits"][unit["wait"]]
+        return _wait(pairing, old, new) or _choices(old, new, wait["record"])
+    if unit["phase"] in ("run", "ask"):
+        return _attempt(old, new) or _secrets(pairing, unit)
+    return None
+
+
+def _attempt(old: Node, new: Node) -> str | None:
+    for word in ("effect", "on_crash"):
+        if getattr(old, word) != getattr(new, word):
+            return f"an attempt of it is running or was interrupted, and its '{word}' changed"
+    return None
+
+
+def _secrets(pairing: Pairing, record: Any) -> str | None:
+    declared = pairing.new.flow.get("secrets", {})
+    for _path, parts in record.get("secrets", ()):
+        for part in parts:
+            if isinstance(part, list) and part[0] not in declared:
+                what = f"the secret '{part[0]}' was removed"
+                return f"an attempt of it is running or was interrupted, and {what}"
+    return None
+
+
+def _wait(pairing: Pairing, old: Node, new: Node) -> str | None:
+    """Compare what an open wait waits for; what times and keys were is settled."""
+    if old.wait is None or new.wait is None:
+        return None
+    one, other = old.wait["alternatives"], new.wait["alternatives"]
+    if old.wait["mode"] != new.wait["mode"] or len(one) != len(other):
+        return "it is waiting, and what it waits for changed"
+    for before, after in zip(one, other, strict=True):
+        signal = before.get("signal")
+        alike = [
+            before["id"] == after["id"],
+            (None if signal is None else pairing.signal(signal)) == after.get("signal"),
+            *((word in before) == (word in after) for word in ("after", "until", "when", "count")),
+            before.get("transient", False) == after.get("transient", False),
+        ]
+        if not all(alike):
+            return f"it is waiting, and the alternative '{before['id']}' changed"
+    return None
+
+
+def _choices(old: Node, new: Node, record: Any) -> str | None:
+    """See that every choice that people were given still leads somewhere."""
+    outcomes = [choice["id"] for choice in record.get("choices", ())]
+    if "due" in record and outcomes:
+        outcomes.append(record.get("on_expire") or "expired")
+    for outcome in outcomes:
+        if _leads(old, outcome) and not _leads(new, outcome):
+            return f"it asks people, and their choice '{outcome}' leads nowhere"
+    return None
+
+
+def _leads(node: Node, outcome: str) -> bool:
+    split = node.split
+    if split is None or split["kind"] != "outcome" or (node.raises and outcome in node.raises):
+        return True
+    return outcome in split["outcomes"] or "otherwise" in split
+
+
+def _held(pairing: Pairing, _state: State, _old: Node, new: Node, arrival: Any) -> str | None:
+    """See that the edge over which a held token came is there."""
+    source = arrival["source"]
+    if source >= 0:
+        source = pairing.steps.get(source)
+    if source is not None and source not in new.sources:  # without a counterpart: see `moving`
+        came = arrival["source"]
+        name = f"from '{pairing.step_name(came)}'" if came >= 0 else "at its start"
+        return f"its join holds a token that came {name}, and no such edge leads to it"
+    return None
+
+
+def _join(pairing: Pairing, state: State, old: Node, new: Node, held: Any) -> str | None:
+    if not number_held(held) and not held.get("open"):
+        return None
+    before, after = old.join or {}, new.join or {}
+    if before.get("kind") != after.get("kind") or before.get("late") != after.get("late"):
+        return "its join holds tokens, and changed its kind"
+    faults = [_held(pairing, state, old, new, arrival) for arrival in held_arrivals(held)]
+    return next((fault for fault in faults if fault), None)
+
+
+def _done(pairing: Pairing, state: State, old: Node, new: Node, record: Any) -> str | None:
+    if new.compensate < 0:
+        return "it has acted and can be undone, and 'compensate' was removed"
+    return _type(pairing, state, old, new, record)
+
+
+def _cut(pairing: Pairing, state: State, old: Node, new: Node, record: Any) -> str | None:
+    return (
+        _done(pairing, state, old, new, record) or _attempt(old, new) or _secrets(pairing, record)
+    )
+
+
+def _past(pairing: Pairing, state: State, old: Node, new: Node, record: Any) -> str | None:
+    named = KEPT.intersection(new.named or ())
+    if not named:
+        return None
+    missing = sorted(named - record.keys())
+    if missing:
+        return not_kept(new, missing[0])
+    return _type(pairing, state, old, new, record)
+
+
+def not_kept(new: Node, field: str) -> str:
+    """Return the reason that a field of a step that is over is not there."""
+    return (
+        f"it is over, and the new flow names 'steps.{new.id}.{field}', which was not kept: "
+        "nothing in the old one named it"
+    )
+
+
+CHECKS: dict[str, Callable[[Pairing, State, Node, Node, Any], str | None]] = {
+    "live": _live,
+    "held": _type,
+    "join": _join,
+    "done": _done,
+    "cut": _cut,
+    "final": _type,
+    "past": _past,
+}
+"""What is compared, by what a state refers to a step for; others are only remembered."""

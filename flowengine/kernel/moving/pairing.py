@@ -1,0 +1,156 @@
+"""Which step of another graph is the counterpart of which: the same name in the same place.
+
+A place is a body: that of a flow, of a group, of a subflow, of a `finally`. A mapping renames:
+
+    steps     old id, or `subflow:id`, → new id; the new step stands in the counterpart of the body
+    state     old key, or `subflow:key`, → new key, or None: its value is dropped
+    signals   old name → new name, or None: messages that were kept are dropped
+    inputs    old name → new name
+    values    `{inputs: {name: value}, state: {key: value}}`: values under their new names
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.kernel.graph.linked import Flow, Graph
+
+Renames = dict[str, Any]
+
+
+class Pairing:
+    """Two graphs side by side.
+
+    Args:
+        old: The graph that a state was made with.
+        new: The other one.
+        mapping: See above; absent sections rename nothing.
+
+    Attributes:
+        steps: Step of the old graph → its counterpart; those without one are not in it.
+        bodies: So for bodies.
+        flows: So for flows; 0 is the main one.
+    """
+
+    def __init__(self, old: Graph, new: Graph, mapping: Mapping[str, Any]) -> None:
+        self.old = old
+        self.new = new
+        self.steps: dict[int, int] = {}
+        self.bodies: dict[int, int] = {}
+        self.flows: dict[int, int] = {}
+        self.renamed: Renames = mapping.get("steps") or {}
+        self.state_keys: Renames = mapping.get("state") or {}
+        self.signals: Renames = mapping.get("signals") or {}
+        self.inputs: Renames = mapping.get("inputs") or {}
+        values = mapping.get("values") or {}
+        self.values: dict[str, dict[str, Any]] = {
+            "inputs": values.get("inputs") or {},
+            "state": values.get("state") or {},
+        }
+        self._owners = _owners_of_hidden(old)
+        self._pair_flow(0, 0, 0, 0)
+
+    def step_name(self, number: int) -> str:
+        """Return the name of a step of the old graph as a mapping has it."""
+        return _qualified(self.old, number)
+
+    def new_name(self, number: int) -> str:
+        """Return the name of a step of the new graph."""
+        return self.new.node(number).id
+
+    def state_key(self, flow: int, key: str) -> str | None:
+        """Return under which key of the new flow the value of one goes; None: it is dropped."""
+        found: str | None = _renamed(self.state_keys, self.old.flows[flow] if flow else None, key)
+        return found
+
+    def signal(self, name: str) -> str | None:
+        """Return what a signal is called in the new flow; None: its messages are dropped."""
+        found: str | None = self.signals.get(name, name)
+        return found
+
+    def input_of(self, name: str) -> str:
+        """Return what an input of the new flow was called."""
+        return next((old for old, new in self.inputs.items() if new == name), name)
+
+    def blamed(self, number: int) -> int:
+        """Return the outermost step around one, or it itself, that has no counterpart.
+
+        What is inside of a step without a counterpart cannot have any; so a hidden step, which
+        undoes or cleans up after another one.
+        """
+        blamed = number
+        while number >= 0:
+            body = self.old.node(number).body
+            number = self._owners.get(number, -1) if body < 0 else self.old.body(body).owner
+            if number >= 0 and number not in self.steps:
+                blamed = number
+        return blamed
+
+    def beside(self, number: int) -> list[int]:
+        """Return the steps of the new graph that stand where a counterpart has to."""
+        body = self.bodies.get(self.old.node(number).body)
+        return [] if body is None else list(self.new.body(body).steps)
+
+    def _pair_flow(self, old: int, new: int, old_body: int, new_body: int) -> None:
+        if old not in self.flows:
+            self.flows[old] = new
+            self._pair_body(old_body, new_body)
+
+    def _pair_body(self, old: int, new: int) -> None:
+        self.bodies[old] = new
+        before, after = self.old.body(old), self.new.body(new)
+        there = {self.new.node(step).id: step for step in after.steps}
+        for step in before.steps:
+            name = _renamed(
+                self.renamed, self.old.flows[before.flow] if before.flow else None,
+                self.old.node(step).id,
+            )  # fmt: skip
+            if name in there:
+                self._pair(step, there[name])
+        if before.final >= 0 and after.final >= 0:
+            self._pair(before.final, after.final)
+        if before.opens >= 0 and after.opens >= 0:
+            self._pair(before.opens, after.opens)
+
+    def _pair(self, old: int, new: int) -> None:
+        self.steps[old] = new
+        one, other = self.old.node(old), self.new.node(new)
+        if one.compensate >= 0 and other.compensate >= 0:
+            self._pair(one.compensate, other.compensate)
+        if one.child < 0 or other.child < 0 or one.action != other.action:
+            return
+        if one.action == "flow":
+            flows = self.old.body(one.child).flow, self.new.body(other.child).flow
+            self._pair_flow(*flows, one.child, other.child)
+        else:
+            self._pair_body(one.child, other.child)
+
+
+def _renamed(names: Renames, flow: Flow | None, name: str) -> Any:
+    """Return a name of a flow after renaming; of a subflow its own names win."""
+    if flow is not None and f"{flow.id}:{name}" in names:
+        return names[f"{flow.id}:{name}"]
+    return names.get(name, name) if flow is None else name
+
+
+def _qualified(graph: Graph, number: int) -> str:
+    """Return the id of a step; `subflow:id` in a subflow."""
+    node = graph.node(number)
+    flow = graph.body(node.body).flow if node.body >= 0 else 0
+    return f"{graph.flows[flow].id}:{node.id}" if flow else node.id
+
+
+def _owners_of_hidden(graph: Graph) -> dict[int, int]:
+    """Return hidden step → the step that it undoes, or whose scopes it cleans up after."""
+    owners = {
+        spec["compensate"]: number
+        for number, spec in enumerate(graph.flow["steps"])
+        if "compensate" in spec
+    }
+    finals = {
+        body["final"]: body.get("owner", -1) for body in graph.flow["bodies"] if "final" in body
+    }
+    return {**owners, **finals}

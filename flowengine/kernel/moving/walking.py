@@ -1,0 +1,247 @@
+"""Walks through a state by the table of its fields, and makes a copy in which names are others.
+
+A visitor says what becomes of each step, body, subflow, state key and signal: its new number or
+name, or None where it is only remembered and may be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowengine.kernel.expressions.provenance import RECORDS
+from flowengine.kernel.machine import state_name
+from flowengine.kernel.moving.fields import FIELDS, FOLLOWS, MADE, PLAIN, Kind
+from flowengine.kernel.waiting.listeners import SEPARATOR
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import State
+
+
+class Visitor(Protocol):
+    """What becomes of what a state names."""
+
+    def step(self, number: int, use: str, record: Any) -> int | None:
+        """Return the step in place of one; `record` is what refers to it."""
+
+    def body(self, number: int) -> int:
+        """Return the body in place of one that is at work."""
+
+    def flow(self, number: int) -> int:
+        """Return the flow in place of one that is at work; 0 stays 0."""
+
+    def state_key(self, flow: int, key: str) -> str | None:
+        """Return the state key of a flow in place of one."""
+
+    def signal(self, flow: int, name: str) -> str | None:
+        """Return the signal in place of one."""
+
+    def handler(self, index: int, owner: int, flow: int) -> None:
+        """See that a handler is about to be followed: of a step, or with `owner` -1 of a flow."""
+
+    def step_name(self, name: str) -> str:
+        """Return the name of a step as lists show it."""
+
+
+class Walker:
+    """One walk.
+
+    Args:
+        state: What is walked through; it is not changed.
+        visitor: Says what becomes of names.
+    """
+
+    def __init__(self, state: State, visitor: Visitor) -> None:
+        self._state: Any = state
+        self._visitor = visitor
+
+    def copy(self) -> Any:
+        """Return the state with other names; what is made anew is left out."""
+        return self._record("State", self._state)
+
+    def _record(self, type: str, record: Any) -> dict[str, Any]:
+        kinds = FIELDS[type]
+        return {
+            key: _copy(value) if kinds[key] == PLAIN else self._value(kinds[key], value, record)
+            for key, value in record.items()
+            if kinds[key] != MADE
+        }
+
+    def _value(self, kind: Kind, value: Any, record: Any) -> Any:
+        if isinstance(kind, str):
+            read: Callable[[Any, Any], Any] = getattr(self, f"_{kind}")
+            return read(value, record)
+        form, what = kind
+        if form == "step":
+            return self._visitor.step(value, what, record)
+        if form == "one":
+            return self._record(what, value)
+        if form == "list":
+            return [self._record(what, one) for one in value]
+        if form == "table":
+            return {number: self._record(what, one) for number, one in value.items()}
+        return {
+            self._source(source, None): [self._record(what, one) for one in several]
+            for source, several in value.items()
+        }
+
+    # Steps
+
+    def _source(self, number: int, _record: Any) -> int:
+        """Where a token came from: a step, or the start or trigger of the scope."""
+        if number < 0:
+            return number
+        source = self._visitor.step(number, "source", None)
+        return number if source is None else source
+
+    def _by_source(self, value: dict[int, Any], _record: Any) -> dict[int, Any]:
+        return {self._source(number, None): one for number, one in value.items()}
+
+    def _by_step(self, value: dict[int, Any], _record: Any, use: str = "count") -> dict[int, Any]:
+        found = {}
+        for number, one in value.items():
+            step = self._visitor.step(number, use, one)
+            if step is not None:
+                found[step] = one
+        return found
+
+    def _marks(self, value: dict[int, int], _record: Any) -> dict[int, int]:
+        return self._by_step(value, None, "mark")
+
+    def _live(self, value: dict[int, int], _record: Any) -> dict[int, int | None]:
+        return {act: self._visitor.step(step, "count", None) for act, step in value.items()}
+
+    def _joins(self, value: dict[int, Any], _record: Any) -> dict[int, Any]:
+        """By join what it holds; rounds that are over may be forgotten with their join."""
+        found = {}
+        for number, held in value.items():
+            step = self._visitor.step(number, "join", held)
+            if step is not None:
+                found[step] = self._record("JoinState", held)
+                if "hot" in held:
+                    found[step]["hot"] = 0  # counted anew
+        return found
+
+    def _arrivals(self, value: list[list[Any]], _record: Any) -> list[list[Any]]:
+        """What came to an activation; a step that is gone is named by nobody any more."""
+        found = []
+        for source, output in value:
+            step = source if source < 0 else self._visitor.step(source, "arrived", None)
+            if step is not None:
+                found.append([step, output])
+        return found
+
+    def _then(self, value: list[Any] | None, record: Any) -> list[Any] | None:
+        if value is None:
+            return None
+        kind = FOLLOWS[value[0]]
+        if kind == "handler of a step":
+            act = self._state["acts"][value[1]]
+            self._visitor.handler(value[2], act["step"], 0)
+        elif kind == "handler of a flow":
+            scope = self._state["scopes"][value[3]]
+            self._visitor.handler(value[1], -1, self._flow_of(scope.get("frame", 0)))
+        return list(value)
+
+    # Bodies and flows
+
+    def _body(self, number: int, _record: Any) -> int:
+        return self._visitor.body(number)
+
+    def _flow(self, number: int, _record: Any) -> int:
+        return self._visitor.flow(number)
+
+    def _flow_of(self, frame: int) -> int:
+        flow: int = self._state["frames"][frame]["flow"] if frame else 0
+        return flow
+
+    # State and signals
+
+    def _vars(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
+        flow = record.get("flow", 0)
+        found = {}
+        for key, cell in value.items():
+            name = self._visitor.state_key(flow, key)
+            if name is not None:
+                found[name] = list(cell)
+        return found
+
+    def _writes(self, value: dict[int, Any], record: Any) -> dict[int, Any]:
+        frame = record.get("frame", self._state["scopes"][record["scope"]].get("frame", 0))
+        flow = self._flow_of(frame)
+        names = {
+            item: [[self._visitor.state_key(flow, key), one] for key, one in pairs]
+            for item, pairs in value.items()
+        }
+        return {
+            item: [pair for pair in pairs if pair[0] is not None] for item, pairs in names.items()
+        }
+
+    def _knows(self, value: dict[str, int], _record: Any) -> dict[str, int]:
+        """Which writes happened before: by state key, of a subflow with its frame before it."""
+        found = {}
+        for name, number in value.items():
+            whose, _, key = name.rpartition("/")
+            frame = int(whose or 0)
+            if frame and frame not in self._state.get("frames", ()):
+                continue  # nobody can write there any more
+            renamed = self._visitor.state_key(self._flow_of(frame), key)
+            if renamed is not None:
+                found[state_name(frame, renamed)] = number
+        return found
+
+    def _signals(self, value: dict[str, Any], record: Any) -> dict[str, Any]:
+        flow = record.get("flow", 0)
+        found = {}
+        for signal, one in value.items():
+            name = self._visitor.signal(flow, signal)
+            if name is not None:
+                found[name] = _copy(one)
+        return found
+
+    def _channels(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
+        """Who listens: by signal, and by its key where they have one."""
+        found = {}
+        for channel, numbers in value.items():
+            signal, separator, key = channel.partition(SEPARATOR)
+            name = self._visitor.signal(0, signal)
+            if name is not None:
+                found[f"{name}{separator}{key}"] = _copy(numbers)
+        return found
+
+    def _kept(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
+        found = {}
+        for signal, messages in value.items():
+            name = self._visitor.signal(0, signal)
+            if name is not None:
+                found[name] = [{**message, "signal": name} for message in messages]
+        return found
+
+    def _record_of_wait(self, value: dict[str, Any], _record: Any) -> dict[str, Any]:
+        record = {**value, "step": self._visitor.step_name(value["step"])}
+        if "signals" in value:
+            record["signals"] = [
+                {**one, "signal": self._visitor.signal(0, one["signal"]) or one["signal"]}
+                for one in value["signals"]
+            ]
+        return record
+
+    # Pasts
+
+    def _layers(self, value: dict[int, list[Any]], _record: Any) -> dict[int, list[Any]]:
+        layers = {}
+        for number, layer in value.items():
+            records = {}
+            for step, record in layer[RECORDS].items():
+                found = self._visitor.step(step, "past", record)
+                if found is not None:
+                    records[found] = record
+            layers[number] = [*layer[:RECORDS], records]
+        return layers
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of the containers that the kernel changes in place."""
+    if isinstance(value, dict):
+        return {key: _copy(one) for key, one in value.items()}
+    return [_copy(one) for one in value] if isinstance(value, list) else value

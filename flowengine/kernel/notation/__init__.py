@@ -1,0 +1,1 @@
+"""How ids, addresses, times and percentages are written."""

@@ -1,0 +1,160 @@
+"""Attempts that did not end by themselves: their process or their environment ended (§9.12).
+
+Whether such an attempt acted is open. Its step says by `effect` and `on_crash` what follows: it
+runs again with the same input and key, it fails, or somebody is asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel.ending import compensation
+from flowengine.kernel.ending.closing import cut_off, forget_cut, stop_timeout
+from flowengine.kernel.errors import StepFailure, as_error, is_named
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.limits import budgets
+from flowengine.kernel.limits.suspension import park, unpark
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state.moves import move
+from flowengine.kernel.steps import outcomes
+from flowengine.kernel.steps.attempts import limit, run, tries_again
+from flowengine.kernel.waiting import budget_questions
+from flowengine.kernel.waiting.approvals import ask, ask_for_environment
+from flowengine.kernel.waiting.waits import close_wait
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import Decided, ErrorData
+    from flowengine.kernel.state.records import Unit, Wait
+
+
+def resume_cut(m: Machine, unit: Unit) -> None:
+    """Go on with a unit whose process died while its attempt ran (§9.12).
+
+    Args:
+        unit: The unit, in phase `run`.
+    """
+    act = m.act_of(unit)
+    node = m.node(act)
+    budgets.settle(m, unit["id"], m.frame_of(act))
+    if "timer" in unit:
+        m.clear_timer(unit.pop("timer"))
+    if node.effect != "once" or node.on_crash == "retry":
+        run_again(m, unit)
+    elif node.on_crash == "ask":
+        ask(m, unit)
+        park(m, unit)
+    else:
+        move(unit, "ready")
+        m.agenda.append(("attempt_failed", unit["id"], uncertain(m, unit)))
+
+
+def lose(m: Machine, unit: Unit, ran: str, error: ErrorData) -> None:
+    """Go on with a unit whose environment is gone (§9.12).
+
+    An attempt that has not begun keeps its place until its environment is there again, unless the
+    step itself says what to do: it tries again, or handles the error by name. One that may have
+    acted has failed if the step may be repeated; else `on_crash` decides, or such a handler.
+
+    Args:
+        unit: The unit; its attempt is over.
+        ran: Whether the attempt acted: `no` or `maybe`.
+        error: Why the environment is gone.
+    """
+    node = m.node(m.act_of(unit))
+    stop_timeout(m, unit)
+    move(unit, "ready")
+    where: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": None}
+    error = {**where, **error}
+    handled = node.map is None and is_named(node.on_error, error["type"])
+    if ran == "no":
+        if handled or tries_again(m, unit, error):
+            m.agenda.append(("attempt_failed", unit["id"], error))
+        else:
+            ask_for_environment(m, unit, error)
+            park(m, unit)
+        return
+    cut_off(m, unit)
+    if node.effect != "once" or node.on_crash == "retry":
+        m.agenda.append(("attempt_failed", unit["id"], error))
+    elif handled:
+        m.agenda.append(("unit_failed", unit["id"], error))
+    elif node.on_crash == "ask":
+        ask(m, unit, error)
+        park(m, unit)
+    else:
+        unknown = as_error(uncertain(m, unit), m.address(unit), unit["tries"])
+        m.agenda.append(("unit_failed", unit["id"], {**unknown, "cause": error}))
+
+
+def uncertain(m: Machine, unit: Unit) -> StepFailure:
+    """Return the failure of an attempt of which it stays open whether it acted."""
+    return StepFailure(
+        "Uncertain",
+        f"{m.address(unit)} was cut off while it ran; it may have acted or not",
+        retryable=False,
+    )
+
+
+def run_again(m: Machine, unit: Unit, noted: bool = False) -> None:
+    """Run an attempt that was cut off once more, with the same input and the same key.
+
+    Args:
+        noted: It was noted as cut off while it waited for a budget.
+    """
+    act = m.act_of(unit)
+    move(unit, "ready")
+    if noted:
+        forget_cut(m, act, unit)
+    try:
+        if budget_questions.waits(m, unit, ("again", unit["id"], True)):
+            cut_off(m, unit)
+            return
+    except StepFailure as failure:
+        cut_off(m, unit)
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+        return
+    unit["attempt"] += 1
+    try:
+        limit(m, m.node(act), unit)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+    else:
+        run(m, unit)
+
+
+def answered(m: Machine, wait: Wait, event: Decided) -> None:
+    """Do what an operator says about an attempt that was cut off, or has no environment.
+
+    Args:
+        wait: The open question.
+        event: The answer, already found to be allowed and well-formed.
+    """
+    choice = event["choice"]
+    close_wait(m, wait, "decided", choice)
+    if "cut" in wait:
+        _settle_cut(m, wait["cut"], event)
+        return
+    unit = m.state["units"][wait["unit"]]
+    move(unit, "ready")
+    unpark(m, unit)
+    error = wait["record"].get("error")
+    if choice == "retry":
+        run_again(m, unit)
+    elif choice == "result":
+        outcomes.attempt_ended(m, unit, event.get("value"), "ok")
+    elif error is not None and wait["record"]["ran"] == "no":
+        error["retryable"] = False
+        outcomes.attempt_failed(m, unit, error)
+    else:
+        outcomes.attempt_failed(m, unit, uncertain(m, unit))
+
+
+def _settle_cut(m: Machine, number: int, event: Decided) -> None:
+    """Do what an operator says about an attempt of something that is undone."""
+    cut = m.state["cuts"][number]
+    del cut["wait"]
+    if event["choice"] == "retry":
+        compensation.run_cut(m, number, cut)
+    else:
+        status = "succeeded" if event["choice"] == "result" else "failed"
+        compensation.result_of_cut(m, number, status, event.get("value"))

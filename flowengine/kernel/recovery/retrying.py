@@ -1,0 +1,261 @@
+"""Beginning anew what failed, once its failure was held back (`retry`, forks): `held_failures`.
+
+A failed execution has stood still: what bounds its steps in time is put off by as long. What ran
+when it failed was stopped, and is taken as cut off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.commands import OpenWait, SetTimer
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.expressions.names import Names, evaluate, of_scope
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.held_failures import KINDS
+from flowengine.kernel.limits import budgets
+from flowengine.kernel.limits.locks import around
+from flowengine.kernel.limits.suspension import park, unpark
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.recovery import interrupted
+from flowengine.kernel.state.moves import move
+from flowengine.kernel.steps import attempts
+from flowengine.kernel.waiting.approvals import ask
+from flowengine.kernel.waiting.waits import duration_of
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import RetryAsked
+    from flowengine.kernel.state.records import Activation, State, Unit
+
+PUT_OFF = frozenset(
+    {"timeout", "deadline", "pause", "duration", "idle", "expire", "remind", "escalate"}
+)
+"""Why a timer is set that does not run while an execution stands failed: a `wait` goes by the
+clock."""
+
+BOUNDS = {"timeout": "limit", "deadline": "deadline", "duration": "duration"}
+"""Why a timer is set that bounds something → the entry of the agenda that sets it anew."""
+
+
+def retry(m: Machine, event: RetryAsked, stood: int) -> None:
+    """Begin anew what is held, and go on with what else was at work when the execution failed.
+
+    Args:
+        m: The advance at work; its state is the one in which the failures were held back.
+        event: What is asked.
+        stood: How long the execution has stood failed (ms).
+    """
+    state = m.state
+    state["last"] = max(state["last"], event.get("last", 0))
+    _put_off(m, stood)
+    if event.get("stays"):
+        return
+    _bound_anew(m, event.get("overdue", []))
+    begins = _let_go(state, event.get("hold", {}))
+    _forget_refusals(state)
+    named = event["unit"]
+    _go_on_beside(m, event, named)
+    for unit in list(state["units"].values()):
+        if unit["id"] == named:
+            _take_places(m, unit)
+            attempts.begin_anew(m, unit)
+        elif unit["id"] in begins["unit"] and unit.keys() >= {"then"}:
+            _begin_unit(m, unit, late=unit["id"] in event.get("late", ()))
+    tables: list[tuple[str, Any]] = [("act", state["acts"]), ("scope", state["scopes"])]
+    for kind, table in tables:
+        for number, place in table.items():
+            if number in begins[kind] and "then" in place:
+                m.agenda.append(tuple(place.pop("then")))
+
+
+def _let_go(state: State, hold: dict[str, Any]) -> dict[str, list[int]]:
+    """Hold back no more what an event names; return the numbers of what begins anew."""
+    held = state.get("hold")
+    if held is None:
+        return {kind: hold.get(kind, []) for kind in KINDS}
+    left = {kind: list(held.get(kind, ())) for kind in KINDS}
+    for kind in KINDS:
+        for number in hold.get(kind, ()):
+            if number in left[kind]:
+                left[kind].remove(number)
+    state["hold"] = {kind: numbers for kind, numbers in left.items() if numbers}
+    if not state["hold"]:
+        del state["hold"]
+    if "at" not in hold:
+        return {kind: hold.get(kind, []) for kind in KINDS}
+    tables: list[Any] = [state["units"], state["acts"], state["scopes"]]
+    return {
+        kind: [number for number, one in table.items() if "then" in one]
+        for kind, table in zip(KINDS, tables, strict=True)
+    }
+
+
+def _put_off(m: Machine, stood: int) -> None:
+    """Put off what bounds steps in time."""
+    for number, timer in m.state["timers"].items() if stood > 0 else ():
+        if timer["why"] not in PUT_OFF:
+            continue
+        timer["due"] += stood
+        m.commands.append(SetTimer(number, timer["due"], timer["why"]))
+        if timer["why"] == "expire":
+            wait = m.state["waits"][timer["ref"]]
+            wait["record"]["due"] = timer["due"]
+            if wait["shown"]:
+                m.commands.append(OpenWait(dict(wait["record"])))
+
+
+def overdue(state: State) -> list[int]:
+    """Return the timers of bounds that are over, but were not the first to end the execution."""
+    return [
+        number
+        for number, timer in state["timers"].items()
+        if timer["why"] in BOUNDS and timer["due"] <= state["now"]
+    ]
+
+
+def _bound_anew(m: Machine, timers: list[int]) -> None:
+    """Give what these timers bound its time anew: put off, they would end it at once."""
+    for number in timers:
+        timer = m.state["timers"].get(number)
+        if timer is None:
+            continue
+        m.clear_timer(number)
+        owner = timer["ref"]
+        if timer["why"] == "timeout":
+            del m.state["units"][owner]["timer"]
+        elif timer["why"] == "deadline":
+            del m.state["acts"][owner]["deadline"]
+        else:
+            m.state["scopes"][owner].pop("timer", None)
+        m.agenda.append((BOUNDS[timer["why"]], owner))
+
+
+def _forget_refusals(state: State) -> None:
+    """Forget which environments were refused: who asks for another try is asked again."""
+    answers = state.get("answers", {})
+    for owner in list(answers):
+        kept = {
+            about: answer
+            for about, answer in answers[owner].items()
+            if not isinstance(answer, dict) or answer["approved"]
+        }
+        answers[owner] = kept
+        if not kept:
+            del answers[owner]
+    if "answers" in state and not answers:
+        del state["answers"]
+
+
+def _go_on_beside(m: Machine, event: RetryAsked, named: int | None) -> None:
+    """Go on with the attempts that ran when the execution failed."""
+    fresh, late = event.get("fresh", []), event.get("late", [])
+    for unit in list(m.state["units"].values()):
+        number = unit["id"]
+        if unit["phase"] != "run" or number == named or number in late:
+            continue  # the result that came late is the next event
+        if number in fresh:  # it has not begun yet
+            budgets.settle_unit(m, unit, ran=False)
+            attempts.run(m, unit)
+        else:
+            interrupted.resume_cut(m, unit)
+
+
+def _take_places(m: Machine, unit: Unit) -> None:
+    """Put a unit back in its place, together with the scopes around it."""
+    for one in (unit, *around(m, m.act_of(unit))):
+        unpark(m, one)
+
+
+def _begin_unit(m: Machine, unit: Unit, *, late: bool) -> None:
+    """Begin a unit anew that is held; if its result came late, that is the next event."""
+    then = unit.pop("then")
+    _take_places(m, unit)
+    if late:
+        move(unit, "run")
+        act = m.act_of(unit)
+        budgets.reserve(m, unit["id"], act)
+        return
+    if then[0] == "attempt":
+        attempts.begin_anew(m, unit)
+        return
+    if unit["phase"] == "held":
+        move(unit, "ready")
+    if then[0] == "round":
+        unit.pop("max", None)
+    m.agenda.append(tuple(then))
+
+
+def ask_first(m: Machine, unit: Unit) -> None:
+    """Begin an attempt anew that was stopped while it ran; of effect `once` somebody is asked."""
+    node = m.node(m.act_of(unit))
+    if node.effect == "once" and node.on_crash == "ask":
+        ask(m, unit)
+        park(m, unit)
+    else:
+        attempts.begin_anew(m, unit)
+
+
+def limit_anew(m: Machine, unit: Unit) -> None:
+    """Give a group or subflow at work its `timeout` anew."""
+    try:
+        attempts.limit(m, m.node(m.act_of(unit)), unit)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+
+
+def deadline_anew(m: Machine, act: Activation) -> None:
+    """Give an activation at work its `deadline` anew."""
+    node = m.node(act)
+    if node.deadline is None:
+        return
+    try:
+        delay = duration_of(evaluate(Names(m, act), node.deadline), "deadline")
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("act_broken", act["id"], failure))
+    else:
+        act["deadline"] = m.set_timer(delay, "deadline", act["id"])
+
+
+def duration_anew(m: Machine, number: int) -> None:
+    """Give a flow at work its `limits.duration` anew."""
+    scope = m.state["scopes"].get(number)
+    if scope is None:
+        return
+    duration = m.flow_of(scope.get("frame", 0)).limits.get("duration")
+    if duration:
+        timer = m.set_timer(parse_duration(duration), "duration", number)
+        if scope["unit"]:
+            scope["timer"] = timer
+
+
+def end_anew(m: Machine, number: int) -> None:
+    """End a scope again whose outputs could not be evaluated."""
+    if number in m.state["scopes"]:
+        m.touch(number)
+
+
+def too_few(m: Machine, act: Activation, need: int, came: list[str]) -> StepFailure:
+    """Return the failure of a join with fewer arrivals than it needs."""
+    return StepFailure(
+        "TooFew",
+        f"{len(act['arrivals'])} of the {need} arrivals that {m.node(act).id!r} needs came, "
+        "and no more can come",
+        {"from": came, "need": need},
+    )
+
+
+def look_if_enough(m: Machine, act: Activation, came: list[str]) -> None:
+    """Begin a step whose join was short of arrivals, if they are enough by now."""
+    join = m.node(act).join
+    if join is None or join["kind"] != "count":
+        m.agenda.append(("begin_act", act["id"]))
+        return
+    try:
+        need = evaluate(of_scope(m, m.scope_of(act), act["past"]), join["need"])
+        if isinstance(need, int) and len(act["arrivals"]) < need:
+            raise too_few(m, act, need, came)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("act_broken", act["id"], failure, ("enough", act["id"], came)))
+    else:
+        m.agenda.append(("begin_act", act["id"]))

@@ -1,0 +1,1 @@
+"""How a step performs its action, and what follows from each outcome."""

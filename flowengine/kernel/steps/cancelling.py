@@ -1,0 +1,140 @@
+"""Cancelling: a step withdraws others, or somebody the execution (language reference, §8.7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.ending import cleaning, compensation
+from flowengine.kernel.ending.closing import close_units, empty_scope, hand_over
+from flowengine.kernel.errors import StepFailure, as_error, matches
+from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.expressions.step_records import record
+from flowengine.kernel.flow_state.causality import learn
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.steps import handlers
+from flowengine.kernel.tokens import routing
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state.records import Activation, Scope, Unit
+
+
+def cancel(m: Machine, unit: Unit) -> None:
+    """Do what a `cancel` step says, then let it go on.
+
+    Args:
+        unit: Its unit. If it is withdrawn by itself, nothing follows.
+    """
+    act = m.act_of(unit)
+    spec = m.node(act).cancel
+    assert spec is not None
+    try:
+        reason = evaluate(Names(m, act, unit), spec["reason"]) if "reason" in spec else None
+    except EvaluationError as failure:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+        return
+    text = reason if isinstance(reason, str) else f"cancelled by {m.node(act).id!r}"
+    if spec.get("execution"):
+        m.note(act, "succeeded", outcome="ok", output={"cancelled": []})
+        m.agenda.append(("flow_cancelled", text, False))
+        return
+    hit: list[str] = []
+    # All are looked up first: with a group around it, this step is withdrawn itself.
+    for instance in [one for target in spec["targets"] for one in _instances(m, act, target)]:
+        if instance["id"] in m.state["acts"]:
+            hit.append(m.node(instance).id)
+            _withdraw(m, instance, spec.get("outcome", "cancelled"), text)
+            learn(act, instance.get("knows"))
+    if unit["id"] in m.state["units"]:
+        m.agenda.append(("ended", unit["id"], {"cancelled": hit}, "ok"))
+
+
+def _instances(m: Machine, act: Activation, target: int) -> list[Activation]:
+    """Return the live activations of a step in this scope or one around it, by birth."""
+    body = m.graph.node(target).body
+    scope: Scope | None = m.scope_of(act)
+    while scope is not None and scope["body"] != body:
+        # A flow that runs itself has the step too: that is another one.
+        is_flow = m.graph.body(scope["body"]).kind == "flow"
+        scope = None if is_flow else m.scope_of(m.act_of(m.state["units"][scope["unit"]]))
+    if scope is None:
+        return []
+    return [m.state["acts"][n] for n, step in scope["live"].items() if step == target]
+
+
+def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
+    """Withdraw one activation, as cancelled, as failed, or as done so far."""
+    node = m.node(act)
+    output = _so_far(m, act) if how == "succeeded" else None
+    close_units(m, act)
+    if how == "succeeded":
+        then: tuple[Any, ...] = ("act_ended", act["id"], "succeeded", "ok", output)
+        if node.each:
+            then = ("items_left", act["id"])
+        if not cleaning.first(m, "act", act, then):
+            m.agenda.append(then)
+        return
+    failure = StepFailure("Cancelled", reason, retryable=False)
+    error = as_error(failure, m.step_address(act))
+    named = any(matches("Cancelled", h.get("types", [])) for h in node.on_error)
+    if how == "failed" or named:
+        handlers.handle(m, act, error)
+        return
+    if node.named:
+        record(m, act, node, "cancelled", "cancelled", None, error)
+    m.note(act, "cancelled", error=error)
+    hand_over(m, act)
+    scope, line, past = m.scope_of(act), act["line"], act["past"]
+    routing.forget(m, act)
+    routing.end_token(m, scope, line, past)
+
+
+def _so_far(m: Machine, act: Activation) -> Plain:
+    """Return the output so far: of a map the list, of a group its `output`, else null."""
+    if "over" in act:
+        return [None if r is None else r[1] for r in act["results"]]
+    unit = m.state["units"][next(iter(act["units"]))] if act["units"] else None
+    if unit is None or "scope" not in unit:
+        return None
+    scope = m.state["scopes"][unit["scope"]]
+    body = m.graph.body(scope["body"])
+    if body.output is None:
+        return None
+    past = routing.merged_past(m, scope)
+    try:
+        return evaluate(Names(m, act, unit, past), body.output)
+    except EvaluationError:
+        return None
+    finally:
+        scope["ended"].append([act["line"], past])
+
+
+def cancel_flow(m: Machine, reason: str, at_once: bool) -> None:
+    """Withdraw the whole execution (pattern 20).
+
+    What its own handlers say about errors does not apply, but a handler of the flow that names
+    `Cancelled` and compensates is heard, unless `at_once`.
+
+    Args:
+        reason: Why, in words.
+        at_once: Skip compensation and `finally`, also of a cancelling that is under way.
+    """
+    scope = next((s for s in m.state["scopes"].values() if not s["unit"]), None)
+    if scope is None or (m.state["cancelling"] and not at_once):
+        return
+    m.state["cancelling"] = reason
+    empty_scope(m, scope)
+    scope["over"] = True
+    error: ErrorData = as_error(StepFailure("Cancelled", reason, retryable=False), "")
+    specs = m.graph.flow.get("on_error", [])
+    undoes = any(
+        spec.get("compensate") and matches("Cancelled", spec.get("types", [])) for spec in specs
+    )
+    if at_once:
+        m.agenda.append(("flow_close", "cancelled", error))
+    elif undoes:
+        todo, cut = scope["done"], scope["cut"]
+        compensation.begin_in(m, scope, todo, cut, error, ("flow_end", "cancelled", error))
+    else:
+        m.agenda.append(("flow_end", "cancelled", error))

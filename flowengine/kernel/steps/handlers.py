@@ -1,0 +1,170 @@
+"""Error handlers of a step (language ref., §9.9): route, substitute, raise, compensate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel import held_failures
+from flowengine.kernel.ending import cleaning, compensation
+from flowengine.kernel.ending.closing import hand_over
+from flowengine.kernel.errors import StepFailure, as_error, fits
+from flowengine.kernel.expressions.names import Names, evaluate, holds
+from flowengine.kernel.expressions.step_records import record
+from flowengine.kernel.flow_state import variables
+from flowengine.kernel.graph.compiled import EvaluationError, HandlerSpec, Plain
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.messages import signals
+from flowengine.kernel.steps.attempts import raised
+from flowengine.kernel.tokens import routing
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state.records import Activation
+
+
+def find(
+    m: Machine, names: Names, specs: list[HandlerSpec], error: ErrorData
+) -> HandlerSpec | None:
+    """Return the first handler that fits an error, or None.
+
+    Args:
+        names: What the conditions see; `error` is among them.
+        specs: The handlers, in the order of the file.
+        error: What happened.
+
+    Returns:
+        The handler.
+
+    Raises:
+        EvaluationError: A condition has no value.
+    """
+    for spec in specs:
+        if fits(spec, error) and ("when" not in spec or holds(names, spec["when"])):
+            return spec
+    return None
+
+
+def handle(m: Machine, act: Activation, error: ErrorData) -> None:
+    """Pass an error to the first matching handler of a step; without one, fail the scope."""
+    if held_failures.hold_act(m, act, ("begin_act", act["id"])):
+        return
+    specs = m.node(act).on_error
+    names = Names(m, act, extra={"error": error})
+    try:
+        spec = find(m, names, specs, error)
+    except EvaluationError as failure:
+        broken = as_error(failure, m.step_address(act))
+        broken["cause"] = error
+        fail(m, act, broken)
+        return
+    if spec is not None and spec.get("compensate"):
+        compensation.begin(m, act, error, ("handled", act["id"], specs.index(spec), error))
+    elif cleaning.first(m, "act", act, ("act_failed", act["id"], error), error):
+        return
+    elif spec is None:
+        fail(m, act, error)
+    else:
+        perform(m, act, spec, error)
+
+
+def compensated(m: Machine, act: Activation, index: int, error: ErrorData) -> None:
+    """Clean up what is due, then do what a handler says that has compensated."""
+    if not cleaning.first(m, "act", act, ("handled", act["id"], index, error), error):
+        perform(m, act, m.node(act).on_error[index], error)
+
+
+def fail(m: Machine, act: Activation, error: ErrorData, handler: int = -1) -> None:
+    """End the scope of a step with its error, as a handler says or because there is none."""
+    m.note(act, "failed", error=error, handler=handler)
+    scope = m.scope_of(act)
+    if m.blame is not None:
+        m.blame.note(("scope", scope["id"]), ("act", act["id"]))
+    hand_over(m, act)
+    routing.forget(m, act)
+    routing.end_token(m, scope, act["line"], act["past"])
+    # At once: nothing that was set off before may begin in a scope that has failed.
+    m.agenda.appendleft(("scope_failed", scope["id"], error))
+
+
+def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) -> None:
+    """Do what a handler says.
+
+    Args:
+        act: The activation that failed.
+        spec: The handler; if it compensates, that has been done.
+        error: What it failed with.
+    """
+    names = Names(m, act, extra={"error": error})
+    do = spec.get("do", "raise")
+    handler = m.node(act).on_error.index(spec)
+    try:
+        if spec.get("set"):
+            variables.write(m, names, spec["set"], act)
+        if spec.get("emit"):
+            signals.emit(m, names, spec["emit"], str(act["id"]))
+        if do == "fail":
+            failure = instead(evaluate(names, spec["fail"]), m.step_address(act), error)
+            fail(m, act, failure, handler)
+        elif do == "raise":
+            fail(m, act, error, handler)
+        elif do == "output":
+            output = evaluate(names, spec["output"])
+            _go_on(m, act, _targets(m, act, output, "ok"), handler, output=output)
+        elif do == "next":
+            _go_on(m, act, [spec["to"]], handler, error=error)
+        else:
+            _go_on(m, act, _targets(m, act, None, "failed", error), handler, error=error)
+    except (StepFailure, EvaluationError) as failed:
+        broken = as_error(failed, m.step_address(act))
+        broken["cause"] = error
+        fail(m, act, broken)
+
+
+def instead(given: Plain, address: str, error: ErrorData) -> ErrorData:
+    """Return what a handler raises instead of an error: another one, or one again as it is.
+
+    Args:
+        given: What its `fail` gives.
+        address: Where a new error comes from.
+        error: What was caught; the cause of a new error.
+    """
+    failure = raised(given)
+    if isinstance(failure, StepFailure):
+        return {**as_error(failure, address), "cause": error}
+    whose: ErrorData = {"step": address, "attempt": 1, "data": None, "cause": None}
+    return {**whose, **failure}
+
+
+def _targets(
+    m: Machine, act: Activation, output: Plain, outcome: str, error: ErrorData | None = None
+) -> list[int]:
+    """Return where the step's own `next` leads; if it leads nowhere, no handler is asked again."""
+    extra = {"output": output, "outcome": outcome, "error": error}
+    return routing.choose(m.node(act), Names(m, act, extra=extra), outcome)
+
+
+def _go_on(
+    m: Machine,
+    act: Activation,
+    targets: list[int],
+    handler: int,
+    *,
+    output: Plain = None,
+    error: ErrorData | None = None,
+) -> None:
+    """Continue after a failed step; without an error, it counts as succeeded."""
+    node = m.node(act)
+    status, outcome = ("failed", "failed") if error is not None else ("succeeded", "ok")
+    if node.named:
+        record(m, act, node, status, outcome, output, error)
+    m.note(
+        act,
+        status,
+        outcome=None if error is not None else outcome,
+        output=output,
+        error=error,
+        to=targets,
+        handler=handler,
+    )
+    hand_over(m, act)
+    routing.leave(m, act, targets, output)

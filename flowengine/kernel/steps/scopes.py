@@ -1,0 +1,215 @@
+"""Scopes: a body at work, from its first tokens to its end (language reference, §6.2, §6.4).
+
+open ─► tokens ─► none left ─► ended: the unit of the group or subflow goes on with its output
+             └─► an unhandled error, `end_all`: the rest is withdrawn
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel import held_failures
+from flowengine.kernel.ending import cleaning
+from flowengine.kernel.ending.closing import empty_scope, remove_scope, stop_timeout
+from flowengine.kernel.errors import as_error
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.flow_state.causality import learn, writer
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.messages import triggers
+from flowengine.kernel.state.moves import move
+from flowengine.kernel.tokens import routing
+from flowengine.kernel.tokens.activations import begin_unit, new_activation
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state.records import Activation, Scope, Unit
+
+_STAYS = frozenset({"cleaning", "queued", "then"})
+"""A scope with one of these is not over, though it has no token."""
+
+
+def open_scope(
+    m: Machine, body: int, unit: Unit | None, frame: int = 0, *, queued: bool = False
+) -> Scope:
+    """Open a scope and put its first tokens into it.
+
+    Args:
+        body: Which body.
+        unit: The unit of the group, or of the step that runs a subflow; None for the main flow.
+        frame: Of a subflow; with it goes a reference to its lowest layer.
+        queued: Its first tokens wait until it is its turn.
+
+    Returns:
+        The scope.
+    """
+    act = m.act_of(unit) if unit is not None else None
+    past = frame
+    if act is not None and not frame:
+        past, frame = provenance.share(m.state, act["past"]), m.frame_of(act)
+    scope: Scope = {
+        "id": m.new_id(),
+        "body": body,
+        "unit": unit["id"] if unit is not None else 0,
+        "path": f"{m.address(unit)}/" if unit is not None else "",
+        "past": past,
+        "ended": [],
+        "live": {},
+        "held": 0,
+        "at": {},
+        "joins": {},
+        "counts": {},
+        "hits": {},
+        "mapped": _is_uncounted(m, body, act),
+        "done": [],
+        "cut": [],
+    }
+    if frame:
+        scope["frame"] = frame
+    if act is not None and m.graph.body(body).kind != "flow":
+        learn(scope, writer(act, unit).get("knows"))
+    m.state["scopes"][scope["id"]] = scope
+    if unit is not None:
+        move(unit, "scope")
+        unit["scope"] = scope["id"]
+    if queued:
+        scope["queued"] = True
+    else:
+        start(m, scope, act["line"] if act is not None else first_line(m))
+    return scope
+
+
+def start(m: Machine, scope: Scope, line: list[int]) -> None:
+    """Put the first tokens into a scope; what is to be open from its start is opened before.
+
+    Args:
+        line: Line of descent of the tokens.
+    """
+    body = m.graph.body(scope["body"])
+    if body.opens < 0:
+        _put_tokens(m, scope, line)
+        return
+    scope["queued"] = True
+    past = provenance.share(m.state, scope["past"])
+    arrival = routing.unsent(scope["id"], body.opens, past, line)
+    act = new_activation(m, m.graph.node(body.opens), [arrival])
+    act["opens"] = True
+    act["address"] = scope["path"] + m.graph.node(body.opens).id
+    begin_unit(m, act, -1)
+
+
+def _put_tokens(m: Machine, scope: Scope, line: list[int]) -> None:
+    routing.start(m, scope, m.graph.body(scope["body"]).start, line)
+    m.touch(scope["id"])
+
+
+def opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
+    """Go on when what is to be open from the start of a flow is open, or cannot be had.
+
+    Args:
+        act: The activation that has opened it.
+        error: Why it cannot be had; then the flow has failed.
+    """
+    scope = m.scope_of(act)
+    m.note(act, "succeeded" if error is None else "failed", error=error)
+    routing.forget(m, act)
+    provenance.drop(m.state, act["past"])
+    del scope["queued"]
+    if error is not None:
+        if m.blame is not None:
+            m.blame.note(("scope", scope["id"]), ("act", act["id"]))
+        m.agenda.append(("scope_failed", scope["id"], error))
+        return
+    _put_tokens(m, scope, act["line"])
+    if not scope["unit"]:
+        triggers.take_kept(m)
+
+
+def first_line(m: Machine) -> list[int]:
+    """Return the line of the flow's first token: tokens that triggers begin come after it."""
+    return [0] if "triggered" in m.state else []
+
+
+def _is_uncounted(m: Machine, body: int, act: Activation | None) -> bool:
+    """Return whether activations in a scope count for no limit: in map items and in `finally`."""
+    if act is None:
+        return False
+    return m.scope_of(act)["mapped"] or "over" in act or m.graph.body(body).kind == "finally"
+
+
+def end_if_over(m: Machine, scope: Scope) -> bool:
+    """End a scope in which no token is left.
+
+    Returns:
+        Whether it has ended.
+    """
+    if scope["live"] or scope.get("over") or not scope.keys().isdisjoint(_STAYS):
+        return False
+    if scope["held"] > triggers.left_over(m, scope) or triggers.idle(m, scope):
+        return False
+    if scope["held"]:
+        empty_scope(m, scope)
+    succeed_scope(m, scope)
+    return True
+
+
+def end_all(m: Machine, scope: Scope, line: list[int], past: int) -> None:
+    """End a scope because one of its tokens says so: its other tokens are withdrawn (pattern 43).
+
+    Args:
+        line: Line of descent of the token.
+        past: What lies behind it.
+    """
+    empty_scope(m, scope)
+    scope["ended"].append([line, past])
+    succeed_scope(m, scope)
+
+
+def succeed_scope(m: Machine, scope: Scope) -> None:
+    """End an empty scope: its flow has succeeded, or the group's unit goes on."""
+    past = routing.merged_past(m, scope)
+    body = m.graph.body(scope["body"])
+    if body.kind == "flow":
+        m.agenda.append(("flow_over", scope["id"], past))
+        scope["over"] = True
+        return
+    unit = m.state["units"][scope["unit"]]
+    act = m.act_of(unit)
+    failure: EvaluationError | None = None
+    output = None
+    if body.output is not None:
+        try:
+            output = evaluate(Names(m, act, unit, past), body.output)
+        except EvaluationError as error:
+            if hold_end(m, scope, past):
+                return
+            if m.blame is not None:
+                m.blame.note(("scope", scope["id"]))
+                m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
+            failure = error
+    keep_for_finally(m, scope, past)
+    scope["error"] = None if failure is None else as_error(failure, m.address(unit))
+    remove_scope(m, scope)
+    stop_timeout(m, unit)
+    if failure is not None:
+        m.agenda.append(("attempt_failed", unit["id"], failure))
+        return
+    then = ("group_over", unit["id"], output, past)
+    if not cleaning.first(m, "unit", unit, then, past=past):
+        m.agenda.append(then)
+
+
+def hold_end(m: Machine, scope: Scope, past: int) -> bool:
+    """Hold a scope whose outputs have no value, if that is asked for; its past stays with it."""
+    if not held_failures.hold_scope(m, scope, ("scope_over", scope["id"])):
+        return False
+    scope.pop("over", None)
+    scope["ended"].append([[], past])
+    return True
+
+
+def keep_for_finally(m: Machine, scope: Scope, past: int) -> None:
+    """Give the `finally` of a scope the past of its tokens, which somebody else takes."""
+    if m.graph.body(scope["body"]).final >= 0:
+        scope["ended"].append([[], provenance.share(m.state, past)])

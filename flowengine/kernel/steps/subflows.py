@@ -1,0 +1,119 @@
+"""Subflows: a flow at work inside another one, as a scope of the same execution (§8.4).
+
+    attempt ─► inputs: validated, defaults filled in ─► frame ─► scope ─► outputs, or an error
+
+A flow may run itself: its steps are there once, and each time it runs it has a scope and a *frame*
+of its own, with what its expressions see: inputs, state, keys of signals. The scope ends with the
+subflow. The frame stays as long as anything refers to a past inside the subflow, such as a step
+that can still be undone; see `state.Frame`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.defaults import fill_computed
+from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.flow_state import variables
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.graph.linked import Flow
+from flowengine.kernel.limits import budgets
+from flowengine.kernel.machine import Machine, require
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.steps.scopes import open_scope
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Frame, Unit
+
+
+def enter(m: Machine, unit: Unit) -> None:
+    """Begin the subflow of a step.
+
+    Args:
+        unit: The unit of the step.
+
+    Raises:
+        StepFailure: An input does not fit, or subflows run too deep inside one another.
+        EvaluationError: An argument, a computed default, or the key of a signal has no value.
+    """
+    act = m.act_of(unit)
+    node = m.node(act)
+    number = m.graph.body(node.child).flow
+    flow = m.graph.flows[number]
+    names = Names(m, act, unit)
+    given = evaluate(names, node.args) if node.args is not None else {}
+    frame = _new_frame(m, number, names.frame)
+    try:
+        _begin(m, frame, flow, given)
+    except (StepFailure, EvaluationError):
+        provenance.drop(m.state, frame)
+        raise
+    m.note(act, "running", unit=unit, given=given)
+    scope = open_scope(m, node.child, unit, frame)
+    if "duration" in flow.said:
+        duration = parse_duration(flow.said["duration"])
+        scope["timer"] = m.set_timer(duration, "duration", scope["id"])
+
+
+def _new_frame(m: Machine, number: int, up: int) -> int:
+    """Add a frame, which nothing refers to but its lowest layer, and return its number."""
+    flow = m.graph.flows[number]
+    around = m.state["frames"][up] if up else None
+    depth = around["depth"] + 1 if around is not None else 1
+    room = around["room"] if around is not None else m.graph.limits["depth"]
+    require(
+        room >= 1,
+        "LimitExceeded",
+        f"{flow.id!r} would run inside {depth - 1} other subflows, and a flow around them allows "
+        "no more (limits.depth)",
+        {"limit": "depth"},
+    )
+    m.entered += 1
+    limit = m.graph.limits["steps"]
+    require(
+        m.entered <= limit,
+        "LimitExceeded",
+        f"more than {limit} subflows begun without a wait in between (limits.steps)",
+        {"limit": "steps"},
+    )
+    layer = provenance.put(m.state, 0, {})
+    frame: Frame = {
+        "flow": number,
+        "up": up,
+        "inputs": {},
+        "vars": variables.initial(flow),
+        "keys": {},
+        "depth": depth,
+        "room": min(room - 1, flow.said.get("depth", room)),
+    }
+    if "steps" in flow.said:
+        frame["steps"] = 0
+    budgets.enter(m, layer, frame)
+    m.state.setdefault("frames", {})[layer] = frame
+    return layer
+
+
+def _begin(m: Machine, number: int, flow: Flow, given: dict[str, Plain]) -> None:
+    """Fill in the inputs of a frame and the keys of its signals."""
+    frame = m.state["frames"][number]
+    names = Names(m, None, frame=number)
+    inputs = frame["inputs"]
+    for name in given:
+        require(name in flow.inputs, "ValidationError", f"{flow.id!r} has no input {name!r}")
+    inputs.update(given)
+    computed = {name for name, _ in flow.defaults}
+    for name, schema in flow.inputs.items():
+        if name not in given and name not in computed:
+            require("default" in schema, "ValidationError", f"{flow.id!r} needs the input {name!r}")
+            inputs[name] = schema["default"]
+    fill_computed(names, flow, inputs)
+    for name, schema in flow.inputs.items():
+        fault = m.graph.validate(schema, inputs[name])
+        message = f"input {name!r} of {flow.id!r}: {fault}"
+        require(fault is None, "ValidationError", message, {"input": name})
+    frame["inputs"] = {name: inputs[name] for name in flow.inputs}
+    for signal, spec in flow.signals.items():
+        if spec.get("key") is not None:
+            frame["keys"][signal] = str(evaluate(names, spec["key"]))

@@ -1,0 +1,1 @@
+"""Where tokens go, how they meet, and how one enters a step."""

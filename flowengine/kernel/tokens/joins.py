@@ -1,0 +1,319 @@
+"""Joins: how tokens that come to one step meet (§6.3; patterns 3, 7-9, 28-33, 37, 38, 41).
+
+| kind     | holds                        | activates the step                                  |
+|----------|------------------------------|-----------------------------------------------------|
+| (none)   | nothing                      | at each arrival; the checker proved that one comes  |
+| `each`   | nothing                      | at each arrival                                     |
+| `all`    | arrivals, by source          | when every source has one; takes one from each      |
+| `active` | arrivals                     | when no other live token can still arrive           |
+| `count`  | a round of arrivals          | at the `need`-th arrival of the round               |
+
+A round of a counting join is open from its first arrival until every source has arrived, a trigger
+aside, or nobody can arrive any more; `late` says what becomes of arrivals after the `need`-th. A
+token that left through the join carries the number of its round as a mark: if it comes back while
+that round is open it is kept, and comes again when the round has ended.
+
+Whether somebody can still arrive is a counter, `hot`, kept for each join that holds a token or has
+an open round: the number of live positions of the scope from which a way leads to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.expressions.names import evaluate, of_scope
+from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError
+from flowengine.kernel.graph.linked import Body, Node
+from flowengine.kernel.held_failures import is_held
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.tokens import routing
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Arrival, JoinState, Scope
+
+_NEVER = float("inf")
+UNKNOWN = 0
+"""In place of `need` where it had no value and its failure is held back: the round only waits."""
+"""More than can be held: of joins that watch nobody."""
+
+
+def arrive(m: Machine, arrival: Arrival) -> None:
+    """Take a token that arrives at a step.
+
+    Args:
+        arrival: The token.
+    """
+    node = m.graph.nodes[arrival["step"]]
+    join = node.join
+    if join is None or join["kind"] == "each":
+        m.agenda.append(("activate", node.index, [arrival]))
+        return
+    scope = m.state["scopes"][arrival["scope"]]
+    if join["kind"] == "all":
+        _arrive_all(m, scope, node, arrival)
+    elif join["kind"] == "active":
+        held = _armed(m, scope, node)
+        held["held"].setdefault(arrival["source"], []).append(arrival)
+        _hold(m, scope, node, 1)
+    else:
+        _arrive_count(m, scope, node, arrival)
+
+
+def _hold(m: Machine, scope: Scope, node: Node, change: int) -> None:
+    scope["held"] += change
+    routing.place(m, scope, node.index, change, node.index)
+    m.touch(scope["id"])
+
+
+def _armed(m: Machine, scope: Scope, node: Node) -> JoinState:
+    """Return the state of a join that watches who can still reach it, watching from now on."""
+    held = scope["joins"].setdefault(node.index, {"held": {}, "round": 0})
+    if "hot" not in held:
+        body = m.graph.body(scope["body"])
+        join = node.index
+        held["hot"] = sum(n for step, n in scope["at"].items() if body.reaches(step, join))
+    return held
+
+
+def _arrive_all(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
+    join = scope["joins"].setdefault(node.index, {"held": {}})
+    held = join["held"]
+    held.setdefault(arrival["source"], []).append(arrival)
+    _hold(m, scope, node, 1)
+    if len(held) == len(node.sources):
+        taken = [held[source].pop(0) for source in node.sources]
+        join["held"] = {source: left for source, left in held.items() if left}
+        if not join["held"]:
+            del scope["joins"][node.index]
+        for _ in taken:
+            _hold(m, scope, node, -1)
+        m.agenda.append(("activate", node.index, taken))
+
+
+def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
+    round_ = _armed(m, scope, node)
+    if round_.get("open") and arrival["marks"].get(node.index) == round_["round"]:
+        _keep(m, scope, node, round_, arrival)
+        return
+    if not round_.get("open"):
+        _open_round(m, scope, node, round_, arrival)
+    source = arrival["source"]
+    if _is_of_next_round(node, round_, source):
+        _keep(m, scope, node, round_, arrival)
+    elif round_["fired"]:
+        round_["heard"][source] = True
+        routing.absorb(m, scope, arrival)
+    else:
+        round_["heard"][source] = True
+        round_["got"].append(arrival)
+        _hold(m, scope, node, 1)
+        _fire_if_enough(m, scope, node, round_)
+    _end_if_heard(m, scope, node, round_)
+
+
+def look_again(m: Machine, number: int) -> None:
+    """Evaluate `need` anew for the rounds of a scope whose `need` had no value.
+
+    Args:
+        m: The advance at work.
+        number: The scope.
+    """
+    scope = m.state["scopes"].get(number)
+    for index, round_ in list(scope["joins"].items()) if scope is not None else ():
+        if scope is not None and round_.get("need") == UNKNOWN:
+            node = m.graph.node(index)
+            round_["need"] = _need(m, scope, node, round_["got"][0])
+            _fire_if_enough(m, scope, node, round_)
+            _end_if_heard(m, scope, node, round_)
+
+
+def _fire_if_enough(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+    if round_["need"] != UNKNOWN and len(round_["got"]) >= round_["need"]:
+        _fire(m, scope, node, round_)
+
+
+def _end_if_heard(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+    if round_["fired"] and all(s in round_["heard"] for s in node.sources if s != TRIGGER):
+        _end_round(m, scope, node, round_)
+    m.touch(scope["id"])
+
+
+def _is_of_next_round(node: Node, round_: JoinState, source: int) -> bool:
+    """Return whether a join that queues has taken a token of this round from an edge already.
+
+    A round stands for one wave of tokens, one on each edge; where there is only one edge, its
+    threads are what is counted.
+    """
+    assert node.join is not None
+    waves = round_["fired"] or len(node.sources) > 1
+    return waves and node.join.get("late") == "queue" and source in round_["heard"]
+
+
+def _keep(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
+    round_["kept"].append(arrival)
+    _hold(m, scope, node, 1)
+
+
+def _open_round(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
+    """Begin a round; what `need` is, is evaluated now, with the past of the first arrival."""
+    need = _need(m, scope, node, arrival)
+    round_.update({"round": round_["round"] + 1, "open": True, "fired": False, "need": need})
+    round_.update({"got": [], "heard": {}, "kept": round_.get("kept", [])})
+
+
+def _need(m: Machine, scope: Scope, node: Node, first: Arrival) -> int:
+    """Return how many arrivals a round needs; if that has no value, the scope fails, or is held."""
+    assert node.join is not None
+    try:
+        need = evaluate(of_scope(m, scope, first["past"]), node.join["need"])
+        if isinstance(need, bool) or not isinstance(need, int) or need < 1:
+            raise StepFailure(
+                "ValidationError", f"'need' of {node.id!r} is {need!r}, not 1 or more"
+            )
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(("broken", node.index, scope["id"], failure))
+        return UNKNOWN if is_held(m, "scope", scope["id"]) else 1
+    return need
+
+
+def _fire(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+    assert node.join is not None
+    taken = _take(m, scope, node, round_)
+    round_["fired"] = True
+    if node.join.get("late") == "cancel":
+        m.agenda.appendleft(("cancel_late", scope["id"], node.index))
+        round_["heard"] = dict.fromkeys(node.sources, True)
+    m.agenda.append(("activate", node.index, taken))
+
+
+def _take(m: Machine, scope: Scope, node: Node, round_: JoinState) -> list[Arrival]:
+    """Take the arrivals of a round; on a cycle each carries from now on which round it was."""
+    taken = round_["got"]
+    round_["got"] = []
+    cyclic = _on_cycle(m, scope, node)
+    for arrival in taken:
+        _hold(m, scope, node, -1)
+        if cyclic:
+            arrival["marks"] = {**arrival["marks"], node.index: round_["round"]}
+    return taken
+
+
+def _on_cycle(m: Machine, scope: Scope, node: Node) -> bool:
+    """Return whether a token that leaves through a join may come back to it."""
+    return m.graph.body(scope["body"]).reaches(node.index, node.index)
+
+
+def _end_round(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
+    """End a round: what was kept comes again, in order of arrival."""
+    kept = round_["kept"]
+    again: JoinState = {"held": {}, "round": round_["round"]}
+    del scope["joins"][node.index]
+    if _on_cycle(m, scope, node):
+        scope["joins"][node.index] = again
+    else:  # nothing carries the number of this round
+        kept, later = _next_wave(node, kept)
+        if later:
+            scope["joins"][node.index] = {**again, "kept": later}
+    for arrival in kept:
+        _hold(m, scope, node, -1)
+        m.agenda.append(("arrive", arrival))
+
+
+def _next_wave(node: Node, kept: list[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
+    """Divide what was kept of waves into the first of each edge, and what has to stay."""
+    first: dict[int, int] = {}
+    for place, arrival in enumerate(kept):
+        first.setdefault(arrival["source"], place)
+        if len(first) == len(node.sources):
+            break
+    wave = [kept[place] for place in first.values()]
+    for place in reversed(first.values()):
+        del kept[place]
+    return wave, kept
+
+
+def settle(m: Machine, scope: Scope) -> bool:
+    """Settle the first join of a scope that no other token can reach any more.
+
+    Args:
+        scope: A scope in which a token has moved.
+
+    Returns:
+        Whether a join acted.
+    """
+    ready = [
+        join
+        for join, held in scope["joins"].items()
+        if held.get("hot") == 0 and held.get("need") != UNKNOWN
+    ]
+    if not ready:
+        return False
+    first = min(ready)
+    _act(m, scope, first, scope["joins"][first])
+    return True
+
+
+def settle_stuck(m: Machine, scope: Scope) -> bool:
+    """Settle the first stuck join of a scope: every token that can still reach it is at a join too.
+
+    Args:
+        scope: A scope in which nothing else is left to do.
+
+    Returns:
+        Whether a join acted.
+    """
+    body = m.graph.body(scope["body"])
+    stuck = [
+        join
+        for join, held in scope["joins"].items()
+        if held.get("hot", _NEVER) <= scope["held"]
+        and held["hot"] == _waiting(scope, body, join)
+        and held.get("need") != UNKNOWN
+    ]
+    if not stuck:
+        return False
+    first = min(stuck)
+    _act(m, scope, first, scope["joins"][first])
+    return True
+
+
+def _waiting(scope: Scope, body: Body, join: int) -> int:
+    """Return how many tokens held at other joins can reach a join."""
+    return sum(
+        number_held(held)
+        for other, held in scope["joins"].items()
+        if other != join and body.reaches(other, join)
+    )
+
+
+def number_held(held: JoinState) -> int:
+    """Return how many tokens a join holds."""
+    waiting = sum(len(arrivals) for arrivals in held["held"].values())
+    return waiting + len(held.get("got", ())) + len(held.get("kept", ()))
+
+
+def held_arrivals(held: JoinState) -> list[Arrival]:
+    """Return the tokens that a join holds."""
+    waiting = [arrival for arrivals in held["held"].values() for arrival in arrivals]
+    return [*waiting, *held.get("got", ()), *held.get("kept", ())]
+
+
+def _act(m: Machine, scope: Scope, index: int, held: JoinState) -> None:
+    """Fire an `active` join; end a round that has fired; fail one that is short."""
+    node = m.graph.node(index)
+    m.touch(scope["id"])
+    assert node.join is not None
+    if node.join["kind"] == "active":
+        taken = [a for source in node.sources for a in held["held"].get(source, ())]
+        del scope["joins"][index]
+        for _ in taken:
+            _hold(m, scope, node, -1)
+        m.agenda.append(("activate", index, taken))
+    elif held["fired"]:
+        _end_round(m, scope, node, held)
+    else:
+        got = _take(m, scope, node, held)
+        came = list(dict.fromkeys(m.graph.node(a["source"]).id for a in got if a["source"] >= 0))
+        m.agenda.append(("too_few", index, got, held["need"], came))
+        _end_round(m, scope, node, held)

@@ -1,0 +1,243 @@
+"""Tokens: where they go when a step has ended, and what they carry (language reference, §6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.names import Names, holds
+from flowengine.kernel.flow_state.causality import learn
+from flowengine.kernel.graph.compiled import END, END_ALL, START, Plain, SplitSpec
+from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.machine import Machine
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Activation, Arrival, Scope
+
+
+def routes(node: Node, outcome: str) -> bool:
+    """Return whether a step's `next` takes an outcome that otherwise would raise.
+
+    The outcomes of a map's items stay inside; its `next` is about the map.
+    """
+    split = node.split
+    if split is None or split["kind"] != "outcome":
+        return False
+    if node.map is not None and not node.each:
+        return False
+    return outcome in split["outcomes"] or "otherwise" in split
+
+
+def choose(node: Node, names: Names, outcome: str) -> list[int]:
+    """Return where the token of a step goes: one target each for the tokens that leave.
+
+    Args:
+        node: The step that ended.
+        names: What the conditions see.
+        outcome: How the step ended.
+
+    Returns:
+        Targets, in the order of the entries.
+
+    Raises:
+        StepFailure: `NoBranch`: nothing holds and there is no `else`.
+        EvaluationError: A condition has no value.
+    """
+    split = node.split
+    if split is None:
+        return [END]
+    kind = split["kind"]
+    if kind == "one":
+        return [split["to"]]
+    if kind == "outcome":
+        return [_by_outcome(split, outcome)]
+    targets = _first(split, names) if kind == "first" else _all(split, names)
+    if not targets:
+        raise StepFailure("NoBranch", f"no condition of 'next' of {node.id!r} holds")
+    return targets
+
+
+def _by_outcome(split: SplitSpec, outcome: str) -> int:
+    if outcome in split["outcomes"]:
+        return split["outcomes"][outcome]
+    if "otherwise" in split:
+        return split["otherwise"]
+    raise StepFailure("NoBranch", f"'next' names no way for the outcome {outcome!r}")
+
+
+def _first(split: SplitSpec, names: Names) -> list[int]:
+    for entry in split["entries"]:
+        if "when" not in entry or holds(names, entry["when"]):
+            return [entry["to"]]
+    return []
+
+
+def _all(split: SplitSpec, names: Names) -> list[int]:
+    targets = []
+    conditional = False
+    for entry in split["entries"]:
+        if entry.get("otherwise"):
+            continue
+        if "when" not in entry:
+            targets.append(entry["to"])
+        elif holds(names, entry["when"]):
+            conditional = True
+            targets.append(entry["to"])
+    if not conditional:
+        targets += [entry["to"] for entry in split["entries"] if entry.get("otherwise")]
+    return targets
+
+
+def leave(m: Machine, act: Activation, targets: list[int], output: Plain) -> None:
+    """Send the token of an activation along `targets`; the activation is over.
+
+    Args:
+        act: The activation; it is removed from the state.
+        targets: Where tokens go.
+        output: What the step gave.
+    """
+    forget(m, act)
+    send(m, act, targets, act["line"], act["past"], output, act.get("knows"))
+
+
+def send(
+    m: Machine,
+    act: Activation,
+    targets: list[int],
+    line: list[int],
+    past: int,
+    output: Plain,
+    knows: dict[str, int] | None,
+) -> None:
+    """Send one token of an activation along each of its edges to `targets`.
+
+    Args:
+        targets: Where tokens go.
+        line: Their line of descent.
+        past: What lies behind them; the caller's reference to it is used up.
+        output: What the step gave.
+        knows: Which writes happened before them.
+    """
+    if len(targets) == 1:
+        _send(m, act, targets[0], line, past, output, knows)
+        return
+    for entry, target in enumerate(targets):
+        provenance.share(m.state, past)
+        _send(m, act, target, [*line, entry], past, output, knows)
+    provenance.drop(m.state, past)
+
+
+def _send(
+    m: Machine,
+    act: Activation,
+    target: int,
+    line: list[int],
+    past: int,
+    output: Plain,
+    knows: dict[str, int] | None,
+) -> None:
+    if target == END:
+        end_token(m, m.scope_of(act), line, past)
+    elif target == END_ALL:
+        m.agenda.append(("end_all", act["scope"], line, past))
+    else:
+        arrival: Arrival = {
+            "scope": act["scope"],
+            "step": target,
+            "source": act["step"],
+            "output": output if m.graph.nodes[act["step"]].carries else None,
+            "past": past,
+            "line": line,
+            "marks": act["marks"],
+        }
+        if "message" in act:
+            arrival["message"] = act["message"]
+        if knows:
+            learn(arrival, knows)
+        m.agenda.append(("arrive", arrival))
+
+
+def unsent(scope: int, step: int, past: int, line: list[int]) -> Arrival:
+    """Return a token that no step has sent; the caller's reference to its past goes with it."""
+    return {
+        "scope": scope,
+        "step": step,
+        "source": START,
+        "output": None,
+        "past": past,
+        "line": line,
+        "marks": {},
+    }
+
+
+def start(m: Machine, scope: Scope, targets: list[int], line: list[int]) -> None:
+    """Put the first tokens into a scope, each with the scope's past at entry."""
+    several = len(targets) > 1
+    for entry, target in enumerate(targets):
+        past = provenance.share(m.state, scope["past"])
+        arrival = unsent(scope["id"], target, past, [*line, entry] if several else line)
+        learn(arrival, scope.get("knows"))
+        m.agenda.append(("arrive", arrival))
+
+
+def end_token(m: Machine, scope: Scope, line: list[int], past: int) -> None:
+    """End a token in its scope: what lay behind it joins the past of the scope."""
+    if past == scope["past"]:
+        provenance.drop(m.state, past)
+    else:
+        scope["ended"].append([line, past])
+    m.touch(scope["id"])
+
+
+def forget(m: Machine, act: Activation) -> None:
+    """Take an activation out of the state; its reference to its past stays with the caller."""
+    del m.state["acts"][act["id"]]
+    scope = m.state["scopes"][act["scope"]]
+    del scope["live"][act["id"]]
+    if m.graph.bodies[scope["body"]].watched and not act.get("gone"):
+        place(m, scope, act["step"], -1)
+    m.touch(scope["id"])
+
+
+def place(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) -> None:
+    """Count a token in or out at a step, for the joins that depend on who can still reach them.
+
+    Args:
+        scope: Its scope.
+        step: The step at which the token is.
+        change: 1 or -1.
+        holder: The join that holds the token, which is not asked about its own.
+    """
+    body = m.graph.bodies[scope["body"]]
+    if not body.watched:
+        return
+    at = scope["at"]
+    count = at.get(step, 0) + change
+    if count:
+        at[step] = count
+    else:
+        del at[step]
+    ahead = body.ahead.get(step, 0)
+    for join, held in scope["joins"].items():
+        if "hot" in held and join != holder and ahead & body.bits[join]:
+            held["hot"] += change
+
+
+def merged_past(m: Machine, scope: Scope) -> int:
+    """Return the pasts of all tokens that ended in a scope as one; the caller gets a reference."""
+    past = provenance.share(m.state, scope["past"])
+    for _line, ended in sorted(scope["ended"], key=_line_of):
+        past = provenance.merge(m.state, past, ended)
+    scope["ended"] = []
+    return past
+
+
+def _line_of(entry: list[Any]) -> list[int]:
+    line: list[int] = entry[0]
+    return line
+
+
+def absorb(m: Machine, scope: Scope, arrival: Arrival) -> None:
+    """End a token that came too late to a join."""
+    end_token(m, scope, arrival["line"], arrival["past"])

@@ -1,0 +1,1 @@
+"""What executions wait for: time, signals, conditions, people."""

@@ -1,0 +1,259 @@
+"""Approvals: a wait for people to decide (language reference, §8.6).
+
+Who may decide, and whether form and edits fit, is checked before a decision becomes an event. Here
+is what a decision does: it counts as a vote, and closes the approval or not; and what time does:
+reminders, escalation, expiry. What closed is closed; a later event about it changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.commands import Notify
+from flowengine.kernel.expressions.names import Names, evaluate
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.waiting import approval_ownership
+from flowengine.kernel.waiting.waits import add_wait, duration_of, end_wait, new_wait, show
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import Decided, ErrorData
+    from flowengine.kernel.state.records import Cut, Unit, Wait
+
+SHOWN = ("title", "body", "subject", "edit", "edit_schema", "form", "choices", "assignees",
+         "exclude", "need", "batch", "attachments", "on_expire", "claim", "delegate")  # fmt: skip
+
+
+def open_approval(m: Machine, unit: Unit) -> None:
+    """Open the approval of a step.
+
+    Args:
+        unit: The unit that waits.
+
+    Raises:
+        StepFailure: A duration is none.
+        EvaluationError: An expression has no value.
+    """
+    act = m.act_of(unit)
+    node = m.node(act)
+    assert node.input is not None
+    asked = evaluate(Names(m, act, unit), node.input)
+    fill_in(m, new_wait(m, unit, node.kind), asked, node.id)
+
+
+def fill_in(m: Machine, wait: Wait, asked: dict[str, Plain], batch: str) -> None:
+    """Write into a new approval what is asked, set its timers, and make it known.
+
+    Args:
+        wait: The approval.
+        asked: The evaluated keys of the language reference, §8.6.
+        batch: Its batch, if it names none.
+
+    Raises:
+        StepFailure: A duration is none.
+    """
+    record = wait["record"]
+    record.update({key: asked[key] for key in SHOWN if asked.get(key) is not None})
+    record.setdefault("batch", batch)
+    record["votes"] = []
+    if asked.get("expires") is not None:
+        record["due"] = m.now + duration_of(asked["expires"], "expires")
+        wait["timers"].append(m.set_timer_at(record["due"], "expire", wait["id"]))
+    if asked.get("remind"):
+        _set_reminder(m, wait, duration_of(asked["remind"]["every"], "remind"))
+    for index, step in enumerate(asked.get("escalate") or ()):
+        delay = duration_of(step["after"], "after")
+        wait["timers"].append(m.set_timer(delay, "escalate", wait["id"], index))
+    wait["escalate"] = asked.get("escalate") or []
+    wait["field"] = asked.get("field")
+    show(m, wait)
+    _notify(m, wait, "opened")
+
+
+def _set_reminder(m: Machine, wait: Wait, every: int) -> None:
+    wait["remind"] = every
+    wait["timers"].append(m.set_timer(max(every, 1000), "remind", wait["id"]))
+
+
+def _notify(m: Machine, wait: Wait, why: str) -> None:
+    m.commands.append(Notify(wait["id"], why, list(wait["record"].get("assignees") or ())))
+
+
+def remind(m: Machine, wait: Wait) -> None:
+    """Remind the assignees, and set the next reminder."""
+    _notify(m, wait, "reminded")
+    _set_reminder(m, wait, wait["remind"])
+
+
+def escalate(m: Machine, wait: Wait, index: int) -> None:
+    """Add further assignees, or replace them, because nobody has answered; a claim ends."""
+    step = wait["escalate"][index]
+    record = wait["record"]
+    before = [] if step.get("replace") else list(record.get("assignees") or ())
+    record["assignees"] = list(dict.fromkeys([*before, *step["to"]]))
+    approval_ownership.escalated(record, step["to"], m.now)
+    show(m, wait)
+    _notify(m, wait, "escalated")
+
+
+def expire(m: Machine, wait: Wait) -> None:
+    """Close an approval whose time is over: the outcome `expired`, or what `on_expire` names."""
+    choice = wait["record"].get("on_expire")
+    decision: Plain = {"choice": choice, "by": "system", "via": "expiry"}
+    _close(m, wait, decision, "expired", choice or "expired")
+
+
+def decide(m: Machine, wait: Wait, event: Decided) -> None:
+    """Count a decision; close the approval if it settles it.
+
+    Args:
+        wait: An open approval.
+        event: The decision, already found to be allowed and well-formed.
+    """
+    decision: dict[str, Plain] = {k: v for k, v in event.items() if k not in ("type", "wait")}
+    decision["at"] = format_time(event.get("sent", event["at"]))
+    counts_as = counting(wait["record"], event["choice"])
+    if counts_as == "approve":
+        wait["record"]["votes"].append({"by": event.get("by"), "at": decision["at"]})
+        show(m, wait)
+        if len(wait["record"]["votes"]) < (wait["record"].get("need") or 1):
+            return
+    _close(m, wait, decision, "decided", event["choice"])
+
+
+def counting(record: dict[str, Plain], choice: str) -> str:
+    """Return what a choice counts as: `approve`, `reject` or `other`."""
+    for entry in record.get("choices") or ():
+        if entry["id"] == choice:
+            counts_as: str = entry.get("counts_as", "other")
+            return counts_as
+    return "other"
+
+
+def _close(m: Machine, wait: Wait, decision: dict[str, Plain], how: str, outcome: str) -> None:
+    if wait["kind"] == "ask":
+        form: Plain = decision.get("form")
+        field = wait["field"]
+        end_wait(m, wait, how, form if field is None else form[field], "ok")
+        return
+    output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
+    if "asks" in wait:
+        more = decision["value"] if isinstance(decision.get("value"), dict) else {}
+        m.agenda.append(("answered", wait["id"], how, output, more))
+    else:
+        end_wait(m, wait, how, output, outcome)
+
+
+def answer(
+    execution: str, record: dict[str, Plain], decision: dict[str, Plain], now: int
+) -> dict[str, Any]:
+    """Return the output of an approval.
+
+    Args:
+        execution: Id of the execution.
+        record: What was asked.
+        decision: What was decided, by whom and through what.
+        now: When (ms).
+
+    Returns:
+        The mapping of the language reference, §8.6.
+    """
+    choice = decision.get("choice")
+    counts_as = counting(record, choice) if choice else None
+    original = record.get("subject")
+    edits = decision.get("edits") or {}
+    entered = {"entered_by": decision["entered_by"]} if "entered_by" in decision else {}
+    return {
+        "id": wait_id(execution, record["id"]),
+        "choice": choice,
+        "counts_as": counts_as,
+        "approved": counts_as == "approve",
+        "subject": edited(original, edits),
+        "original": original,
+        "edited": bool(edits),
+        "form": decision.get("form"),
+        "comment": decision.get("comment"),
+        "attachments": decision.get("attachments") or [],
+        "by": decision.get("by"),
+        "at": decision.get("at") or format_time(now),
+        "via": decision.get("via"),
+        **entered,
+        "votes": record.get("votes") or [],
+    }
+
+
+def edited(subject: Plain, edits: dict[str, Plain]) -> Plain:
+    """Return the subject with fields replaced; a field is a dotted path into it."""
+    for path, value in edits.items():
+        subject = _replaced(subject, path.split("."), value)
+    return subject
+
+
+def _replaced(value: Plain, path: list[str], leaf: Plain) -> Plain:
+    if not path:
+        return leaf
+    inner = value.get(path[0]) if isinstance(value, dict) else None
+    return {**(value if isinstance(value, dict) else {}), path[0]: _replaced(inner, path[1:], leaf)}
+
+
+def ask(m: Machine, unit: Unit, error: ErrorData | None = None) -> None:
+    """Ask an operator what became of an attempt of a unit that was cut off.
+
+    Args:
+        error: What its environment ended with; None: its process ended.
+    """
+    wait = new_wait(m, unit, "question", "ask")
+    wait["record"].update(question(m.address(unit), unit["attempt"], error))
+    show(m, wait)
+
+
+def ask_about(m: Machine, number: int, cut: Cut, error: ErrorData | None = None) -> None:
+    """Ask what became of an attempt that a scope has to know before it compensates."""
+    step = m.graph.node(cut["step"]).id
+    wait = add_wait(m, 0, "question", cut["address"], step)
+    wait["cut"] = number
+    cut["wait"] = wait["id"]
+    wait["record"].update(question(cut["address"], cut["attempt"], error))
+    show(m, wait)
+
+
+def ask_for_environment(m: Machine, unit: Unit, error: ErrorData) -> None:
+    """Stop before an attempt whose environment cannot be had again, until somebody mends that."""
+    wait = new_wait(m, unit, "question", "ask")
+    wait["record"].update(
+        _question(
+            f"{m.address(unit)} cannot continue: {error['message']}",
+            f"Attempt {unit['attempt']} has not started: an environment it used before is not "
+            "available. It is tried again whenever the execution is resumed.",
+            ("Try it again now", "Continue with this result instead", "Fail with this error"),
+        )
+    )
+    wait["record"].update({"ran": "no", "error": error})
+    show(m, wait)
+
+
+def question(address: str, attempt: int, error: ErrorData | None = None) -> dict[str, Plain]:
+    """Return what is asked about an attempt that was cut off."""
+    what, when = "was interrupted", "its process ended"
+    if error is not None:
+        what, when = "lost its environment", f"that ended: {error['message']}"
+    asked = _question(
+        f"{address} {what}; did it act?",
+        f"Attempt {attempt} was running when {when}. It may or may not have acted.",
+        ("Run it again", "It acted; use this result", "It failed"),
+    )
+    return {**asked, "ran": "maybe"} if error is None else {**asked, "ran": "maybe", "error": error}
+
+
+def _question(title: str, body: str, labels: tuple[str, str, str]) -> dict[str, Plain]:
+    return {
+        "title": title,
+        "body": body,
+        "choices": [
+            {"id": id, "label": label, "counts_as": "other", "comment": "optional"}
+            for id, label in zip(("retry", "result", "fail"), labels, strict=True)
+        ],
+        "votes": [],
+    }

@@ -1,0 +1,258 @@
+"""What a flow does whose budget is used up: it stops, or people are asked (language ref., §10.9).
+
+All calls that hit the limit wait for the answer to one question. An answer raises the limit for
+good, or lets all that waits fail; then nobody is asked again. A question that nobody waits for any
+more, when an event has been dealt with, is withdrawn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.errors import StepFailure
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.limits.budgets import (
+    around,
+    bounding,
+    budget_of,
+    declared_limits,
+    unbound,
+    used_up,
+    watch_time,
+)
+from flowengine.kernel.limits.suspension import hold_back, let_on
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
+from flowengine.kernel.waiting.approvals import answer, counting
+from flowengine.kernel.waiting.waits import add_wait, close_wait, show
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import Decided
+    from flowengine.kernel.graph.compiled import BudgetSpec
+    from flowengine.kernel.state.records import Budget, Unit, Wait
+
+DURATION = r"^(\d{1,3}w)?(\d{1,4}d)?(\d{1,5}h)?(\d{1,7}m)?(\d{1,8}s)?(\d{1,11}ms)?$"
+"""Durations that together stay far below the longest that there may be."""
+CHOICES = [
+    {"id": "approve", "label": "Raise the limit", "counts_as": "approve", "comment": "optional"},
+    {"id": "reject", "label": "Stop here", "counts_as": "reject", "comment": "optional"},
+]
+
+
+MOST_CALLS = 2**53
+"""What a limit of calls can be raised to: any JSON reader holds it, and no execution reaches it."""
+
+
+def waits(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
+    """Say whether a call has to wait until somebody has raised a budget.
+
+    Args:
+        unit: Whose call it is.
+        then: What follows, for the agenda, when the question is answered.
+
+    Returns:
+        Whether it waits; else there is room for it now.
+
+    Raises:
+        StepFailure: `BudgetExceeded`: a budget is used up, and nobody is asked to raise it.
+    """
+    if "budget" not in m.state and "frames" not in m.state:
+        return False
+    act = m.act_of(unit)
+    if "opens" in act or not bounding(m.state, m.frame_of(act)):
+        return False
+    free = unbound(m, act)
+    full = [
+        (number, budget)
+        for number, budget in around(m, m.frame_of(act))
+        if number not in free and used_up(m, budget)
+    ]
+    for number, budget in full:
+        if not _asks(m, number, budget):
+            raise StepFailure("BudgetExceeded", *_told(m, number, budget), retryable=False)
+    if not full:
+        return False
+    number, budget = full[0]
+    unit["budget"] = number
+    hold_back(m, unit, "budget", then)
+    budget["waiting"][unit["id"]] = True
+    _ask(m, number, budget, unit)
+    return True
+
+
+def _told(
+    m: Machine, number: int, budget: Budget, what: str | None = None
+) -> tuple[str, dict[str, Plain]]:
+    """Return message and data of the error of a call for which nothing is left."""
+    what = what or used_up(m, budget)[0]
+    flow, limit = m.flow_of(number).id, budget["limits"][what]
+    message = f"'{flow}' has used up its {_amount(what, limit)} (budget.{what})"
+    refused = budget.get("refused")
+    if refused is not None:
+        comment = f": {refused['comment']}" if refused.get("comment") else ""
+        message += f", and {refused['by']} did not raise it{comment}"
+    of = format_duration(limit) if what == "wall_time" else limit
+    return message, {"limit": what, "of": of, "flow": flow, "refused": refused}
+
+
+def _amount(what: str, limit: int) -> str:
+    """Return a limit as a message names it."""
+    if what == "wall_time":
+        return f"{format_duration(limit)} of wall time"
+    return f"{limit} tool call{'s' * (limit != 1)}"
+
+
+def time_over(m: Machine, number: int, _arg: int) -> None:
+    """Stop what runs because its time is over, or ask; what a crash took is waited for anew."""
+    budget = budget_of(m.state, number)
+    assert budget is not None
+    del budget["timer"]
+    if "wall_time" not in used_up(m, budget):
+        watch_time(m, number, budget)
+    elif not _asks(m, number, budget):
+        _stop_calls(m, number, budget)
+    elif bound := _bound(budget):
+        _ask(m, number, budget, m.state["units"][bound[0]])
+
+
+def _bound(budget: Budget) -> list[int]:
+    """Return the units whose calls run and may be stopped."""
+    return [unit for unit, bound in budget["calls"].items() if bound]
+
+
+def _stop_calls(m: Machine, number: int, budget: Budget) -> None:
+    told = _told(m, number, budget, "wall_time")
+    for unit in _bound(budget):
+        failure = StepFailure("BudgetExceeded", *told, retryable=False)
+        m.agenda.append(("attempt_failed", unit, failure))
+
+
+def _asks(m: Machine, number: int, budget: Budget) -> bool:
+    spec = m.flow_of(number).budget
+    assert spec is not None
+    return spec["then"] == "ask" and "refused" not in budget
+
+
+def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
+    """Open the question whether a budget is raised, or add to it what is used up by now.
+
+    Args:
+        number: Whose budget it is.
+        budget: The budget.
+        unit: One that it stops.
+    """
+    used = used_up(m, budget)
+    if "wait" in budget:
+        wait = m.state["waits"][budget["wait"]]
+        if list(wait["record"]["form"]["properties"]) == used:
+            return
+    else:
+        wait = add_wait(m, 0, "approval", _address(m, number, unit), "budget")
+        wait["budget"] = number
+        budget["wait"] = wait["id"]
+    spec = m.flow_of(number).budget
+    assert spec is not None
+    limits = [_amount(what, budget["limits"][what]) for what in used]
+    wait["record"].update(
+        {
+            "title": f"'{m.flow_of(number).id}' has used up its {' and '.join(limits)}; continue?",
+            "body": "Approving raises the budget. The value given is the new limit, including "
+            "what is used already. Rejecting fails the waiting calls and all further ones.",
+            "form": {
+                "type": "object",
+                "properties": {what: _field(spec, budget, what) for what in used},
+                "required": used,
+                "additionalProperties": False,
+            },
+            "choices": CHOICES,
+            "votes": [],
+            "batch": "budget",
+        }
+    )
+    if "assignees" in spec:
+        wait["record"].setdefault("assignees", list(spec["assignees"]))
+    show(m, wait)
+
+
+def _address(m: Machine, number: int, unit: Unit) -> str:
+    """Return the address of the question: beside the steps of the flow that has the budget."""
+    while True:
+        scope = m.scope_of(m.act_of(unit))
+        if scope.get("frame", 0) == number and m.graph.body(scope["body"]).kind == "flow":
+            return f"{scope['path']}budget"
+        unit = m.state["units"][scope["unit"]]
+
+
+def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:
+    """Return what is asked for a limit; as much again, if left empty."""
+    more = budget["limits"][what] + declared_limits(spec)[what]
+    if what == "wall_time":
+        again = format_duration(more)
+        title = f"Total wall time; {again} if left empty"
+        return {"type": "string", "pattern": DURATION, "minLength": 2, "title": title,
+                "default": again}  # fmt: skip
+    more = min(more, MOST_CALLS)
+    title = f"Total tool calls; {more} if left empty"
+    least = budget["limits"][what] + 1
+    return {"type": "integer", "minimum": least, "maximum": MOST_CALLS, "title": title,
+            "default": more}  # fmt: skip
+
+
+def decide(m: Machine, wait: Wait, event: Decided) -> None:
+    """Raise a budget, or let all that it stops fail, as somebody has decided.
+
+    Args:
+        wait: The open question.
+        event: The decision, already found to be allowed and well-formed.
+    """
+    number = wait["budget"]
+    budget = budget_of(m.state, number)
+    assert budget is not None
+    decision: dict[str, Plain] = {k: v for k, v in event.items() if k not in ("type", "wait")}
+    decision["at"] = format_time(event.get("sent", event["at"]))
+    if counting(wait["record"], event["choice"]) == "approve":
+        form = event.get("form") or {}
+        for what, limit in budget["limits"].items():
+            budget["limits"][what] = max(limit, _limit(what, form.get(what)))
+    else:
+        budget["refused"] = {"by": event.get("by"), "comment": event.get("comment")}
+        if "wall_time" in used_up(m, budget):
+            _stop_calls(m, number, budget)
+    result = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
+    go_on(m, number, budget, "decided", result)
+
+
+def _limit(what: str, given: Plain) -> int:
+    """Return a limit that was filled in; one that is none raises nothing, and is asked for anew."""
+    try:
+        limit = parse_duration(given) if what == "wall_time" else int(given)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return limit if what == "wall_time" or limit <= MOST_CALLS else 0
+
+
+def go_on(m: Machine, number: int, budget: Budget, how: str, result: Plain = None) -> None:
+    """Close the question; what waits for its answer tries again."""
+    if "wait" in budget:
+        close_wait(m, m.state["waits"][budget.pop("wait")], how, result)
+    for waiting in budget["waiting"]:
+        unit = m.state["units"][waiting]
+        del unit["budget"]
+        let_on(m, unit)
+    budget["waiting"] = {}
+    if _bound(budget):
+        watch_time(m, number, budget)
+
+
+def withdraw_idle(m: Machine) -> None:
+    """Withdraw the questions for whose answer nobody waits, and in whose flow nothing runs."""
+    for number, owner in m.asked.items():
+        wait = m.state["waits"].get(number)
+        budget = budget_of(m.state, owner)
+        if budget is not None and (budget["waiting"] or budget["calls"]):
+            continue
+        if wait is not None:
+            close_wait(m, wait, "withdrawn")
+            if budget is not None:
+                del budget["wait"]
+    m.asked.clear()
