@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
-from flowengine.engines.programs import Program
+from flowengine.engines.executions.programs import Program
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph, advance, new_state
 from flowengine.kernel.commands import Run

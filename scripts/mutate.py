@@ -51,7 +51,7 @@ TESTS = {
         JOURNAL,
         ["tests/attacks/test_damaged_shapes.py", "tests/engines/test_running.py"],
     ],
-    "flowengine/engines/recovery.py": [
+    "flowengine/engines/running/recovery.py": [
         ["tests/engines/test_starts.py", "tests/engines/test_running.py"],
         ["tests/engines/test_crashes.py", "tests/engines/test_lost_environments.py"],
         ["tests/cli/test_evidence.py"],

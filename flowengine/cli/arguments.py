@@ -206,7 +206,7 @@ def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
     Returns:
         Plain data: of the declared type, else of that of the value which is shown.
     """
-    from flowengine.engines.edits import declared
+    from flowengine.engines.people.edits import declared
     from flowengine.flow.expressions.types import kinds
 
     schema, _ = declared(wait.get("edit_schema", {}), path)

@@ -122,7 +122,7 @@ def say(session: Session, decision: Decision) -> None:
     """Say what stands as decided."""
     if session.arguments.quiet:
         return
-    from flowengine.engines.approvals import participle
+    from flowengine.engines.people.approvals import participle
     from flowengine.kernel.notation.times import format_time
 
     was = "" if decision.first else "was already "

@@ -58,7 +58,7 @@ def _due(wait: WaitInfo) -> str:
 
 def standing(wait: WaitInfo) -> str:
     """Return how a wait stands: pending, or what was decided by whom."""
-    from flowengine.engines.approvals import participle
+    from flowengine.engines.people.approvals import participle
 
     decision = wait.get("decision")
     if decision is None:
@@ -70,7 +70,7 @@ def standing(wait: WaitInfo) -> str:
 
 def _then(wait: WaitInfo) -> str:
     """Say which choice is taken when nobody has decided, if one is."""
-    from flowengine.engines.approvals import participle
+    from flowengine.engines.people.approvals import participle
 
     return f", then it is {participle(wait['on_expire'])}" if "on_expire" in wait else ""
 

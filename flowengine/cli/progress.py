@@ -18,7 +18,7 @@ from flowengine.cli.output import (
     when,
 )
 from flowengine.cli.waiting import undelivered
-from flowengine.engines.views import wholes
+from flowengine.engines.executions.views import wholes
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -132,7 +132,7 @@ class Progress:
                 "traceback": entry["evidence"]["traceback"]
             }
         if entry["type"] == "decided" and entry["via"] != "resume":
-            from flowengine.engines.approvals import participle
+            from flowengine.engines.people.approvals import participle
 
             said = f"{participle(entry['choice'])} by {entry['by']}"
             self._decided[execution, entry.get("address", "")] = said

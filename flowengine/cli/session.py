@@ -22,8 +22,8 @@ from flowengine.cli.output import (
     paint,
 )
 from flowengine.cli.progress import Progress
+from flowengine.engines.attempts.printed import heard
 from flowengine.engines.engine import Engine
-from flowengine.engines.printed import heard
 from flowengine.errors import NotFound
 from flowengine.store_folder import find_store
 
@@ -255,7 +255,7 @@ class Session:
         """Return a result as the documented JSON object."""
         found = {key: value for key, value in result._asdict().items() if key != "due"}
         if result.status == "failed":
-            from flowengine.engines.failures import again, not_undone
+            from flowengine.engines.attempts.failures import again, not_undone
 
             found["command"] = self.pasted(again(result.error, self.short(result.execution)))
             if left := not_undone(result.error):

@@ -17,17 +17,16 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from flowengine.engines.actors import Actor
-from flowengine.engines.answering import (
+from flowengine.engines.flows import as_loaded
+from flowengine.engines.host import Host, open_store
+from flowengine.engines.interventions.cancelling import ask_to_cancel
+from flowengine.engines.people.answering import (
     answer_questions,
     choice_of,
     hand_over,
     read_answer,
     record_decision,
 )
-from flowengine.engines.cancelling import ask_to_cancel
-from flowengine.engines.driving import Driving
-from flowengine.engines.flows import as_loaded
-from flowengine.engines.host import Host, open_store
 from flowengine.engines.reading import Reader
 from flowengine.engines.results import (
     Answering,
@@ -37,16 +36,17 @@ from flowengine.engines.results import (
     UpgradeInfo,
     WaitInfo,
 )
+from flowengine.engines.running.driving import Driving
 from flowengine.engines.seam import RandomIds, SystemClock
 from flowengine.errors import Conflict, NotAllowed
 from flowengine.settings import current_user, load_settings
 from flowengine.store_folder import project_folder
 
 if TYPE_CHECKING:
-    from flowengine.engines.beginning import Starting
-    from flowengine.engines.execution import Execution
+    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.seam import Clock, Ids
+    from flowengine.engines.starting.beginning import Starting
     from flowengine.execution_environment import EnvironmentManager
     from flowengine.flow.building import Flow
     from flowengine.journal.records import Pruned
@@ -235,7 +235,7 @@ class Engine(Reader):
         Returns:
             Its id.
         """
-        from flowengine.engines.beginning import record
+        from flowengine.engines.starting.beginning import record
 
         starting = self._starting(
             flow, inputs, id, labels, execution_environments, runtime_resources
@@ -411,7 +411,7 @@ class Engine(Reader):
         Returns:
             To which execution it went.
         """
-        from flowengine.engines.signals import signal
+        from flowengine.engines.messages.signals import signal
 
         sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
         return sent._replace(result=self._driving.go_on(sent.execution, resume=resume))
@@ -429,7 +429,7 @@ class Engine(Reader):
         resume: bool = True,
     ) -> Sent:
         """Do as `signal`, on the running event loop."""
-        from flowengine.engines.signals import signal
+        from flowengine.engines.messages.signals import signal
 
         sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
         return sent._replace(result=await self._driving.go_on_async(sent.execution, resume=resume))
@@ -446,7 +446,7 @@ class Engine(Reader):
             The signals that begin an execution where no open one has the message's key; empty if
             the flow has no `start`.
         """
-        from flowengine.engines.signals import register
+        from flowengine.engines.messages.signals import register
 
         return register(self._host, as_loaded(self._host.store, flow))
 
@@ -538,7 +538,7 @@ class Engine(Reader):
         Returns:
             How the new execution stands, after driving it.
         """
-        from flowengine.engines.fork import fork
+        from flowengine.engines.interventions.fork import fork
 
         forked = fork(
             self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
@@ -557,7 +557,7 @@ class Engine(Reader):
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
         """Do as `fork`, on the running event loop."""
-        from flowengine.engines.fork import fork
+        from flowengine.engines.interventions.fork import fork
 
         forked = fork(
             self._host, execution, at, set, flow, id, labels, self.user, runtime_resources
@@ -588,7 +588,7 @@ class Engine(Reader):
         Returns:
             What became of each, oldest first.
         """
-        from flowengine.engines.upgrading import Upgrading
+        from flowengine.engines.interventions.upgrading import Upgrading
 
         who = self._who(by)
         upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
@@ -606,7 +606,7 @@ class Engine(Reader):
         by: str | None = None,
     ) -> list[UpgradeInfo]:
         """Do as `upgrade`, on the running event loop."""
-        from flowengine.engines.upgrading import Upgrading
+        from flowengine.engines.interventions.upgrading import Upgrading
 
         who = self._who(by)
         upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
@@ -655,7 +655,7 @@ class Engine(Reader):
         environments: Sequence[Mapping[str, Any]],
         resources: Mapping[str, Any] | None,
     ) -> Starting:
-        from flowengine.engines.beginning import Starting
+        from flowengine.engines.starting.beginning import Starting
 
         user = self.user
         return Starting(
@@ -670,7 +670,7 @@ class Engine(Reader):
         by: str | None,
         resources: Mapping[str, Any] | None,
     ) -> Execution:
-        from flowengine.engines.retrying import retried
+        from flowengine.engines.interventions.retrying import retried
 
         who = self._who(by)
         return retried(self._host, self._driving, execution, step, flow, who, resources)

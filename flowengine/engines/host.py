@@ -8,11 +8,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.environments import Environments
-from flowengine.engines.execution import ENDED, Execution
+from flowengine.engines.attempts.printed import unheard
+from flowengine.engines.environments.environments import Environments
+from flowengine.engines.executions.execution import ENDED, Execution
+from flowengine.engines.executions.programs import Program, Programs
 from flowengine.engines.leases import Keeper
-from flowengine.engines.printed import unheard
-from flowengine.engines.programs import Program, Programs
 from flowengine.engines.results import Update
 from flowengine.errors import NotFound, StoreError
 from flowengine.sdk import Execution as Context

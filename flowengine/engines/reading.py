@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines import lists, updates
-from flowengine.engines.views import result_of
+from flowengine.engines.executions.views import result_of
+from flowengine.engines.inspection import lists, updates
 from flowengine.journal.records import ExecutionFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 
-    from flowengine.engines.execution import Execution
+    from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.engines.results import (
         Difference,
@@ -54,7 +54,7 @@ class Reader:
         Returns:
             As `run` returns it.
         """
-        from flowengine.engines.interrupted import is_interrupted
+        from flowengine.engines.inspection.interrupted import is_interrupted
 
         found = result_of(self._read(execution))
         if found.ended or not is_interrupted(self._host, self.store.execution(found.execution)):
@@ -71,7 +71,7 @@ class Reader:
         Returns:
             The keys of `ExecutionInfo`.
         """
-        from flowengine.engines.history import show
+        from flowengine.engines.inspection.history import show
 
         return show(self._host, self.find(execution), step)
 
@@ -107,7 +107,7 @@ class Reader:
         A timer of theirs is due, a message or decision has arrived, or the process that ran them
         died. Those that a living process holds are left out.
         """
-        from flowengine.engines.due import due
+        from flowengine.engines.inspection.due import due
 
         return due(self._host)
 
@@ -173,7 +173,7 @@ class Reader:
         Returns:
             An iterator that reads as it goes.
         """
-        from flowengine.engines.history import entries
+        from flowengine.engines.inspection.history import entries
 
         return entries(self._host, self.find(execution), since, follow=follow)
 
@@ -187,7 +187,7 @@ class Reader:
         Returns:
             One reason for each.
         """
-        from flowengine.engines.reasons import reasons
+        from flowengine.engines.inspection.reasons import reasons
 
         return reasons(self._host, self._read(execution), waits=waits)
 
@@ -203,7 +203,7 @@ class Reader:
         Returns:
             The keys of `Difference`.
         """
-        from flowengine.engines.diff import diff
+        from flowengine.engines.inspection.diff import diff
 
         return diff(self._host, self.find(left), self.find(right))
 

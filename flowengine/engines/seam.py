@@ -1,7 +1,8 @@
 """The seam: all that the engines take from the world, as a handful of small interfaces.
 
-Time and ids are here; the store is `flowengine.journal.store`, the runner of steps
-`flowengine.engines.runner`. Production has one implementation of each, the simulator another.
+Time and ids are here; the store is `flowengine.journal.store`, the runner of steps is
+`flowengine.engines.attempts.runner`. Production has one implementation of each, the simulator
+another.
 """
 
 from __future__ import annotations

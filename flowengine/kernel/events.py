@@ -204,7 +204,7 @@ class RetryAsked(TypedDict):
     type: Literal["retry"]
     at: int
     back: NotRequired[int]
-    """How many of the events before it stand, as `journals.line` returns them."""
+    """How many of the events before it stand, as `replay.line` returns them."""
     kept: NotRequired[list[Plain]]
     """The numbers of those after that are applied again; `[number, other]` where what the event is
     about has another number now."""

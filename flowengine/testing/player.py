@@ -15,17 +15,17 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import Actor
-from flowengine.engines.approvals import Answer as Given
-from flowengine.engines.approvals import decide
-from flowengine.engines.beginning import Starting, begin
-from flowengine.engines.driver import Driver, failed, succeeded
+from flowengine.engines.attempts.runner import AttemptFailed
+from flowengine.engines.executions.replay import unit_at
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
-from flowengine.engines.journals import unit_at
+from flowengine.engines.messages.signals import send_signal
+from flowengine.engines.people.approvals import Answer as Given
+from flowengine.engines.people.approvals import decide
 from flowengine.engines.results import Update
-from flowengine.engines.runner import AttemptFailed
+from flowengine.engines.running.driver import Driver, failed, succeeded
 from flowengine.engines.seam import RandomIds
-from flowengine.engines.signals import send_signal
+from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, InputError
 from flowengine.flow.cases import as_data
 from flowengine.journal.format import pack
@@ -38,7 +38,7 @@ from flowengine.testing.scripts import CaseFailed, Scripts, without_secrets
 from flowengine.validation import shared
 
 if TYPE_CHECKING:
-    from flowengine.engines.execution import Execution
+    from flowengine.engines.executions.execution import Execution
     from flowengine.flow.models import Loc
     from flowengine.flow.models.cases import Answer, Case, Decided, Operating
     from flowengine.kernel.events import ErrorData, Event

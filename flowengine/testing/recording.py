@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowengine.engines.executions.replay import forms, line, read
 from flowengine.engines.flows import LoadedFlow
-from flowengine.engines.history import steps_of
-from flowengine.engines.journals import forms, line, read
+from flowengine.engines.inspection.history import steps_of
 from flowengine.errors import Conflict, InputError
 from flowengine.flow.cases import parse_cases
 from flowengine.flow.expanded import to_yaml
@@ -29,7 +29,7 @@ from flowengine.testing.scripts import given_to
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
-    from flowengine.engines.programs import Programs
+    from flowengine.engines.executions.programs import Programs
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
 

@@ -414,7 +414,7 @@ class Simulator:
         Raises:
             Conflict: It cannot be.
         """
-        from flowengine.engines.retracing import event_of, retrace
+        from flowengine.engines.interventions.retracing import event_of, retrace
 
         last = self.state["last"]
         held = retrace(self._programs, str(len(self._forms) - 1), unpacked(self.journal), step)
@@ -453,7 +453,7 @@ class Simulator:
 
     def replayed(self) -> State:
         """Return the state that the journal gives when it is applied from the start."""
-        from flowengine.engines.journals import line, replayed
+        from flowengine.engines.executions.replay import line, replayed
 
         return replayed(self._programs, "0", line(unpacked(self.journal), len(self.journal)))[1]
 
@@ -544,8 +544,8 @@ def graph_of(flow: LoadedFlow | str | PathLike[str]) -> Graph:
     Returns:
         The graph, with expressions and reducers as in the engine.
     """
+    from flowengine.engines.executions.programs import Program
     from flowengine.engines.flows import LoadedFlow, load
-    from flowengine.engines.programs import Program
 
     loaded = flow if isinstance(flow, LoadedFlow) else load(flow)
     return Program(loaded.compiled, loaded.hash).graph

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["tests.engines.child", "flowengine.engines.local", "flowengine_nodes.python"]
+    ["tests.engines.child", "flowengine.engines.running.local", "flowengine_nodes.python"]
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from flowengine import Engine, load
 from flowengine.cli.program import main
-from flowengine.engines import detached
+from flowengine.engines.running import detached
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied
 
 FLOW = """\

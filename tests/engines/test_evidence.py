@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from flowengine.engines.evidence import TAIL, evidence_of, tail
-from flowengine.engines.failures import failure_of
+from flowengine.engines.attempts.evidence import TAIL, evidence_of, tail
+from flowengine.engines.attempts.failures import failure_of
 from flowengine.sdk import ExitCode, StepError
 
 

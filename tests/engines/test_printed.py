@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from flowengine.engines.evidence import TAIL
-from flowengine.engines.printed import KEPT, LONGEST, Printed
+from flowengine.engines.attempts.evidence import TAIL
+from flowengine.engines.attempts.printed import KEPT, LONGEST, Printed
 
 SECRET = "hunter2hunter2"
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from flowengine.engines import beginning
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import Update
+from flowengine.engines.starting import beginning
 from flowengine.errors import Conflict, FlowFileError, InputError, NotFound, UsageError
 from flowengine.journal.memory import MemoryStore
 from tests.engines import flows, world

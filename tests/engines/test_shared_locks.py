@@ -10,8 +10,8 @@ from time import sleep
 
 import pytest
 
-from flowengine.engines.driving import SYNC_SECONDS
 from flowengine.engines.engine import Engine
+from flowengine.engines.running.driving import SYNC_SECONDS
 from flowengine.errors import Conflict
 from flowengine.journal.format import pack
 from flowengine.testing.faulty_store import FaultyStore, ProcessDied

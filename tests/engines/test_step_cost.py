@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import flowengine
-from flowengine.engines import driver, driving
+from flowengine.engines.running import driver, driving
 
 MODULE = """\
 from flowengine import quick

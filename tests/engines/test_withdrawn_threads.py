@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.engines import local
 from flowengine.engines.engine import Engine
 from flowengine.engines.results import Update
+from flowengine.engines.running import local
 from flowengine.sdk.threads import on_thread
 from tests.engines import world
 

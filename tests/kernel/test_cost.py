@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from flowengine.engines.programs import Program
+from flowengine.engines.executions.programs import Program
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph, advance
 from flowengine.kernel.commands import Run

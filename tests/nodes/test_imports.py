@@ -50,7 +50,9 @@ def test_importing_loads_no_heavy_library(module: str) -> None:
 
 
 def test_what_every_execution_needs_loads_nothing_that_only_some_steps_need() -> None:
-    loaded = loaded_by("import flowengine.sdk, flowengine.registry, flowengine.engines.runner")
+    loaded = loaded_by(
+        "import flowengine.sdk, flowengine.registry, flowengine.engines.attempts.runner"
+    )
 
     assert not loaded & (
         HEAVY
@@ -72,7 +74,7 @@ def test_what_every_execution_needs_loads_nothing_that_only_some_steps_need() ->
 
 def test_quick_step_needs_no_event_loop_and_no_schema_library() -> None:
     loaded = loaded_by(
-        "from flowengine.engines.runner import Runner\n"
+        "from flowengine.engines.attempts.runner import Runner\n"
         "from flowengine.kernel.commands import Run\n"
         "from flowengine.sdk import Execution\n"
         "schema = {'type': 'object', 'properties': {'text': {'type': 'string'}}}\n"

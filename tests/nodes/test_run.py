@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flowengine.engines.processes import KEPT, ProcessRunner
+from flowengine.engines.attempts.processes import KEPT, ProcessRunner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import SecretText
 from flowengine.sdk.process_identity import as_text, this_process

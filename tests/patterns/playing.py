@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from flowengine import FlowFileError
-from flowengine.engines.programs import Program
+from flowengine.engines.executions.programs import Program
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph
 from flowengine.testing import Simulator, explore

@@ -1,0 +1,1 @@
+"""Attempts of steps: what runs them, what they may use, how they fail, what they leave."""

@@ -1,0 +1,112 @@
+"""Turns whatever a step raises into the error that a flow sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.engines.attempts.evidence import Mask, cut, places
+from flowengine.engines.attempts.serialization import to_plain
+from flowengine.errors import FlowEngineError, InputError
+from flowengine.kernel.events import ErrorData
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.python_modules import public_name
+from flowengine.sdk import StepError, ValidationError
+
+_LONGEST = 4000
+_CAUSES = 3
+_COMPENSATION = "/compensate"
+
+
+def failure_of(error: BaseException, mask: Mask) -> ErrorData:
+    """Return an exception as the error of an attempt, secrets masked.
+
+    Errors of the language keep their type and data. Any other exception has its `module.Class` as
+    type (those built into Python only their name), says itself whether it is `retryable`, and has
+    the places in the author's code as data.
+
+    Args:
+        error: What was raised.
+        mask: Replaces the values of secrets.
+
+    Returns:
+        The error, without `step` and `attempt`.
+    """
+    told: ErrorData = mask(_told(error, mask, _CAUSES))
+    return told
+
+
+def not_undone(error: ErrorData | None) -> list[str]:
+    """Return the addresses of the steps whose compensation failed, if the error is about that."""
+    return [address.removesuffix(_COMPENSATION) for address in _failed_compensations(error)]
+
+
+def again(error: ErrorData | None, id: str) -> str:
+    """Return the command line that tries again what failed in an execution.
+
+    Args:
+        error: Of the execution. What was not undone is undone in a fork; anything else is retried.
+        id: Of the execution.
+    """
+    left = _failed_compensations(error)
+    if not left:
+        return f"flowengine retry {id}"
+    from shlex import quote
+
+    return f"flowengine fork {id} --at {quote(left[0])}"
+
+
+def _failed_compensations(error: ErrorData | None) -> list[str]:
+    if error is None or error["type"] != "CompensationFailed":
+        return []
+    data = error.get("data")
+    failures = data.get("failures", ()) if isinstance(data, dict) else ()
+    return [str(one["step"]) for one in failures]
+
+
+def _told(error: BaseException, mask: Mask, causes: int) -> Plain:
+    told: dict[str, Any] = {"type": _type_of(error), "message": _message_of(error, mask)}
+    told["data"] = _data_of(error, mask)
+    retryable = getattr(error, "retryable", None)
+    if isinstance(retryable, bool):
+        told["retryable"] = retryable
+    seconds = getattr(error, "retry_after", None)
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
+        told["retry_after"] = int(min(seconds, 10**9) * 1000)
+    if error.__cause__ is not None and causes:
+        told["cause"] = _told(error.__cause__, mask, causes - 1)
+    return told
+
+
+def _type_of(error: BaseException) -> str:
+    if isinstance(error, StepError) and error.name:
+        return error.name
+    if isinstance(error, InputError):
+        return "ValidationError"
+    kind = type(error)
+    if isinstance(error, FlowEngineError):
+        return kind.__name__
+    module = public_name(kind.__module__)
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+
+
+def _message_of(error: BaseException, mask: Mask) -> str:
+    if isinstance(error, FlowEngineError) and error.hint:
+        return f"{error.message}; {error.hint}"
+    try:
+        text = public_name(str(error)) or type(error).__name__
+    except BaseException:
+        text = type(error).__name__
+    return cut(text, _LONGEST, mask)
+
+
+def _data_of(error: BaseException, mask: Mask) -> Plain:
+    if isinstance(error, InputError):
+        return {"field": error.field}
+    if isinstance(error, FlowEngineError):
+        return None
+    if isinstance(error, StepError):
+        try:
+            return to_plain(error.data)
+        except ValidationError:
+            return {"repr": cut(repr(error.data), _LONGEST, mask)}
+    return {"traceback": places(error, mask)}

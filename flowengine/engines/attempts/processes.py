@@ -1,0 +1,246 @@
+"""Runs programs, and ends them with all that they started.
+
+Output is read to the end and never held in memory beyond a bound: what is larger goes to a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from typing import IO
+
+from flowengine.engines.attempts.leak_detection import Left, process_left, unnoticed
+from flowengine.sdk import Artifacts, Completed, File, Plain
+from flowengine.sdk.process_tree import MARK, ROUNDS, Family
+
+KEPT = 64 * 1024
+"""Bytes kept of each output stream."""
+MOST = 64 * 1024 * 1024
+"""Bytes of an output stream that go to a file; what a program writes beyond is dropped."""
+GRACE = 3.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+_ROUND = 0.02
+_STREAMS = ("stdout", "stderr")
+
+
+class ProcessRunner:
+    """Starts the processes of one attempt.
+
+    Args:
+        artifacts: Where output goes that is too large to be kept in the result.
+        mark: Names the attempt's activation among all of this machine.
+        mask: Replaces secrets in the output.
+        grace: Seconds that processes have to end by themselves when they are told to.
+        left: Told what a program has left running, when that has been ended.
+        printed: Told what programs print as it comes: `stdout` or `stderr`, and a text.
+    """
+
+    def __init__(
+        self,
+        artifacts: Artifacts,
+        mark: str,
+        mask: Callable[[Plain], Plain],
+        *,
+        grace: float = GRACE,
+        left: Callable[[list[Left]], None] | None = None,
+        printed: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self._artifacts = artifacts
+        self._mark = mark
+        self._mask = mask
+        self._grace = grace
+        self._left = left
+        self._printed = printed
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        stdin: bytes | None = None,
+    ) -> Completed:
+        """Run a program to its end; see `flowengine.sdk.Processes`."""
+        told = [None if self._printed is None else partial(self._printed, n) for n in _STREAMS]
+        with _input(stdin) as source, _Capture(told[0]) as out, _Capture(told[1]) as err:
+            process = _start(argv, {**env, MARK: self._mark}, cwd, source, out.pipe, err.pipe)
+            family = Family(self._mark, process.pid)
+            try:
+                await out.connect()
+                await err.connect()
+                await _ended(process)
+                # What it left running ends with it: it could hold the pipes open for ever.
+                left = await _end_left(family, self._grace)
+                await asyncio.wait([out.closed, err.closed], timeout=self._grace)
+            except BaseException:
+                await _uncut(_end_processes(family, self._grace))
+                raise
+            finally:
+                process.wait()
+            stdout, stdout_file = self._keep(out, "stdout.txt")
+            stderr, stderr_file = self._keep(err, "stderr.txt")
+        if left and self._left is not None:
+            self._left(left)
+        code = process.returncode
+        exit_code = code if code >= 0 else 128 - code
+        return Completed(exit_code, stdout, stderr, stdout_file, stderr_file)
+
+    def _keep(self, output: _Capture, name: str) -> tuple[str, File | None]:
+        """Return what is kept of an output stream, and all of it as a file if that is more."""
+        text = output.text()
+        if output.dropped:  # said before masking, which looks for halves of secrets there
+            text += f"\n... {output.dropped} bytes left out ...\n"
+        text = str(self._mask(text))
+        data = text.encode()
+        if len(data) <= KEPT:
+            return text, None
+        file = self._artifacts.put(data, name)
+        head = data[: KEPT // 2].decode(errors="ignore")
+        tail = data[-KEPT // 2 :].decode(errors="ignore")
+        left_out = len(data) - KEPT
+        dropped = f"; {output.dropped} more were dropped" if output.dropped else ""
+        return (
+            f"{head}\n... {left_out} bytes left out, all are in {name}{dropped} ...\n{tail}",
+            file,
+        )
+
+
+def _start(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    stdin: IO[bytes] | int,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+) -> subprocess.Popen[bytes]:
+    with unnoticed():  # its mark tells whose it is
+        return subprocess.Popen(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+
+class _Capture(asyncio.Protocol):
+    """Reads an output stream to its end: a little in memory, more in a file."""
+
+    def __init__(self, told: Callable[[str], None] | None) -> None:
+        self._told = told
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=2 * KEPT)  # noqa: SIM115
+        self._transport: asyncio.BaseTransport | None = None
+        self._size = 0
+        source, sink = os.pipe()
+        self._source: IO[bytes] = os.fdopen(source, "rb", buffering=0)
+        self.pipe: IO[bytes] = os.fdopen(sink, "wb", buffering=0)
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.dropped = 0
+
+    def __enter__(self) -> _Capture:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        self._source.close()
+        self.pipe.close()
+        self._file.close()
+
+    async def connect(self) -> None:
+        """Begin to read; the writing end is the program's alone from now on."""
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.connect_read_pipe(lambda: self, self._source)
+        self.pipe.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what was read."""
+        if self._file.closed:
+            return
+        wanted = data[: max(0, MOST - self._size)]
+        self._size += len(wanted)
+        self.dropped += len(data) - len(wanted)
+        self._file.write(wanted)
+        if self._told is not None:
+            self._told(self._decoder.decode(data))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """All writing ends are closed."""
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def text(self) -> str:
+        """Return all that was read and not dropped."""
+        self._file.seek(0)
+        return self._file.read().decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _input(data: bytes | None) -> Iterator[IO[bytes] | int]:
+    """Give a program its input as a file: it may read it when, and as far as, it likes."""
+    if data is None:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        yield file
+
+
+async def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a process has ended."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    handle = os.pidfd_open(process.pid)
+    loop.add_reader(handle, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
+
+
+async def _uncut(work: Coroutine[None, None, None]) -> None:
+    """Await something that another cancellation must not cut short."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    task.result()
+
+
+async def _end_left(family: Family, grace: float) -> list[Left]:
+    """End what a program that has ended left running, and return what it was."""
+    if not await asyncio.to_thread(family.members):
+        return []
+    await asyncio.sleep(_ROUND)  # what only wrote its last words is nothing left
+    left = [process_left(pid) for pid in await asyncio.to_thread(family.members)]
+    await _end_processes(family, grace)
+    return left
+
+
+async def _end_processes(family: Family, grace: float) -> None:
+    """Tell processes to end, and kill those that are still there after the grace period."""
+    if not await asyncio.to_thread(family.signal, signal.SIGTERM):
+        return
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + grace
+    while loop.time() < deadline:
+        await asyncio.sleep(_ROUND)
+        if not await asyncio.to_thread(family.members):
+            return
+    for _ in range(ROUNDS):
+        if not await asyncio.to_thread(family.signal, signal.SIGKILL):
+            return
+        await asyncio.sleep(_ROUND)

@@ -1,0 +1,147 @@
+"""Runs one attempt of a step: finds its kind, resolves secrets, checks arguments and result.
+
+One `Runner` serves all executions of one compiled flow in a process. What can be found out once
+for a step is found out once, and not before its first run (`flowengine.engines.attempts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from flowengine.kernel.commands import Run
+from flowengine.kernel.events import ErrorData, Evidence
+from flowengine.kernel.graph.compiled import CompiledFlow, Plain
+from flowengine.sdk import Execution
+
+if TYPE_CHECKING:
+    from flowengine.engines.attempts.printed import Follow, Printed
+    from flowengine.engines.attempts.serialization import Kept
+    from flowengine.engines.attempts.tasks import Task
+    from flowengine.engines.environments.environments import Environments
+    from flowengine.secrets import Secrets
+
+
+Ran = Literal["no", "maybe"]
+
+
+class AttemptFailed(Exception):
+    """An attempt failed.
+
+    Args:
+        error: What the `failed` event says, without `step` and `attempt`.
+        ran: Where an environment of it is gone, whether it acted: see the event `lost`.
+        evidence: What shows why, for people.
+    """
+
+    def __init__(
+        self, error: ErrorData, ran: Ran | None = None, evidence: Evidence | None = None
+    ) -> None:
+        super().__init__(f"{error['type']}: {error['message']}")
+        self.error = error
+        self.ran = ran
+        self.evidence = evidence
+
+
+QuickCall = Callable[[Execution, Run], "Kept"]
+Patience = Callable[[], float]
+"""How many seconds to wait for the function of an attempt that is withdrawn."""
+
+
+class Runner:
+    """Runs the tasks of one compiled flow.
+
+    Args:
+        flow: The flow in plain form.
+    """
+
+    def __init__(self, flow: CompiledFlow) -> None:
+        self._flow = flow
+        self._secrets: Secrets | None = None
+        self._tasks: dict[int, Task] = {}
+        self._quick: dict[int, QuickCall | None] = {}
+        self._pure: dict[int, QuickCall | None] = {}
+
+    def quick(self, step: int) -> QuickCall | None:
+        """Return what runs an attempt of a step at once, or None if it has to be awaited.
+
+        The answer holds for all runs of the step. The call takes the execution and the command,
+        needs no event loop, costs a few microseconds, and raises `AttemptFailed` as `attempt` does.
+
+        Args:
+            step: Number of the step in the flow.
+
+        Returns:
+            The call, or None.
+        """
+        try:
+            return self._quick[step]
+        except KeyError:
+            call = self._quick[step] = self._task(step).quick_call()
+            return call
+
+    def pure(self, step: int) -> QuickCall | None:
+        """Return what runs an attempt of a step at once if its effect is `pure`, or None.
+
+        Nobody can tell whether or how often such an attempt ran, except by its result.
+
+        Args:
+            step: Number of the step in the flow.
+        """
+        try:
+            return self._pure[step]
+        except KeyError:
+            is_pure = self._flow["steps"][step].get("effect") == "pure"
+            call = self._pure[step] = self.quick(step) if is_pure else None
+            return call
+
+    async def attempt(
+        self,
+        execution: Execution,
+        run: Run,
+        environments: Environments | None = None,
+        printed: Printed | None = None,
+        patience: Patience | None = None,
+    ) -> Kept:
+        """Run one attempt to its end.
+
+        Cancel the task to withdraw the attempt: processes are ended, requests given up; a function
+        that runs on a thread cannot be stopped, it runs on. Its result is dropped if it does not
+        come within `patience`.
+
+        Args:
+            run: The kernel's command.
+            environments: Has what the step asks for.
+            printed: Takes what it prints; see `printed`.
+            patience: How long to wait for a function once the attempt is withdrawn; None: not.
+
+        Returns:
+            The value of the `succeeded` event: plain data, no secret in it; and its packed form.
+        """
+        return await self._task(run.step).attempt(execution, run, environments, printed, patience)
+
+    def printed(self, step: int, follow: Follow | None) -> Printed:
+        """Return what takes the output of an attempt.
+
+        Args:
+            step: Number of the step in the flow.
+            follow: Takes its lines as they come; None: nobody follows.
+        """
+        from flowengine.engines.attempts.printed import Printed
+
+        return Printed(self._task(step).secrets.mask, follow)
+
+    def secrets(self, step: int) -> Mapping[str, Plain]:
+        """Return where the secrets of a step's flow come from."""
+        return self._task(step).secrets.references
+
+    def _task(self, step: int) -> Task:
+        task = self._tasks.get(step)
+        if task is None:
+            from flowengine.engines.attempts.tasks import Task
+            from flowengine.secrets import Secrets
+
+            if self._secrets is None:
+                self._secrets = Secrets(self._flow.get("secrets", {}))
+            task = self._tasks[step] = Task(self._flow["steps"][step], self._secrets)
+        return task

@@ -1,0 +1,161 @@
+"""An environment that a flow file declares, by itself: what the manager is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import InputError, NotFound, UsageError
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment import EnvironmentManager
+    from flowengine.flow.compile import Compiled
+    from flowengine.kernel.graph.compiled import Plain
+
+_SECTIONS = frozenset({"flowengine", "id", "imports", "inputs", "secrets", "environments"})
+"""What a declaration of an environment may lean on."""
+_USE = ""
+"""No input has this name."""
+
+
+class Declared:
+    """The environments of a flow file.
+
+    Raises:
+        FlowFileError: It cannot be read.
+        NotFound: There is no such file.
+    """
+
+    def __init__(self, path: str) -> None:
+        from flowengine.flow.source import read
+
+        self.path = path
+        self._source = read(path)
+        self._data = self._source.data if isinstance(self._source.data, dict) else {}
+        if not self._data:
+            self._compiled()
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The inputs that the flow declares: name → JSON Schema."""
+        return _map(self._data.get("inputs"))
+
+    def args(self, name: str) -> Mapping[str, Any]:
+        """Return what an environment takes: name → JSON Schema."""
+        return _map(_map(self._declaration(name).get("args")).get("properties"))
+
+    def of_kind(self, kind: str) -> list[str]:
+        """Return the names of the environments of a kind."""
+        declared = _map(self._data.get("environments"))
+        return [str(one) for one, what in declared.items() if _map(what).get("kind") == kind]
+
+    def find(self, kind: str, name: str | None) -> str:
+        """Return the name of an environment.
+
+        Args:
+            kind: What it has to be.
+            name: As it is given; None: the only one of this kind.
+
+        Returns:
+            The name.
+
+        Raises:
+            NotFound: There is none.
+            UsageError: It is of another kind, or none was named and there are several.
+        """
+        fitting = self.of_kind(kind)
+        known = f"environments of kind '{kind}' there: {', '.join(fitting) or 'none'}"
+        if name is None:
+            if len(fitting) == 1:
+                return fitting[0]
+            raise UsageError(f"which environment of {self.path}?", hint=known)
+        found = self._declaration(name).get("kind")
+        if found is None:
+            raise NotFound(f"{self.path} declares no environment '{name}'", hint=known)
+        if found != kind:
+            raise UsageError(f"'{name}' is of kind '{found}', not '{kind}'", hint=known)
+        return name
+
+    def spec(
+        self,
+        name: str,
+        args: Mapping[str, Plain],
+        inputs: Mapping[str, Plain],
+        owner: str,
+        manager: EnvironmentManager,
+    ) -> dict[str, Any]:
+        """Return the spec of an environment, with what is computed in it.
+
+        Args:
+            name: Of the environment.
+            args: What it is given.
+            inputs: Those that it names.
+            owner: Whose it is to be, in the scope `execution`.
+            manager: It is to be asked; folders that are mounted are declared to it.
+
+        Returns:
+            What it is asked for.
+
+        Raises:
+            FlowFileError: The declaration has errors.
+            InputError: It names an input that is not given.
+        """
+        from flowengine.engines.environments.specs import spec_of
+        from flowengine.engines.executions.programs import Program
+        from flowengine.kernel.expressions.defaults import computed_inputs
+        from flowengine.kernel.graph.compiled import EvaluationError
+
+        compiled = self._compiled({name: dict(args)})
+        flow = compiled.flow
+        [(_, use)] = flow["steps"][0]["input"][1]["environments"][1].items()
+        flow["defaults"] = [*flow.get("defaults", ()), [_USE, use]]
+        graph = Program(flow, compiled.hash).graph
+        try:
+            given = computed_inputs(graph, self._given(flow, inputs), {"id": owner}, 0)[_USE]
+        except EvaluationError as error:
+            raise InputError(
+                f"'{name}' cannot be evaluated: {error.message}", hint="give inputs: -i NAME=VALUE"
+            ) from None
+        return spec_of(manager, given, owner, os.getcwd(), flow.get("secrets", {}))
+
+    def _declaration(self, name: str) -> Mapping[str, Any]:
+        """Return what a file says of an environment, or what one says that it imports."""
+        alias, dot, inner = name.partition(".")
+        if not dot:
+            return _map(_map(self._data.get("environments")).get(name))
+        path = _map(self._data.get("imports")).get(alias)
+        if not isinstance(path, str):
+            return {}
+        beside = Path(self.path).parent / path
+        return Declared(str(beside))._declaration(inner) if beside.is_file() else {}
+
+    def _given(self, flow: Any, inputs: Mapping[str, Plain]) -> dict[str, Plain]:
+        """Return inputs with the defaults that are constants."""
+        schemas = flow.get("inputs", {})
+        unknown = next((name for name in inputs if name not in schemas), None)
+        if unknown is not None:
+            hint = f"inputs: {', '.join(schemas) or 'none'}"
+            raise InputError(f"there is no input '{unknown}'", field=unknown, hint=hint)
+        computed = {name for name, _ in flow["defaults"]}
+        constant = {
+            name: schema["default"]
+            for name, schema in schemas.items()
+            if "default" in schema and name not in computed
+        }
+        return {**constant, **inputs}
+
+    def _compiled(self, use: Mapping[str, Any] | None = None) -> Compiled:
+        """Compile the declarations alone, with a step that uses one of them."""
+        from flowengine.flow.compile import compile_source
+
+        if use is not None:
+            for key in [one for one in self._data if one not in _SECTIONS]:
+                del self._data[key]
+            self._data["steps"] = [{"id": "use", "run": {"argv": ["true"]}, "in": use}]
+        return compile_source(self._source, str(Path(self.path).resolve().parent))
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,525 @@
+"""An execution in memory: its state, what it has done that is not on disk yet, what is to follow.
+
+No event loop and no clock here. Events are applied one after the other; what they change is
+collected into one `Append`; the commands that follow wait here until that is on disk.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.executions.shared_locks import claim_of, claims_in
+from flowengine.engines.executions.timers import Timers
+from flowengine.engines.executions.views import address_of, why_of
+from flowengine.errors import InputError
+from flowengine.journal.format import pack, pack_result, pack_snapshot, unpack_snapshot
+from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing
+from flowengine.journal.records import Claim as StoredClaim
+from flowengine.journal.shapes import EXPLAINED, Sound, check_state, damage, unpack_event
+from flowengine.kernel import advance, new_state, pending
+from flowengine.kernel.commands import (
+    Claim,
+    ClearTimer,
+    CloseWait,
+    Command,
+    GiveBack,
+    Observation,
+    OpenWait,
+    Run,
+    Send,
+    SetTimer,
+    Stop,
+)
+from flowengine.kernel.events import Event, Upgraded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from flowengine.engines.attempts.printed import Printed
+    from flowengine.engines.attempts.serialization import Kept
+    from flowengine.engines.executions.programs import Program, Programs
+    from flowengine.journal.records import Loaded
+    from flowengine.kernel.state.records import State
+    from flowengine.sdk import Execution as Context
+
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+RESULTS = frozenset({"succeeded", "failed", "lost"})
+"""Events by which attempts end."""
+RESULT_KEYS = ["type", "at", "unit", "attempt", "value"]
+SMALLEST_TAIL = 32_768
+"""Bytes of events that no snapshot is taken for: replaying them takes a few milliseconds."""
+BYTES_PER_ID = 64
+"""What a number that the kernel gave out counts for: one event may begin ten thousand items, and
+replaying it takes as long as reading as many events."""
+
+
+class Told(NamedTuple):
+    """What subscribers will be told once it is on disk."""
+
+    entries: list[tuple[int, Event, str | None, str | None]]
+    """(number, event, address, why its timer was set) of each event."""
+    steps: list[Observation]
+    waits: list[tuple[dict[str, Any], str | None]]
+    """(record, how it was closed) of each wait that opened, changed or closed."""
+
+
+class Execution:
+    """One execution at work.
+
+    Attributes:
+        id: Full id.
+        context: What steps may know of it.
+        program: Its flow, linked.
+        state: The kernel's; changed by `apply` only.
+        epoch: Of the lease under which it is written.
+        seq: Number of events that are on disk.
+        queue: Events to be applied by the next `take`.
+        commands: What follows from events that have been applied, to be carried out in order once
+            those are on disk.
+        work: Unit → what runs its attempt.
+        printed: Unit → what its attempt has printed.
+        kept: Unit → what its attempt gave, until the event of that is applied.
+        waits: Number → record of each open wait.
+        timers: Those that are set.
+        told: What happened since the last commit, for subscribers; None if nobody listens.
+        waited_until: How long it is stayed with while it waits for a lock of another execution, by
+            the clock that nobody sets.
+        error: Why it cannot go on in this process.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_claims",
+        "_closed",
+        "_events",
+        "_forms",
+        "_head",
+        "_ids",
+        "_left",
+        "_loaded",
+        "_messages",
+        "_moved",
+        "_new",
+        "_opened",
+        "_programs",
+        "_rewritten",
+        "_sent",
+        "_snapshot",
+        "_tail",
+        "_taken",
+        "commands",
+        "context",
+        "epoch",
+        "error",
+        "id",
+        "kept",
+        "printed",
+        "program",
+        "queue",
+        "queued",
+        "seq",
+        "state",
+        "timers",
+        "told",
+        "waited_until",
+        "waits",
+        "work",
+    )  # fmt: skip
+
+    def __init__(
+        self, id: str, program: Program, context: Context, epoch: int, programs: Programs
+    ) -> None:
+        self._programs = programs
+        self.id = id
+        self.program = program
+        self.context = context
+        self.epoch = epoch
+        self.state: State = new_state()
+        self.seq = 0
+        self.queue: list[Event] = []
+        self.queued = False
+        self.commands: deque[Command] = deque()
+        self.work: dict[int, Any] = {}
+        self.printed: dict[int, Printed] = {}
+        self.kept: dict[int, Kept] = {}
+        self.waits: dict[int, dict[str, Any]] = {}
+        self.timers = Timers()
+        self.told: Told | None = None
+        self.waited_until: float | None = None
+        self.error: Exception | None = None
+        self._batch: list[Event] = []
+        self._left: list[Command] = []
+        self._events: list[tuple[int, bytes]] = []
+        self._opened: dict[int, dict[str, Any]] = {}
+        self._closed: list[ClosedWait] = []
+        self._taken: list[int] = []
+        self._sent: list[Outgoing] = []
+        self._claims: list[StoredClaim] = []
+        self._messages: set[int] = set()
+        self._new: NewExecution | None = None
+        self._head: tuple[str, int | None] = ("", None)
+        self._tail = 0
+        self._ids = 0
+        self._snapshot = 0
+        self._rewritten = False
+        self._loaded = False
+        self._moved: tuple[str, str] | None = None
+        self._forms: list[str] = []
+
+    def begin(self, new: NewExecution) -> None:
+        """Make it a new execution, which the next `take` creates."""
+        self._new = new
+
+    def begin_with(
+        self, new: NewExecution, past: Sequence[Event], state: State, forms: list[str]
+    ) -> None:
+        """Make it a new execution that has a past.
+
+        Args:
+            new: What lists show of it.
+            past: Its first events.
+            state: The state after them.
+            forms: Hashes of the flows that the past needs besides its own.
+        """
+        self._new = new
+        self._forms = forms
+        self._events = [(event["at"], pack(event)) for event in past]
+        self.put_back(state)
+        self._enter_workdir()
+
+    def load(self, loaded: Loaded) -> None:
+        """Take over what the store holds, in place of what is here.
+
+        What runs in this process goes on: `work` is kept.
+        """
+        with Sound(f"what is stored of execution {self.id}"):
+            self._load(loaded)
+        self._loaded = True
+
+    def _load(self, loaded: Loaded) -> None:
+        self.state, self.seq = new_state(), 0
+        self._snapshot = self._tail = 0
+        if loaded.snapshot is not None:
+            self.seq, packed = loaded.snapshot
+            self.state = _unpacked(packed)
+            check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
+            self._snapshot = len(packed)
+        self._ids = self.state["last"]
+        self.program = self._programs.by_hash(loaded.record.hash)
+        graph = self.program.graph
+        for entry in loaded.tail:
+            event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
+            if event["type"] in ("retry", "upgraded"):  # there is a snapshot, or it is damaged
+                self._replay(loaded)
+                break
+            advance(graph, self.state, event)
+            self._tail += len(entry.payload)
+        self.seq += len(loaded.tail)
+        self._head = (loaded.record.status, loaded.record.due)
+        self.queue.clear()
+        self._events.clear()
+        self._taken.clear()
+        self._sent.clear()
+        self._claims.clear()
+        self._messages.clear()
+        self._moved, self._forms = None, []
+        self._index()
+        self._opened.clear()
+        self._enter_workdir()
+
+    def _replay(self, loaded: Loaded) -> None:
+        """Make the state from the whole journal, without a snapshot."""
+        from flowengine.engines.executions.replay import state_at, unpacked
+
+        assert loaded.snapshot is None, "who goes back or moves writes a snapshot"
+        events = unpacked(self.id, loaded.tail)
+        _, self.state = state_at(self._programs, self.program.hash, events, len(events))
+
+    def _enter_workdir(self) -> None:
+        """Work where the execution was started, and with what it was given, whoever goes on."""
+        data = self.state["execution"]
+        if data.get("workdir") is not None:
+            self.context = self.context._replace(workdir=data["workdir"])
+        if "environments" in data:
+            self.context = self.context._replace(environments=data["environments"])
+        if "resources" in data:
+            self.take_resources(self.context.resources)
+
+    def take_resources(self, resources: Mapping[str, Any]) -> None:
+        """Give its steps the caller's objects, and note which of its first ones are not here.
+
+        Args:
+            resources: By name.
+        """
+        names = self.state["execution"].get("resources", ())
+        missing = tuple(name for name in names if name not in resources)
+        self.context = self.context._replace(resources=resources, missing=missing)
+
+    def put_back(self, state: State) -> None:
+        """Go on from another state of this execution than the last one.
+
+        The next `take` writes it as a snapshot, and shows the waits that are open in it.
+        """
+        self.state = state
+        self._rewritten = True
+        self._index()
+        self._claims = list(claims_in(self.id, self.program.graph, state))
+
+    def _index(self) -> None:
+        """Find the waits and timers of the state; nothing follows from it that is not begun."""
+        self.commands.clear()
+        self.waits.clear()
+        self.timers.clear_all()
+        self._opened.clear()
+        self._closed.clear()
+        for command in pending(self.state):
+            self._note(command)
+
+    def load_again(self, loaded: Loaded) -> None:
+        """Go back to what the store holds, after a commit that was refused.
+
+        Results of attempts are facts and come again; timers fire again; messages are still in the
+        inbox. What was committed but has not begun is still to be carried out.
+        """
+        results = [event for event in self._batch if event["type"] in RESULTS]
+        for event in results:
+            event.pop("reduced", None)  # type: ignore[typeddict-item] # of another state
+        self.load(loaded)
+        self.commands.extend(self._left)
+        self.queue.extend(results)
+
+    def apply(self, event: Event) -> None:
+        """Apply an event; time does not go back, whatever the clock says."""
+        state, told = self.state, self.told
+        event["at"] = max(event["at"], state["now"])
+        try:
+            packed = self._pack(event)
+        except InputError as error:
+            event = _not_storable(event, error)
+            packed = pack(event)
+        graph = self.program.graph
+        if told is not None:
+            number = self.seq + len(self._events)
+            address, why = address_of(graph, state, event), why_of(state, event)
+            told.entries.append((number, event, address, why))
+        observe = None if told is None else told.steps
+        if event["type"] == "upgraded":
+            commands = self._upgrade(event, observe)
+        else:
+            try:
+                commands = advance(graph, state, event, observe)
+            except EXPLAINED:
+                raise
+            except Exception as error:
+                if not self._loaded:  # its state was made here, event by event
+                    raise
+                raise damage(f"what is stored of execution {self.id}", error) from error
+        if event["type"] == "started":
+            self._enter_workdir()
+        if "reduced" in event:  # what reducers of the user have given now is part of it
+            packed = pack(event)
+        self._tail += len(packed)
+        self._events.append((event["at"], packed))
+        for command in commands:
+            if type(command) is Run:
+                self.commands.append(command)
+            else:
+                self._note(command)
+
+    def _pack(self, event: Event) -> bytes:
+        """Return an event as bytes; those of a result are known already."""
+        if event["type"] == "succeeded" and (kept := self.kept.pop(event["unit"], None)):
+            packed = kept.packed
+            if packed is not None and kept.value is event["value"] and [*event] == RESULT_KEYS:
+                return pack_result(event["at"], event["unit"], event["attempt"], packed)
+        return pack(event)
+
+    def _upgrade(self, event: Upgraded, observe: list[Observation] | None) -> list[Command]:
+        """Go on under another form of the flow; the next `take` writes a snapshot."""
+        from flowengine.kernel.moving.upgrading import upgrade
+
+        before, self.program = self.program, self._programs.by_hash(event["after"])
+        self.context = self.context._replace(version=event["version"])
+        self._moved = event["after"], event["version"]
+        self._forms.append(before.hash)
+        self._rewritten = True
+        return upgrade(before.graph, self.program.graph, self.state, event, observe)
+
+    def apply_queue(self) -> None:
+        """Apply the events of the queue, in order."""
+        self._batch, self.queue = self.queue, []
+        self._left = list(self.commands)
+        for event in self._batch:
+            if event["type"] == "timer" and not self.timers.clear(event["timer"]):
+                continue  # an event before it has cleared it
+            self.apply(event)
+
+    def take(self, *, release: bool) -> Append:
+        """Return all that has happened since the last commit, to be committed.
+
+        Args:
+            release: Give the lease back with it.
+        """
+        events, seq = self._events, self.seq
+        self._events = []
+        self.seq = seq + len(events)
+        unchanged = not release and self._head[0] == "running" == self.state["status"]
+        head = None if unchanged else self._changed_head(release)
+        snapshot = self._due_snapshot()
+        listed = self._opened or self._closed or self._taken or self._sent or self._claims
+        if not (head or snapshot or release or listed):
+            return Append(self.id, self.epoch, seq, events)  # most steps of most flows
+        whole = self._new is not None or self._rewritten
+        append = Append(
+            self.id,
+            self.epoch,
+            seq,
+            events,
+            self._new,
+            head,
+            list(self._opened.values()),
+            self._closed,
+            list(self.state["keys"].items()) if whole else (),
+            self._taken,
+            self._sent,
+            self._claims,
+            snapshot,
+            release,
+            self._moved,
+            self._forms,
+        )
+        self._new, self._opened, self._closed = None, {}, []
+        self._taken, self._sent, self._claims = [], [], []
+        self._moved, self._forms = None, []
+        self._rewritten = False
+        return append
+
+    def _due_snapshot(self) -> tuple[int, bytes] | None:
+        """Return a snapshot, if what came since the last one has outgrown it."""
+        last = self.state["last"]
+        tail = self._tail + BYTES_PER_ID * (last - self._ids)
+        if not self._rewritten and (tail < SMALLEST_TAIL or tail < 2 * self._snapshot):
+            return None
+        packed = pack_snapshot(self.state)
+        self._snapshot, self._tail, self._ids = len(packed), 0, last
+        return self.seq, packed
+
+    def takes(self, message: int) -> bool:
+        """Note that the next commit takes a message of the inbox; False if one did before."""
+        if message in self._messages:
+            return False
+        self._messages.add(message)
+        self._taken.append(message)
+        return True
+
+    @property
+    def leases(self) -> list[tuple[str, int]]:
+        """What to give back when it is let go: its id, and an epoch if the lease is its own."""
+        return [(self.id, 0 if self._new is not None else self.epoch)]
+
+    @property
+    def claims(self) -> bool:
+        """Whether it claims locks, or gives some back, with the next commit."""
+        return bool(self._claims)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self.state["status"] in ENDED
+
+    def _note(self, command: Command) -> None:
+        """Keep the index of waits and timers, and the rest for when the event is on disk."""
+        if isinstance(command, SetTimer):
+            self.timers.set(command)
+        elif isinstance(command, ClearTimer):
+            self.timers.clear(command.timer)
+        elif isinstance(command, OpenWait):
+            number: int = command.record["id"]
+            self.waits[number] = self._opened[number] = command.record
+            if self.told is not None:
+                self.told.waits.append((command.record, None))
+        elif isinstance(command, CloseWait):
+            record = self.waits.pop(command.wait, None)
+            if self.told is not None and record is not None:
+                self.told.waits.append((record, command.how))
+            result = pack(command.result)
+            self._closed.append(ClosedWait(command.wait, command.how, self.state["now"], result))
+        elif isinstance(command, Stop):
+            self._stop(command)
+        elif isinstance(command, Send):
+            self._send(command)
+        elif isinstance(command, Claim | GiveBack):
+            self._claims.append(claim_of(self.id, command, self.state["now"]))
+        else:
+            self.commands.append(command)
+
+    def _send(self, send: Send) -> None:
+        """Put a message to others into what is committed; it goes on its way after that."""
+        at = self.state["now"]
+        event = {
+            "type": "message", "at": at, "signal": send.signal, "key": send.key, "data": send.data,
+            "id": send.id, "by": f"execution:{self.id}",
+        }  # fmt: skip
+        self._sent.append(Outgoing(0, self.id, send.to, at, pack(event)))
+        self.commands.append(send)
+
+    def _stop(self, stop: Stop) -> None:
+        """Withdraw an attempt; one that has not begun simply does not begin."""
+        for i, command in enumerate(self.commands):
+            if isinstance(command, Run) and command.unit == stop.unit:
+                del self.commands[i]
+                return
+        self.commands.append(stop)
+
+    def _changed_head(self, release: bool) -> Head | None:
+        """Return what lists show, if that changed; the next due time only when it is let go."""
+        state = self.state
+        status = state["status"]
+        if status == "running":
+            head: tuple[str, int | None] = (status, self.timers.next() if release else None)
+        else:
+            head = (status, self.timers.next())
+        if head == self._head:
+            return None
+        self._head = head
+        if status not in ENDED:
+            return Head(status, state["now"], head[1])
+        outputs, error = state["outputs"], state["error"]
+        return Head(
+            status,
+            state["now"],
+            None,
+            None if outputs is None else pack(outputs),
+            None if error is None else pack(error),
+        )
+
+
+def _unpacked(snapshot: bytes) -> State:
+    """Return the state of a snapshot, without looking for garbage: none of it can be any."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        state: State = unpack_snapshot(snapshot)
+    finally:
+        if collects:
+            gc.enable()
+    return state
+
+
+def _not_storable(event: Event, error: InputError) -> Event:
+    """Return the event to journal in place of a result that is no plain data.
+
+    Raises:
+        InputError: The event is something else than the result of an attempt.
+    """
+    if event["type"] != "succeeded":
+        raise error
+    return {
+        "type": "failed",
+        "at": event["at"],
+        "unit": event["unit"],
+        "attempt": event["attempt"],
+        "error": {"type": "ValidationError", "message": f"result: {error.message}"},
+    }

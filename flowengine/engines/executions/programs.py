@@ -1,0 +1,124 @@
+"""Programs: compiled flows linked with what evaluates their expressions and runs their steps."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from flowengine.journal.format import unpack
+from flowengine.journal.shapes import Sound
+from flowengine.kernel import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flowengine.engines.attempts.runner import Runner
+    from flowengine.journal.store import Store
+    from flowengine.kernel.graph.compiled import CompiledFlow
+    from flowengine.validation import Validator
+
+
+class Program:
+    """A compiled flow, ready to run. One serves all of its executions in a process.
+
+    Args:
+        compiled: The flow in plain form.
+        hash: Its structural hash.
+    """
+
+    def __init__(self, compiled: CompiledFlow, hash: str) -> None:
+        from flowengine.flow.expressions import CelEvaluator
+
+        self.compiled = compiled
+        self.hash = hash
+        evaluator = CelEvaluator(compiled["expressions"], compiled["id"])
+        self.graph = Graph(compiled, evaluator, why_not, reducer)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """Return what runs its steps."""
+        from flowengine.engines.attempts.runner import Runner
+
+        return Runner(self.compiled)
+
+
+class Programs:
+    """Programs by structural hash, from the store where they are kept beside the executions.
+
+    Args:
+        store: Where compiled flows are.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._programs: dict[str, Program] = {}
+
+    def by_hash(self, hash: str) -> Program:
+        """Return the program of an execution that exists."""
+        program = self._programs.get(hash)
+        if program is None:
+            with Sound(f"flow {hash}"):
+                program = Program(unpack(self._store.get_flow(hash)), hash)
+            self._programs[hash] = program
+        return program
+
+    def of(self, compiled: CompiledFlow, hash: str) -> Program:
+        """Return the program of a flow that is to be run; the store keeps the flow."""
+        from flowengine.journal.format import pack
+
+        program = self._programs.get(hash)
+        if program is None:
+            self._store.put_flow(hash, pack(compiled))
+            program = self._programs[hash] = Program(compiled, hash)
+        return program
+
+
+_FOUND: dict[int, tuple[Any, Validator]] = {}
+"""By the place of a schema in memory: the schema, which keeps the place, and its validator."""
+_MOST_FOUND = 1024
+
+
+def why_not(schema: Any, value: Any) -> str | None:
+    """Return why a value does not fit a schema of a compiled flow, or None if it does."""
+    if schema is True or schema == {}:
+        return None
+    from flowengine.errors import InputError
+
+    found = _FOUND.get(id(schema))
+    if found is None:
+        from flowengine.validation import shared
+
+        if len(_FOUND) >= _MOST_FOUND:
+            _FOUND.clear()
+        found = _FOUND[id(schema)] = schema, shared(schema)
+    validator = found[1]
+    if validator.proof is not None and validator.proof(value):
+        return None
+    try:
+        validator.check(value, "it")
+    except InputError as error:
+        return error.message
+    return None
+
+
+def reducer(given: dict[str, str]) -> Callable[[Any, Any], Any]:
+    """Return the function that a flow names as the reducer of a state key.
+
+    It gets copies and gives plain data; whatever it raises comes out as a `ValueError`.
+
+    Args:
+        given: `python`: `module:name`; `folder`: where modules are looked for first.
+    """
+    from flowengine.engines.attempts.serialization import copy, to_plain
+    from flowengine.python_modules import import_function
+
+    def reduce(old: Any, new: Any) -> Any:
+        try:
+            function = import_function(given["python"], given["folder"])
+            return to_plain(function(copy(old), copy(new)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    return reduce

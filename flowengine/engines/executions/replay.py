@@ -1,0 +1,222 @@
+"""Reading a whole journal again: for history, for going back, for forks.
+
+A journal is a line, with one exception: a `retry` goes back. Of the events before it those stand
+that come before `back`, and those it names as `kept`; the others stay in the journal as what was
+tried. Up to an `upgraded` it is read with the form that the flow had before, from there on with the
+one after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.executions.views import address_of, unit_of, why_of
+from flowengine.journal.shapes import Sound, unpack_event
+from flowengine.kernel import advance, new_state
+from flowengine.kernel.held_failures import added
+from flowengine.kernel.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from flowengine.engines.executions.programs import Programs
+    from flowengine.journal.records import Entry
+    from flowengine.journal.store import Store
+    from flowengine.kernel import Graph
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.state.records import State
+
+
+class Moment(NamedTuple):
+    """An event, and the execution right after it."""
+
+    number: int
+    event: Event
+    address: str | None
+    """Of what the event is about."""
+    unit: int | None
+    """The unit whose attempt or wait it is about."""
+    state: State
+    """Changed by the next step of the walk."""
+    graph: Graph
+    """The form of the flow that the state is in."""
+    why: str | None = None
+    """Why the timer was set that has fired."""
+
+
+def read(store: Store, execution: str) -> list[Event]:
+    """Return all events of an execution."""
+    return unpacked(execution, store.events(execution))
+
+
+def unpacked(execution: str, entries: Iterable[Entry]) -> list[Event]:
+    """Return entries of the journal of an execution as events."""
+    return [
+        unpack_event(entry.payload, f"entry {entry.seq} of execution {execution}")
+        for entry in entries
+    ]
+
+
+def first_form(journal: Sequence[Event], hash: str) -> str:
+    """Return the structural hash of the flow that an execution began with.
+
+    Args:
+        journal: All its events.
+        hash: Of the flow that it runs now.
+    """
+    for event in journal:
+        if event["type"] == "upgraded":
+            return event["before"]
+    return hash
+
+
+def forms(journal: Sequence[Event]) -> list[str]:
+    """Return the hashes of the flows that a journal needs besides the last one."""
+    return list(dict.fromkeys(e["before"] for e in journal if e["type"] == "upgraded"))
+
+
+def walk(
+    programs: Programs,
+    hash: str,
+    journal: Sequence[Event],
+    observe: list[Observation] | None = None,
+) -> Iterator[Moment]:
+    """Walk through a journal, event by event.
+
+    Args:
+        programs: The flows that it was written under.
+        hash: Of the flow that the execution runs now.
+        journal: All events from the first on; may grow while it is walked.
+        observe: Gets what happened to each activation.
+
+    Yields:
+        Each event with the state after it.
+    """
+    state = new_state()
+    graph = programs.by_hash(first_form(journal, hash)).graph
+    for number, event in enumerate(journal):
+        if event["type"] == "retry" and "back" in event:
+            graph, state = state_before_retry(programs, hash, journal, number)
+        with Sound(f"entry {number} of a journal of flow {hash}"):
+            unit = unit_of(state, event)
+            address = address_of(graph, state, event)
+            why = why_of(state, event)
+            graph = apply(programs, graph, state, event, observe)
+        yield Moment(number, event, address, unit, state, graph, why)
+
+
+def state_at(
+    programs: Programs, hash: str, journal: Sequence[Event], count: int
+) -> tuple[Graph, State]:
+    """Return the flow and the state after the first `count` events.
+
+    Args:
+        programs: The flows that the journal was written under.
+        hash: Of the flow that the execution runs now.
+        journal: All events.
+        count: How many.
+    """
+    return replayed(programs, first_form(journal, hash), line(journal, count - 1))
+
+
+def state_before_retry(
+    programs: Programs, hash: str, journal: Sequence[Event], number: int
+) -> tuple[Graph, State]:
+    """Return the flow and the state from which a `retry` goes on, number `number` of a journal."""
+    return replayed(programs, first_form(journal, hash), line(journal, number)[:-1])
+
+
+def replayed(programs: Programs, hash: str, events: Sequence[Event]) -> tuple[Graph, State]:
+    """Return the flow and the state after events that apply one after the other.
+
+    Args:
+        programs: The flows that they were written under.
+        hash: Of the flow at their start.
+        events: As `line` returns them.
+    """
+    state, graph = new_state(), programs.by_hash(hash).graph
+    for event in events:
+        graph = apply(programs, graph, state, event)
+    return graph, state
+
+
+def apply(
+    programs: Programs,
+    graph: Graph,
+    state: State,
+    event: Event,
+    observe: list[Observation] | None = None,
+) -> Graph:
+    """Apply an event, and return the flow that follows it."""
+    if event["type"] != "upgraded":
+        advance(graph, state, event, observe)
+        return graph
+    from flowengine.kernel.moving.upgrading import upgrade
+
+    holds: Any = event.get("holds")
+    if holds is not None:
+        state["hold"] = added(state.get("hold"), holds)
+    after = programs.by_hash(event["after"]).graph
+    upgrade(graph, after, state, event, observe)
+    return after
+
+
+def line(journal: Sequence[Event], last: int) -> list[Any]:
+    """Return the events that lead to number `last`, without what was gone back over.
+
+    Args:
+        journal: All events.
+        last: Number of the last one wanted.
+
+    Returns:
+        The events, to be applied one after the other. No `retry` goes back any more, but one of the
+        older form, which goes back to itself.
+    """
+    found: list[Any] = []
+    for event in journal[: last + 1]:
+        if event["type"] != "retry" or "back" not in event:
+            found.append(event)
+        elif "kept" in event:
+            found = [*found[: event["back"]], *_kept(found, event), _straight(event)]
+        else:
+            found = [*line(journal, event["back"] - 1)]
+            found.append({**event, "back": len(found)})
+    return found
+
+
+def _kept(found: Sequence[Any], event: Any) -> Iterator[Any]:
+    """Yield the events that a `retry` applies again, the first with what is held back."""
+    hold = event["hold"]
+    for kept in event["kept"]:
+        number, other = kept if isinstance(kept, list) else (kept, None)
+        again = with_holds(found[number], hold)
+        hold = None
+        if other is not None:
+            again[_subject(again)] = other
+        yield again
+
+
+def with_holds(event: Any, hold: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return an event that is applied again while more failures are held back."""
+    return dict(event) if hold is None else {**event, "holds": added(event.get("holds"), hold)}
+
+
+def _subject(event: Mapping[str, Any]) -> str:
+    """Return the key under which an event names what it is about."""
+    return next(key for key in ("timer", "wait", "unit") if key in event)
+
+
+def _straight(event: Any) -> dict[str, Any]:
+    """Return a `retry` that goes on from what stands before it."""
+    gone = ("back", "kept")
+    return {key: value for key, value in event.items() if key not in gone}
+
+
+def unit_at(graph: Graph, state: State, address: str) -> int | None:
+    """Return the unit at work at an address, or None."""
+    machine = Machine(graph, state, None)
+    for number, unit in state["units"].items():
+        if machine.address(unit) == address:
+            return number
+    return None

@@ -1,0 +1,157 @@
+"""Executions, waits and events as people and programs read them: the documented JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.results import ENDED, ExecutionInfo, Result, WaitInfo
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.journal.records import Execution as Record
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.graph.linked import Graph
+    from flowengine.kernel.state.records import State, Wait
+
+_TIMES = ("since", "due")
+_OF_APPROVALS = {"remind": "reminder", "escalate": "escalation", "expire": "expiry"}
+"""Why timers of an approval are set → what happens then."""
+
+
+def wait_view(
+    execution: str, flow: str, record: Mapping[str, Any], how: str | None = None
+) -> WaitInfo:
+    """Return a wait as the API and `--json` give it.
+
+    Args:
+        execution: Full id.
+        flow: Id of the flow.
+        record: The kernel's record of it.
+        how: How it was closed, if it is.
+    """
+    view: dict[str, Any] = {
+        **{key: value for key, value in record.items() if value is not None},
+        "id": wait_id(execution, record["id"]),
+        "execution": execution,
+        "flow": flow,
+        "status": "pending" if how is None else "closed",
+    }
+    for key in _TIMES:
+        if key in view:
+            view[key] = format_time(view[key])
+    if how is not None:
+        view["how"] = how
+    return view  # type: ignore[return-value]
+
+
+def entry_view(
+    seq: int, event: Event, address: str | None, why: str | None = None
+) -> dict[str, Any]:
+    """Return an entry of a journal: `{seq, at, type, address?, why?, ...}`; why a timer was set."""
+    view: dict[str, Any] = {"seq": seq, "at": format_time(event["at"]), "type": event["type"]}
+    if address is not None:
+        view["address"] = address
+    if why is not None:
+        view["why"] = why
+    for key, value in event.items():
+        if key == "sent":
+            view["sent"] = format_time(value)  # type: ignore[arg-type]
+        elif key not in view:
+            view[key] = value
+    return view
+
+
+def result_of(execution: Execution) -> Result:
+    """Return how an execution stands."""
+    state, flow = execution.state, execution.context.flow
+    waits = [wait_view(execution.id, flow, record) for record in execution.waits.values()]
+    return Result(
+        execution.id,
+        flow,
+        state["status"],  # type: ignore[arg-type]
+        state["outputs"],
+        waits,
+        state["error"],
+        execution.timers.next(),
+    )
+
+
+def why_of(state: State, event: Any) -> str | None:
+    """Return why the timer was set that an event is about, as things stand before the event."""
+    timer = state["timers"].get(event["timer"]) if event["type"] == "timer" else None
+    return None if timer is None else str(timer["why"])
+
+
+def timers_of(state: State, wait: int) -> list[dict[str, str]]:
+    """Return what time will do to a wait: `{what, due}`, the next of each kind, soonest first."""
+    found: dict[str, int] = {}
+    for timer in state["timers"].values():
+        if timer["ref"] == wait and timer["why"] in _OF_APPROVALS:
+            what = _OF_APPROVALS[timer["why"]]
+            found[what] = min(timer["due"], found.get(what, timer["due"]))
+    ordered = sorted(found.items(), key=lambda one: one[1])
+    return [{"what": what, "due": format_time(due)} for what, due in ordered]
+
+
+def unit_of(state: State, event: Any) -> int | None:
+    """Return the unit that an event is about, as things stand before the event."""
+    number: Any = event.get("unit")
+    if "wait" in event and event["wait"] in state["waits"]:
+        number = _waiting(state["waits"][event["wait"]])
+    elif "timer" in event and event["timer"] in state["timers"]:
+        timer = state["timers"][event["timer"]]
+        number = timer["ref"]
+        if number in state["waits"]:
+            number = _waiting(state["waits"][number])
+    return number if number in state["units"] else None
+
+
+def _waiting(wait: Wait) -> int:
+    """Return the unit that waits, of several that wait for one answer the oldest; 0: none."""
+    return next(iter(wait.get("units", ())), wait["unit"])
+
+
+def address_of(graph: Graph, state: State, event: Any) -> str | None:
+    """Return the address of what an event is about, as things stand before the event."""
+    unit = unit_of(state, event)
+    if unit is not None:
+        return Machine(graph, state, None).address(state["units"][unit])
+    if "wait" in event and event["wait"] in state["waits"]:
+        return str(state["waits"][event["wait"]]["record"]["address"])
+    return None
+
+
+def wholes(address: str) -> Iterator[str]:
+    """Yield the maps and loops that an address may be an item or a round of.
+
+    Args:
+        address: Of an activation: `each[3]`, `poll@2`.
+    """
+    for at, sign in enumerate(address):
+        if sign in "[@":
+            yield address[:at]
+
+
+def execution_view(record: Record) -> ExecutionInfo:
+    """Return an execution as lists give it."""
+    view: ExecutionInfo = {
+        "execution": record.id,
+        "flow": record.flow,
+        "version": record.version or "",
+        "status": record.status,  # type: ignore[typeddict-item]
+        "labels": record.labels,
+        "started_by": record.started_by,
+        "started_at": format_time(record.created_at),
+        "parent": record.parent,
+        "forked_from": record.forked_from,
+    }
+    if record.status in ENDED and record.ended_at is not None:
+        view["ended_at"] = format_time(record.ended_at)
+    if record.due is not None:
+        view["due"] = format_time(record.due)
+    return view

@@ -1,0 +1,1 @@
+"""Looking at executions: lists, history, differences, and why one does not move."""

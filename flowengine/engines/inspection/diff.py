@@ -1,0 +1,387 @@
+"""Two executions side by side: the first point where their histories part, and what differs.
+
+Histories are aligned by what things are about - address, attempt, how often - and not by their
+place in the journal: parallel branches may end in any order. Ids and times, which always differ,
+count as the same. What was gone back over by `retry` is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from flowengine.engines.executions.replay import line, read, walk
+from flowengine.engines.results import Difference, ForkInfo, Parting, Side, StepPair
+from flowengine.journal.format import pack
+from flowengine.journal.shapes import unpack_error, unpack_outputs
+from flowengine.kernel.graph.compiled import SecretText
+from flowengine.kernel.notation.ids import wait_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from flowengine.engines.executions.replay import Moment
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import Execution as Record
+    from flowengine.kernel.commands import Observation
+
+ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})
+MOST = 50
+"""Places that are named of two values that differ."""
+_WAIT_ID = re.compile(r"\b[0-9a-f]{16}\b")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
+
+
+class Fact(NamedTuple):
+    """One thing that happened in an execution."""
+
+    key: tuple[Any, ...]
+    """What it is about; the same in both executions."""
+    address: str
+    what: str
+    """In words: `input`, `end`, `signal paid`."""
+    content: dict[str, Any]
+    """What has to be equal."""
+    seq: int
+
+
+class History(NamedTuple):
+    """What happened in one execution, in order."""
+
+    record: Record
+    entries: int
+    """Of its journal, without what was gone back over."""
+    inputs: dict[str, Any]
+    facts: list[Fact]
+    outputs: Any
+    error: Any
+    forked_at: int
+    own: _Own
+
+    @property
+    def places(self) -> dict[tuple[Any, ...], int]:
+        """Return key → place in `facts`."""
+        return {fact.key: place for place, fact in enumerate(self.facts)}
+
+
+def diff(host: Host, left: str, right: str) -> Difference:
+    """Compare two executions.
+
+    Args:
+        left: Full id.
+        right: Full id.
+
+    Returns:
+        See `Difference`.
+    """
+    one, other = _history(host, left), _history(host, right)
+    point = _parting(one, other)
+    steps = _pairs(_steps(one), _steps(other))
+    outputs = _places(one.own.plain(one.outputs), other.own.plain(other.outputs))
+    alike = one.record.status == other.record.status and not outputs
+    return {
+        "same": point is None and alike,
+        "same_flow": one.record.hash == other.record.hash,
+        "left": _side(one),
+        "right": _side(other),
+        "shared": _shared(one, other),
+        "fork": _fork(one, other),
+        "parting": point,
+        "steps": steps,
+        "inputs": _places(one.inputs, other.inputs),
+        "outputs": outputs,
+        "errors": _places(one.own.plain(one.error), other.own.plain(other.error)),
+    }
+
+
+def _history(host: Host, id: str) -> History:
+    """Return what happened in an execution, without what was gone back over."""
+    store = host.store
+    record = store.execution(id)
+    journal = read(store, id)
+    straight = line(journal, len(journal) - 1)
+    own = _Own(id)
+    facts = _Facts(own)
+    seen: list[Observation] = []
+    for moment in walk(host.programs, record.hash, straight, seen):
+        facts.see(moment, seen)
+        own.know(moment.state["waits"])
+        seen.clear()
+    first: Any = straight[0] if straight else {"inputs": {}}
+    outputs = unpack_outputs(record.outputs, f"execution {record.id}")
+    error = unpack_error(record.error, f"execution {record.id}")
+    inputs = own.plain(first["inputs"])
+    return History(
+        record, len(straight), inputs, facts.found, outputs, error, _forked_at(straight), own
+    )
+
+
+class _Own:
+    """Makes values of two executions comparable: what is one's own only becomes a word.
+
+    Args:
+        id: Of the execution.
+    """
+
+    def __init__(self, id: str) -> None:
+        self._id = id
+        self._waits: dict[int, str] = {}
+        self._known: set[str] = set()
+
+    def know(self, waits: Iterable[int]) -> None:
+        """Take note of waits by their numbers: a fork has the past ones under ids of its own."""
+        for number in waits:
+            if number not in self._waits:
+                self._waits[number] = wait_id(self._id, number)
+                self._known.add(self._waits[number])
+
+    def plain(self, value: Any) -> Any:
+        """Return a value without ids and times of this execution; secrets stay masked."""
+        if isinstance(value, str):
+            text = _TIME.sub("(time)", value.replace(self._id, "(id)"))
+            return _WAIT_ID.sub(lambda one: "(id)" if one[0] in self._known else one[0], text)
+        if isinstance(value, list):
+            return [self.plain(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.plain(item) for key, item in value.items()}
+        return "***" if isinstance(value, SecretText) else value
+
+
+class _Facts:
+    """What is found of a journal, in order.
+
+    An attempt that was cut off, or that an operator started anew, gives no fact of its own: what
+    counts is that it began with an input, and how it ended.
+
+    Args:
+        own: Makes values comparable.
+    """
+
+    def __init__(self, own: _Own) -> None:
+        self.found: list[Fact] = []
+        self._own = own
+        self._counts: dict[tuple[str, str], int] = {}
+        self._open: dict[str, int] = {}
+        """Address → place of the input of its attempt that has not ended."""
+
+    def see(self, moment: Moment, seen: list[Observation]) -> None:
+        """Note what an event brought."""
+        for what, content in _outside(moment.event):
+            self._add("", what, content, moment.number)
+        for one in seen:
+            if one.status == "running":
+                before = self._open.get(one.address)
+                fact = self._fact(one.address, "input", {"input": one.input}, moment.number)
+                if before is None:
+                    self._open[one.address] = len(self.found)
+                    self.found.append(fact)
+                else:
+                    self.found[before] = self.found[before]._replace(content=fact.content)
+            elif one.status in ENDS:
+                self._open.pop(one.address, None)
+                self._add(one.address, "end", _end(one), moment.number)
+
+    def _add(self, address: str, what: str, content: dict[str, Any], seq: int) -> None:
+        self.found.append(self._fact(address, what, content, seq))
+        self._counts[address, what] = self._counts.get((address, what), 0) + 1
+
+    def _fact(self, address: str, what: str, content: dict[str, Any], seq: int) -> Fact:
+        number = self._counts.get((address, "end" if address else what), 0) + 1
+        return Fact((address, what, number), address, what, self._own.plain(content), seq)
+
+
+def _end(seen: Observation) -> dict[str, Any]:
+    error: Any = seen.error
+    if error is not None:
+        error = {key: error.get(key) for key in ("type", "message", "data")}
+    return {
+        "status": seen.status,
+        "outcome": seen.outcome,
+        "output": seen.output,
+        "error": error,
+    }
+
+
+def _outside(event: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Return what came from outside with an event that is about no step."""
+    kind = event["type"]
+    if kind == "started":
+        return [("inputs", {"inputs": event["inputs"]})]
+    if kind == "message":
+        return [(f"signal {event['signal']}", {"key": event["key"], "data": event["data"]})]
+    if kind == "state" and event["values"]:
+        return [("state that was written", {"state": event["values"]})]
+    if kind == "cancel":
+        return [("request to cancel", {"reason": event["reason"], "now": event["now"]})]
+    return []
+
+
+def _parting(left: History, right: History) -> Parting | None:
+    """Return the first point at which one side did what the other did not, or did otherwise."""
+    a, b = _first(left, right), _first(right, left)
+    if a is not None and b is not None and a.key != b.key:
+        a, b = _earlier(left, right, a, b)
+    elif a is not None:
+        b = _counterpart(right, a)
+    elif b is not None:
+        a = _counterpart(left, b)
+    fact = a or b
+    if fact is None:
+        return None
+    differ = _places(a.content, b.content) if a is not None and b is not None else []
+    return {
+        "address": fact.address,
+        "what": fact.what,
+        "left": None if a is None else {"seq": a.seq, "address": a.address, **a.content},
+        "right": None if b is None else {"seq": b.seq, "address": b.address, **b.content},
+        "differ": differ,
+    }
+
+
+def _earlier(left: History, right: History, a: Fact, b: Fact) -> tuple[Fact | None, Fact | None]:
+    """Return which of two points came first; both, if each side went its own way there."""
+    in_right, in_left = right.places.get(a.key), left.places.get(b.key)
+    if in_right is None and in_left is None:
+        return a, b
+    if in_left is None:  # what the left did otherwise, or before it what only the right did
+        assert in_right is not None
+        return (a, right.facts[in_right]) if in_right < right.places[b.key] else (None, b)
+    if in_right is None:
+        return (left.facts[in_left], b) if in_left < left.places[a.key] else (a, None)
+    return a, right.facts[in_right]
+
+
+def _first(one: History, other: History) -> Fact | None:
+    """Return the first of one side that the other side has not in the same way."""
+    places = other.places
+    for fact in one.facts:
+        place = places.get(fact.key)
+        if place is None or _packed(other.facts[place].content) != _packed(fact.content):
+            return fact
+    return None
+
+
+def _counterpart(history: History, fact: Fact) -> Fact | None:
+    place = history.places.get(fact.key)
+    return None if place is None else history.facts[place]
+
+
+def _packed(value: Any) -> bytes:
+    """Return a value so that two are equal only if their types are, too; keys in any order."""
+    return pack(_sorted(value))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+def _shared(left: History, right: History) -> int:
+    """Return how many things happened in both in the same way before the first that did not."""
+    places = right.places
+    for number, fact in enumerate(left.facts):
+        place = places.get(fact.key)
+        if place is None or _packed(right.facts[place].content) != _packed(fact.content):
+            return number
+    return len(left.facts)
+
+
+def _steps(history: History) -> dict[str, dict[str, Any]]:
+    """Return address → how its step went last: status, outcome, output, error, input."""
+    steps: dict[str, dict[str, Any]] = {}
+    for fact in history.facts:
+        if fact.address:
+            step = steps.setdefault(fact.address, {"status": "open"})
+            step.update(fact.content)
+    return steps
+
+
+def _pairs(
+    left: Mapping[str, dict[str, Any]], right: Mapping[str, dict[str, Any]]
+) -> list[StepPair]:
+    """Return the steps that went otherwise on the other side, or not at all."""
+    pairs: list[StepPair] = []
+    for address in dict.fromkeys([*left, *right]):
+        a, b = left.get(address), right.get(address)
+        differ = _places(a, b) if a is not None and b is not None else []
+        if a is None or b is None or differ:
+            pairs.append({"address": address, "left": a, "right": b, "differ": differ})
+    return pairs
+
+
+def _places(left: Any, right: Any) -> list[dict[str, Any]]:
+    """Return the places at which two values differ: `{path, left, right}` each."""
+    found: list[dict[str, Any]] = []
+    _compare("", left, right, found)
+    return found[:MOST]
+
+
+_ABSENT = object()
+
+
+def _compare(path: str, left: Any, right: Any, found: list[dict[str, Any]]) -> None:
+    if len(found) >= MOST:
+        return
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in dict.fromkeys([*left, *right]):
+            inner = f"{path}.{key}" if path else str(key)
+            _compare(inner, left.get(key, _ABSENT), right.get(key, _ABSENT), found)
+    elif isinstance(left, list) and isinstance(right, list):
+        for index in range(max(len(left), len(right))):
+            a = left[index] if index < len(left) else _ABSENT
+            b = right[index] if index < len(right) else _ABSENT
+            _compare(f"{path}[{index}]", a, b, found)
+    elif left is _ABSENT or right is _ABSENT or _packed(left) != _packed(right):
+        place = {"path": path}
+        if left is not _ABSENT:
+            place["left"] = left
+        if right is not _ABSENT:
+            place["right"] = right
+        found.append(place)
+
+
+def _side(history: History) -> Side:
+    record = history.record
+    return {
+        "execution": record.id,
+        "flow": record.flow,
+        "version": record.version or "",
+        "hash": record.hash,
+        "status": record.status,  # type: ignore[typeddict-item]
+        "forked_from": record.forked_from,
+        "entries": history.entries,
+        "facts": len(history.facts),
+        "outputs": history.outputs,
+        "error": history.error,
+    }
+
+
+def _fork(left: History, right: History) -> ForkInfo | None:
+    """Return which side was forked from the other, and whether what it took along is the same."""
+    if _came_from(left, right):
+        return _fork_info("left", left, right)
+    return _fork_info("right", right, left) if _came_from(right, left) else None
+
+
+def _came_from(one: History, other: History) -> bool:
+    return (one.record.forked_from or "").partition(" ")[0] == other.record.id
+
+
+def _fork_info(side: Literal["left", "right"], fork: History, origin: History) -> ForkInfo:
+    past = [fact for fact in fork.facts if fact.seq < fork.forked_at]
+    shared = _shared(fork, origin)
+    return {
+        "side": side,
+        "at": str(fork.record.forked_from).partition(" at ")[2],
+        "past": len(past),
+        "same": shared >= len(past),
+    }
+
+
+def _forked_at(straight: list[Any]) -> int:
+    """Return the number of the event by which a fork began; 0: it is none."""
+    for number in range(len(straight) - 1, 0, -1):
+        if straight[number]["type"] == "retry" and straight[number - 1]["type"] == "state":
+            return number - 1
+    return 0

@@ -1,0 +1,272 @@
+"""What an execution did, read from its journal by replaying it.
+
+Nothing about steps is stored beside the journal. Replaying tells each activation's attempts,
+inputs, outputs and errors; it takes a few microseconds an event.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.attempts.failures import again, not_undone
+from flowengine.engines.executions.replay import Moment, read, unpacked, walk
+from flowengine.engines.executions.views import entry_view, wholes
+from flowengine.engines.inspection.budgets import budget_views
+from flowengine.engines.inspection.interrupted import standing_view
+from flowengine.engines.inspection.lists import decision_view, stored_wait_view
+from flowengine.engines.messages.delivery import view as undelivered
+from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
+from flowengine.errors import NotFound
+from flowengine.journal.records import WaitFilter
+from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.notation.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flowengine.engines.executions.programs import Programs
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import Execution as Record
+    from flowengine.kernel import Graph
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.events import ErrorData, Event, Warned
+
+FOLLOW_SECONDS = 0.2
+"""How often a journal that is followed is looked at."""
+_OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
+
+
+def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
+    """Return all about an execution.
+
+    Args:
+        execution: Full id.
+        step: Address of the only step wanted, in full; None: all.
+
+    Returns:
+        See `ExecutionInfo`.
+
+    Raises:
+        NotFound: The execution has no such step.
+    """
+    record = host.store.execution(execution)
+    journal = read(host.store, execution)
+    with Sound(f"the journal of execution {execution}"):
+        steps, last = _told(host.programs, record.hash, journal)
+    if step is not None:
+        steps = [found for found in steps if found["address"] == step]
+        if not steps:
+            raise NotFound(
+                f"execution {execution} has no step '{step}'",
+                hint=f"see its steps: flowengine show {execution}",
+            )
+    for found in steps if step is None else ():
+        for key in ("input", "tries"):
+            found.pop(key, None)  # type: ignore[misc]
+    first: Any = journal[0] if journal else {"inputs": {}}
+    error = unpack_error(record.error, f"execution {record.id}")
+    return {
+        **standing_view(host, record),
+        **_again(host, record, error),
+        "durability": host.store.durability,
+        **_budgets(host, execution, last),
+        "inputs": first["inputs"] if last is None else last.state["inputs"],
+        "steps": steps,
+        "waits": [
+            stored_wait_view(wait, None if last is None else last.state)
+            for wait in host.store.waits(WaitFilter(execution=execution), None, 1000).items
+        ],
+        "undelivered": [undelivered(sent) for sent in host.store.undelivered(execution)],
+        "warnings": [_warning(event) for event in journal if event["type"] == "warning"],
+        "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
+        "error": error,
+    }
+
+
+def _again(host: Host, record: Record, error: ErrorData | None) -> ExecutionInfo:
+    """Return how to try again what failed, and which steps were not undone."""
+    if record.status != "failed":
+        return {}
+    view: ExecutionInfo = {"command": again(error, host.store.short_execution(record.id))}
+    if left := not_undone(error):
+        view["not_undone"] = left
+    return view
+
+
+def steps_of(programs: Programs, hash: str, journal: list[Event]) -> list[StepInfo]:
+    """Return every activation of a journal with its attempts, in order of beginning.
+
+    Args:
+        programs: The flows that it was written under.
+        hash: Of the flow that the execution runs now.
+        journal: All events.
+    """
+    return _told(programs, hash, journal)[0]
+
+
+def _told(
+    programs: Programs, hash: str, journal: list[Event]
+) -> tuple[list[StepInfo], Moment | None]:
+    """Return every activation of a journal, and the last moment of it."""
+    told = _Told()
+    steps = told.steps
+    seen: list[Observation] = []
+    moment: Moment | None = None
+    for moment in walk(programs, hash, journal, seen):
+        for observation in seen:
+            told.fold(moment.graph, observation)
+        seen.clear()
+        event = moment.event
+        if event["type"] == "retry":
+            _reopen(moment, steps)
+        if event["type"] == "decided" and moment.address in steps:
+            steps[moment.address]["decision"] = decision_view(dict(event))
+        if "evidence" in event and moment.address in steps:
+            _add_evidence(steps[moment.address], dict(event))
+    return list(steps.values()), moment
+
+
+def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
+    """Note which steps that had ended with the failure are at work again after a retry."""
+    machine = Machine(moment.graph, moment.state, None)
+    at_work = [(machine.step_address(act), "running") for act in moment.state["acts"].values()]
+    for unit in moment.state["units"].values():
+        status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
+        at_work.append((machine.address(unit), status))
+    for address, status in at_work:
+        step = steps.get(address)
+        if step is not None and "ended_at" in step:
+            del step["ended_at"]
+            step["status"] = status
+            step["outcome"] = step["output"] = step["error"] = None
+
+
+def _budgets(host: Host, execution: str, last: Moment | None) -> ExecutionInfo:
+    """Return the budgets of an execution, as part of what `show` tells."""
+    if last is None:
+        return {}
+    at_work = host.keeper.holder(execution) is not None
+    now = host.clock.now() if at_work else last.state["now"]
+    found = budget_views(last.graph, last.state, now)
+    return {"budgets": found} if found else {}
+
+
+def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a journal from a number on.
+
+    Args:
+        execution: Full id.
+        since: The first number wanted.
+        follow: Wait for more until the execution has ended.
+
+    Yields:
+        See `entry_view`.
+    """
+    store = host.store
+    hash = store.execution(execution).hash
+    journal = read(store, execution)
+    while follow and not journal:  # it is recorded and has not begun
+        time.sleep(FOLLOW_SECONDS)
+        journal = read(store, execution)
+    ended = False
+    for moment in walk(host.programs, hash, journal):
+        if moment.number >= since:
+            yield entry_view(moment.number, moment.event, moment.address, moment.why)
+        ended = moment.state["status"] in _OVER
+        while follow and not ended and moment.number + 1 == len(journal):
+            time.sleep(FOLLOW_SECONDS)
+            more = store.events(execution, len(journal))
+            journal.extend(unpacked(execution, more))
+
+
+def _warning(event: Warned) -> dict[str, Any]:
+    return {"at": format_time(event["at"]), "about": event["about"], "message": event["message"]}
+
+
+class _Told:
+    """What was observed of each activation.
+
+    Attributes:
+        steps: Address → activation, in order of beginning.
+    """
+
+    def __init__(self) -> None:
+        self.steps: dict[str, StepInfo] = {}
+        self._earlier: dict[str, int] = {}
+        """Tries of an activation before it began anew."""
+        self._begun: dict[str, str] = {}
+        """When the first item or round of a step began that has not ended."""
+
+    def fold(self, graph: Graph, seen: Observation) -> None:
+        """Note what was observed of an activation."""
+        at = format_time(seen.at)
+        step = self.steps.get(seen.address)
+        if step is not None and "ended_at" in step and seen.status in _OVER:
+            return  # a step that failed is withdrawn with its scope
+        if step is None or "ended_at" in step:
+            step = self._begin(graph, seen, at)
+        step["status"] = seen.status
+        if seen.input is not None:
+            step["input"] = seen.input
+        if seen.status == "running":
+            step["tries"].append(_attempt(seen, at, len(step["tries"]) + 1))
+        if seen.attempt:
+            step["attempts"] = max(len(step["tries"]) - self._earlier[seen.address], 1)
+        if seen.status in _OVER or seen.status == "retrying":
+            _end_attempt(step, seen, at)
+        if seen.status in _OVER:
+            step["ended_at"] = at
+            step["outcome"], step["output"], step["error"] = seen.outcome, seen.output, seen.error
+
+    def _begin(self, graph: Graph, seen: Observation, at: str) -> StepInfo:
+        """Return a new activation; a map or loop has begun with its first item or round."""
+        node = graph.node(seen.step)
+        tries = self.steps[seen.address]["tries"] if seen.address in self.steps else []
+        self._earlier[seen.address] = len(tries)
+        for whole in wholes(seen.address):
+            self._begun.setdefault(whole, at)
+        step = self.steps[seen.address] = {
+            "address": seen.address,
+            "step": node.id,
+            "kind": node.kind,
+            "status": seen.status,
+            "outcome": None,
+            "attempts": 0,
+            "started_at": self._begun.pop(seen.address, at),
+            "output": None,
+            "error": None,
+            "tries": tries,
+        }
+        return step
+
+
+def _add_evidence(step: StepInfo, event: dict[str, Any]) -> None:
+    """Note what shows why an attempt failed."""
+    for attempt in reversed(step["tries"]):
+        if "ended_at" in attempt:
+            attempt["evidence"] = event["evidence"]
+            return
+
+
+def _attempt(seen: Observation, at: str, number: int) -> AttemptInfo:
+    return {
+        "attempt": number,
+        "status": "running",
+        "started_at": at,
+        "input": seen.input,
+    }
+
+
+def _end_attempt(step: StepInfo, seen: Observation, at: str) -> None:
+    tries = step["tries"]
+    if not tries or "ended_at" in tries[-1]:
+        return
+    last = tries[-1]
+    last["status"] = "failed" if seen.status == "retrying" else seen.status
+    last["ended_at"] = at
+    if seen.error is not None:
+        last["error"] = seen.error
+    else:
+        last["output"] = seen.output

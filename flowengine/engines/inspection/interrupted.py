@@ -1,0 +1,105 @@
+"""Executions that have work to do while nobody does it: their process died, or left them.
+
+A store cannot tell by itself: what it has written last is `running`, and stays so when the process
+is gone; a decision that was recorded is taken when somebody drives the execution again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from flowengine.engines.executions.views import execution_view
+from flowengine.engines.results import ENDED, ExecutionInfo, ExecutionPage
+from flowengine.journal.shapes import unpack_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import Execution, ExecutionFilter, Message
+
+_PAGE = 200
+_STATUS: Literal["interrupted"] = "interrupted"
+
+
+def is_interrupted(host: Host, record: Execution, inbox: list[Message] | None = None) -> bool:
+    """Return whether an execution would go on if somebody resumed it.
+
+    Args:
+        record: The execution.
+        inbox: What was sent to it and not taken; None: it is looked up.
+    """
+    if record.status in ENDED:
+        return False
+    if record.status == "running":  # one that was only recorded has not begun
+        moves = bool(host.store.events(record.id, limit=1))
+    else:
+        sent = host.store.inbox(record.id) if inbox is None else inbox
+        moves = any(unpack_message(message)["type"] != "warning" for message in sent)
+    return moves and host.keeper.holder(record.id) is None
+
+
+def standing_view(
+    host: Host, record: Execution, inbox: list[Message] | None = None
+) -> ExecutionInfo:
+    """Return an execution as lists give it, as it stands now."""
+    view = execution_view(record)
+    if is_interrupted(host, record, inbox):
+        view["status"] = _STATUS
+        view["command"] = f"flowengine resume {host.store.short_execution(record.id)}"
+    return view
+
+
+def page(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> ExecutionPage:
+    """Return a page of executions, newest first, each as it stands now.
+
+    Args:
+        wanted: Which; `status` may be `interrupted`.
+        after: `next` of the page before.
+        limit: Size of the page.
+    """
+    inboxes: dict[str, list[Message]] = {}
+    for message in host.store.arrived(0):
+        inboxes.setdefault(message.execution, []).append(message)
+    if wanted.status == _STATUS:
+        return _interrupted(host, wanted, inboxes, after, limit)
+    items: list[ExecutionInfo] = []
+    while True:
+        found = host.store.executions(wanted, after, limit - len(items))
+        views = [standing_view(host, one, inboxes.get(one.id, [])) for one in found.items]
+        items += [one for one in views if wanted.status in (None, one["status"])]
+        if len(items) == limit or found.next is None:
+            return ExecutionPage(items, found.next)
+        after = found.next
+
+
+def _interrupted(
+    host: Host,
+    wanted: ExecutionFilter,
+    inboxes: dict[str, list[Message]],
+    after: str | None,
+    limit: int,
+) -> ExecutionPage:
+    """Return those that are interrupted: they run without a process, or were sent something."""
+    found = [*_all(host, wanted._replace(status="running"))]
+    for status in ("waiting", "stalled") if inboxes else ():
+        there = _all(host, wanted._replace(status=status))
+        found += [one for one in there if one.id in inboxes]
+    found.sort(key=lambda one: (one.created_at, one.id), reverse=True)
+    views = [standing_view(host, one, inboxes.get(one.id, [])) for one in found]
+    views = [one for one in views if one["status"] == _STATUS]
+    ids = [one["execution"] for one in views]
+    start = ids.index(after) + 1 if after in ids else 0
+    rest = views[start:]
+    more = len(rest) > limit
+    return ExecutionPage(rest[:limit], rest[limit - 1]["execution"] if more else None)
+
+
+def _all(host: Host, wanted: ExecutionFilter) -> Iterator[Execution]:
+    after: str | None = None
+    while True:
+        found = host.store.executions(wanted, after, _PAGE)
+        yield from found.items
+        if found.next is None:
+            return
+        after = found.next

@@ -1,0 +1,111 @@
+"""Lists of executions and of waits, as the API gives them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.executions.views import timers_of, wait_view
+from flowengine.engines.people.approval_ownership import is_assignee, standing
+from flowengine.engines.results import ExecutionPage, WaitInfo, WaitPage
+from flowengine.journal.records import ExecutionFilter, WaitFilter
+from flowengine.journal.shapes import unpack_event
+from flowengine.kernel.notation.times import format_time
+
+if TYPE_CHECKING:
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import Wait
+    from flowengine.kernel.state.records import State
+    from flowengine.settings import Settings
+
+
+def executions(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> ExecutionPage:
+    """Return a page of executions, newest first."""
+    from flowengine.engines.inspection.interrupted import page
+
+    return page(host, wanted, after, limit)
+
+
+def waits(
+    host: Host, limit: int, after: str | None, assignee: str | None, **wanted: Any
+) -> WaitPage:
+    """Return a page of waits.
+
+    Args:
+        limit: Size of the page.
+        after: `next` of the page before.
+        assignee: Only what this user may answer.
+        **wanted: Other fields of `WaitFilter`; `execution` may be a beginning of its id.
+
+    Returns:
+        The page; shorter than `limit` where a user is excluded from some, has handed some on, or
+        others have claimed some.
+    """
+    settings = host.settings
+    if wanted["execution"] is not None:
+        wanted["execution"] = host.store.find_execution(wanted["execution"])
+    if assignee is not None:
+        wanted["assignees"] = [assignee, *settings.groups_of(assignee)]
+    page = host.store.waits(WaitFilter(**wanted), after, limit)
+    return WaitPage(
+        [
+            stored_wait_view(wait)
+            for wait in page.items
+            if assignee is None or _is_mine(wait, assignee, settings)
+        ],
+        page.next,
+    )
+
+
+def wait_of(host: Host, wait: str) -> WaitInfo:
+    """Return one wait, open or closed, by any unambiguous beginning of its id."""
+    found = standing(host.store, host.store.find_wait(wait))
+    return stored_wait_view(found, host.stored(found.execution, 0).state if found.open else None)
+
+
+def _is_mine(wait: Wait, user: str, settings: Settings) -> bool:
+    """Return whether a user may decide on a wait, once claimed if it must be."""
+    if not is_assignee(wait.record, user, settings):
+        return False
+    return not wait.open or wait.record.get("claimed_by") in (None, user)
+
+
+def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
+    """Return a wait of the store, with what was decided on it; with a state, what time will do."""
+    how = wait.how or ("decided" if wait.decision is not None else None)
+    view = wait_view(wait.execution, wait.flow, _with_votes(wait), how)
+    if state is not None and wait.open and (timers := timers_of(state, wait.record["id"])):
+        view["timers"] = timers
+    if wait.decision is not None:
+        view["decision"] = decision_view(
+            unpack_event(wait.decision, f"the decision of wait {wait.id}")
+        )
+    elif wait.how == "expired" and wait.closed_at is not None:
+        view["decision"] = {
+            "choice": wait.record.get("on_expire"),
+            "by": "system",
+            "at": format_time(wait.closed_at),
+            "via": "expiry",
+        }
+    return view
+
+
+def _with_votes(wait: Wait) -> dict[str, Any]:
+    """Return the record of a wait with the votes that no journal holds yet, in their order."""
+    from flowengine.kernel.waiting.approvals import counting
+
+    recorded = [
+        {"by": event["by"], "at": format_time(event["at"])}
+        for event in (unpack_event(vote, f"a vote on wait {wait.id}") for vote in wait.votes)
+        if event["by"] not in wait.journaled and counting(wait.record, event["choice"]) == "approve"
+    ]
+    votes = [*(wait.record.get("votes") or ()), *recorded]
+    return {**wait.record, "votes": votes} if recorded else wait.record
+
+
+def decision_view(event: dict[str, Any]) -> dict[str, Any]:
+    """Return a `decided` event as who decided what, when, through what."""
+    view = {key: value for key, value in event.items() if value not in (None, [])}
+    for key in ("type", "wait", "sent"):
+        view.pop(key, None)
+    view["at"] = format_time(event.get("sent", event["at"]))
+    return view

@@ -1,0 +1,362 @@
+"""Why an execution does not move: for each live branch, what it is waiting for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.attempts.failures import again, not_undone
+from flowengine.engines.executions.views import timers_of
+from flowengine.engines.inspection import budgets
+from flowengine.engines.inspection.deadlocks import circle
+from flowengine.engines.people.approvals import DECIDABLE
+from flowengine.engines.results import ENDED, Reason
+from flowengine.journal.shapes import unpack_message
+from flowengine.kernel.graph.compiled import TRIGGER
+from flowengine.kernel.limits.locks import is_shared
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.notation.ids import wait_id
+from flowengine.kernel.notation.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import Message, Owner
+    from flowengine.kernel.graph.linked import Node
+    from flowengine.kernel.state.records import State, Unit
+
+
+def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Reason]:
+    """Return for each live branch of an execution why it does not move.
+
+    Args:
+        execution: As it stands in the store.
+        waits: Tell of the open waits, too, which its result lists already.
+
+    Returns:
+        One reason for each: what ended it, an attempt, a wait, a pause, a lock that somebody else
+        has, tokens held at a join.
+    """
+    state = execution.state
+    id = host.store.short_execution(execution.id)
+    if state["status"] in ENDED:
+        return [_ended(state, id)]
+    holder = host.keeper.holder(execution.id)
+    found = []
+    inbox = host.store.inbox(execution.id)
+    if holder is None:
+        found += [_recorded(message, id) for message in inbox]
+    events = [unpack_message(message) for message in inbox]
+    decided = {event["wait"] for event in events if event["type"] == "decided"}
+    machine = Machine(execution.program.graph, state, None)
+    for unit in state["units"].values():
+        if unit["phase"] == "run":
+            found.append(_at_work(machine.address(unit), unit["attempt"], holder, id))
+        elif unit["phase"] == "pause":
+            due = state["timers"][unit["timer"]]["due"]
+            found.append(_pause(machine.address(unit), unit["attempt"], due, holder, id))
+        elif unit["phase"] == "budget":
+            found.append(budgets.waiting(host, execution.id, machine, unit))
+        elif unit["phase"] == "lock" and is_shared(unit["lock"]):
+            reason = _shared(host, execution.id, unit["id"], unit["lock"])
+            found.append({"address": machine.address(unit), **reason})
+        elif unit["phase"] == "lock":
+            found.append(_queued(machine, unit))
+    found += budgets.ending(machine)
+    if 0 in state.get("claims", {}):
+        found.append({"address": "", **_shared(host, execution.id, 0, state["bound"][0])})
+    for record in execution.waits.values() if waits else ():
+        if record["id"] not in decided:
+            found.append(_wait(host, execution, record, id))
+    found += _held(machine, id)
+    return found or _idle(machine, id) or _left(state, holder, id)
+
+
+def _ended(state: State, id: str) -> Reason:
+    error = state["error"]
+    reason: Reason = {"address": "", "what": state["status"]}
+    if state["status"] == "succeeded":
+        return {**reason, "wakes": "nothing: it is finished"}
+    message = "" if error is None else error["message"]
+    if state["status"] == "cancelled":
+        what = f"cancelled: {message}" if message else "cancelled"
+        return {"address": "", "what": what, "wakes": "nothing: it is finished"}
+    if error is not None:
+        reason["address"] = error.get("step", "")
+        reason["what"] += f" with {error['type']}: {message}"
+    reason["wakes"] = "an operator who tries it again"
+    if not_undone(error):
+        reason["wakes"] = "an operator who tries again to undo it, in a new execution"
+    reason["command"] = again(error, id)
+    return reason
+
+
+def _recorded(message: Message, id: str) -> Reason:
+    event = unpack_message(message)
+    what = {
+        "started": "recorded, but not started yet",
+        "decided": f"a decision by {event.get('by')} was recorded, but not processed yet",
+        "message": f"a message '{event.get('signal')}' was recorded, but not processed yet",
+        "cancel": f"{event.get('by')} asked to cancel it; not processed yet",
+        "warning": f"a warning was recorded, but not processed yet: {event.get('message')}",
+        "granted": f"{_lock(event.get('lock', ''))} is free for it now; not resumed yet",
+    }
+    handed = f"{event.get('by')} reassigned an approval; this was recorded, but not processed yet"
+    return {
+        "address": "",
+        "what": what.get(event["type"], handed),
+        "since": format_time(message.at),
+        "wakes": "a process that resumes it",
+        "command": f"flowengine resume {id}",
+    }
+
+
+def _at_work(address: str, attempt: int, holder: Owner | None, id: str) -> Reason:
+    if holder is not None:
+        where = f"process {holder.pid} on {holder.host}"
+        what = f"attempt {attempt} is running in {where}"
+        return {"address": address, "what": what, "wakes": "the end of the attempt"}
+    return {
+        "address": address,
+        "what": f"attempt {attempt} was running when its process ended",
+        "wakes": "a process that resumes it",
+        "command": f"flowengine resume {id}",
+    }
+
+
+def _pause(address: str, attempt: int, due: int, holder: Owner | None, id: str) -> Reason:
+    at = format_time(due)
+    reason: Reason = {
+        "address": address,
+        "what": f"waiting until {at} to try again after attempt {attempt}",
+        "wakes": f"the time {at}",
+        "due": at,
+    }
+    if holder is None:
+        reason["command"] = f"flowengine resume {id}"
+    return reason
+
+
+def _queued(machine: Machine, unit: Unit) -> Reason:
+    state = machine.state
+    holders = state["locks"][unit["lock"]]["holders"]
+    names = " and ".join(machine.address(state["units"][number]) for number in holders)
+    key = unit["lock"].partition(":")[2]
+    return {
+        "address": machine.address(unit),
+        "what": f"waiting for the lock '{key}', which {names} holds",
+        "wakes": f"the end of {names}",
+    }
+
+
+def _lock(name: str) -> str:
+    """Return what a lock that executions share is called for people."""
+    kind, _, key = name.partition(":")
+    if kind.startswith("concurrency"):
+        return f"its place among the executions of '{kind.removeprefix('concurrency ')}'"
+    return f"the lock '{key}'"
+
+
+def _shared(host: Host, id: str, unit: int, lock: str) -> Reason:
+    """Say which executions have a lock, and which are before this one."""
+    store = host.store
+    claims = store.claims(lock)
+    place = next((n for n, c in enumerate(claims) if (c.execution, c.unit) == (id, unit)), 0)
+    holders = list(dict.fromkeys(c.execution for c in claims if c.held))
+    before = list(dict.fromkeys(c.execution for c in claims[:place] if not c.held))
+    has = " and ".join(map(store.short_execution, holders)) or "nobody"
+    kind, _, key = lock.partition(":")
+    what = f"waiting for the lock '{key}', which execution {has} holds"
+    if kind.startswith("concurrency"):
+        flow = kind.removeprefix("concurrency ")
+        what = f"waiting for earlier executions of '{flow}' to finish: "
+        what += f"{has} {'is' if len(holders) == 1 else 'are'} open"
+    if before:
+        verb = "is" if len(before) == 1 else "are"
+        what += f"; {' and '.join(map(store.short_execution, before))} {verb} ahead of it"
+    others = circle(host, id, unit, lock) if unit else []
+    if others:
+        names = " and ".join(map(store.short_execution, others))
+        names += " waits" if len(others) == 1 else " wait"
+        what += f". This is a deadlock: {names}, in the end, for what this one holds"
+        command = f"flowengine cancel {store.short_execution(id)}"
+        wakes = "the end of one of them"
+        return {"what": what, "wakes": wakes, "command": command, "lock": key}
+    reason: Reason = {"what": what, "wakes": f"the end of {has}", "lock": key}
+    idle = [holder for holder in holders if host.keeper.holder(holder) is None]
+    if idle:
+        word = "resume" if store.execution(idle[0]).status == "running" else "why"
+        reason["command"] = f"flowengine {word} {store.short_execution(idle[0])}"
+    return reason
+
+
+def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) -> Reason:
+    """Say what an open wait waits for, and the command that ends it."""
+    full = wait_id(execution.id, record["id"])
+    short = host.store.short_wait(full)
+    reason: Reason = {
+        "address": record["address"],
+        "wait": full,
+        "since": format_time(record["since"]),
+    }
+    if "due" in record:
+        reason["due"] = format_time(record["due"])
+    if timers := timers_of(execution.state, record["id"]):
+        reason["timers"] = timers
+    reason.update(_DESCRIBE[record["kind"]](record, short, id))
+    if record["kind"] in DECIDABLE and "due" in record and record["due"] <= host.clock.now():
+        reason["wakes"] = "a process that resumes it: it is overdue, and too late for a decision"
+        reason["command"] = f"flowengine resume {id}"
+    return reason
+
+
+def _approval(record: Mapping[str, Any], wait: str, _id: str) -> Reason:
+    who = record.get("claimed_by") or ", ".join(record.get("assignees") or ()) or "anyone"
+    need, votes = record.get("need") or 1, len(record.get("votes") or ())
+    count = f" ({votes} of {need} votes)" if need > 1 else ""
+    approve = next((c for c in record["choices"] if c.get("counts_as") == "approve"), None)
+    from shlex import quote
+
+    required = (record.get("form") or {}).get("required", ())
+    fields = "".join(f" --form {quote(name)}=VALUE" for name in required)
+    command = f"flowengine approve {wait}{fields}"
+    if approve is None:
+        command = f"flowengine approvals decide {wait} --choice {record['choices'][0]['id']}"
+    if record.get("claim") and "claimed_by" not in record:
+        command = f"flowengine approvals claim {wait}"
+        who += ", once somebody has claimed it"
+    return {
+        "what": f"waiting for a decision by {who}{count}: {record.get('title', '')}",
+        "wakes": "a decision" + (" or its expiry" if "due" in record else ""),
+        "command": command,
+    }
+
+
+def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
+    if record.get("ran") == "no":
+        return {
+            "what": str(record["title"]),
+            "wakes": "a process that resumes it once the environment is available again",
+            "command": f"flowengine resume {id}",
+        }
+    return {
+        "what": str(record["title"]),
+        "wakes": "an operator who says what happened: retry, result or fail",
+        "command": f"flowengine approvals decide {wait} --choice retry",
+    }
+
+
+def _signal(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
+    signals = record.get("signals") or []
+    names = " or ".join(f"'{signal['signal']}'" for signal in signals)
+    key = signals[0].get("key") if signals else None
+    return {
+        "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),
+        "wakes": "that message" + (", or the timeout" if "due" in record else ""),
+        "command": _sending(id, key, signals[0]["signal"]) if signals else "",
+    }
+
+
+def _timer(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
+    at = format_time(record["due"])
+    return {
+        "what": f"waiting until {at}",
+        "wakes": f"a process that resumes it after {at}",
+        "command": f"flowengine resume {id}",
+    }
+
+
+def _condition(_record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
+    return {"what": "waiting for a condition on state", "wakes": "a step that writes the state"}
+
+
+_DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
+    "approval": _approval,
+    "ask": _approval,
+    "question": _question,
+    "signal": _signal,
+    "timer": _timer,
+    "state": _condition,
+}
+
+
+def _held(machine: Machine, id: str) -> list[Reason]:
+    """Say which joins wait for more tokens, and from where."""
+    graph = machine.graph
+    found: list[Reason] = []
+    for scope in machine.state["scopes"].values():
+        for index, join in scope["joins"].items():
+            node = graph.node(index)
+            came = [source for source, arrivals in join["held"].items() if arrivals]
+            came += [arrival["source"] for arrival in join.get("got", ())]
+            if not came:
+                continue
+            missing = [source for source in node.sources if source not in came]
+            names = ", ".join(f"'{graph.node(s).id}'" for s in missing if s >= 0) or "others"
+            reason: Reason = {
+                "address": scope["path"] + node.id,
+                "what": f"its join is waiting for {names}",
+                "wakes": f"the end of {names}",
+            }
+            if TRIGGER in missing:
+                reason.update(_message(machine, node, id))
+                reason["what"] = f"its join is {reason['what']}"
+            found.append(reason)
+    return found
+
+
+def _sending(id: str, key: str | None, signal: str) -> str:
+    """Return the command that sends a signal; a key is text from anywhere."""
+    from shlex import quote
+
+    return f"flowengine signal {id if key is None else f'--key {quote(key)}'} {signal}"
+
+
+def _idle(machine: Machine, id: str) -> list[Reason]:
+    """Say which triggers an execution without a token waits for, and how long."""
+    graph, state = machine.graph, machine.state
+    due = [timer["due"] for timer in state["timers"].values() if timer["why"] == "idle"]
+    if not due:
+        return []
+    found: list[Reason] = []
+    for step in graph.flow.get("triggered", ()):
+        node = graph.node(step)
+        if node.trigger is not None and "signals" in node.trigger:
+            found.append({"address": node.id, **_message(machine, node, id)})
+    at = format_time(due[0])
+    ending: Reason = {
+        "address": "",
+        "what": f"nothing left to do; it ends at {at} unless a message arrives",
+        "wakes": f"a process that resumes it after {at}",
+        "due": at,
+        "command": f"flowengine resume {id}",
+    }
+    return [*found, ending]
+
+
+def _left(state: State, holder: Owner | None, id: str) -> list[Reason]:
+    """Say that a process has left an execution between two of its steps."""
+    if holder is not None or state["status"] != "running":
+        return []
+    return [
+        {
+            "address": "",
+            "what": "its process ended, and nobody has resumed it",
+            "wakes": "a process that resumes it",
+            "command": f"flowengine resume {id}",
+        }
+    ]
+
+
+def _message(machine: Machine, node: Node, id: str) -> Reason:
+    """Say which messages a trigger waits for, and how to send one."""
+    assert node.trigger is not None
+    signals = node.trigger["signals"]
+    names = " and ".join(f"'{signal}'" for signal in signals)
+    key = machine.state["keys"].get(signals[0])
+    return {
+        "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),
+        "wakes": "that message",
+        "command": _sending(id, key, signals[0]),
+    }

@@ -1,0 +1,1 @@
+"""What operators do to an execution: fork, retry, upgrade, cancel."""

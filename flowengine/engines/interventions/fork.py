@@ -1,0 +1,187 @@
+"""Forks: a new execution that goes on from a point of an old one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.attempts.runtime_resources import check_names
+from flowengine.engines.executions.replay import (
+    first_form,
+    forms,
+    line,
+    read,
+    state_at,
+    unit_at,
+    walk,
+)
+from flowengine.engines.flows import as_loaded
+from flowengine.engines.starting.beginning import execution_data, new_record
+from flowengine.errors import Conflict, InputError, NotFound
+from flowengine.kernel.machine import Machine
+from flowengine.validation import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.executions.programs import Program, Programs
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.host import Host
+    from flowengine.flow.building import Flow
+    from flowengine.kernel.commands import Observation
+    from flowengine.kernel.events import Event
+
+COMPENSATION = "/compensate"
+
+
+def fork(
+    host: Host,
+    old: str,
+    at: str,
+    values: Mapping[str, Any] | None,
+    flow: Flow | LoadedFlow | str | PathLike[str] | None,
+    id: str | None,
+    labels: Mapping[str, str] | None,
+    user: str,
+    resources: Mapping[str, Any] | None = None,
+) -> Execution:
+    """Create an execution that has the past of another one up to where a step began.
+
+    That step begins anew, with what `values` writes into the state. Other steps that ran or waited
+    at that point wait on; what ran is taken as cut off. A fork at a compensation undoes what the
+    old execution has left, and nothing that it has undone.
+
+    Args:
+        old: Its id, or any unambiguous beginning of it; it is not changed.
+        at: Address of the step.
+        values: State to write.
+        flow: A changed flow, if one.
+        id: Of the new execution; None makes one.
+        labels: For lists; None: those of the old one.
+        user: Who forks.
+        resources: Objects of the caller for it, by name.
+
+    Returns:
+        The new execution, with its lease, in the store.
+    """
+    changed = None if flow is None else as_loaded(host.store, flow)
+    values, old = values or {}, host.store.find_execution(old)
+    record = host.store.execution(old)
+    journal = read(host.store, old)
+    past = _past(host.programs, record.hash, journal, old, at)
+    upgrades = [event for event in past if event["type"] == "upgraded"]
+    after = upgrades[-1]["after"] if upgrades else first_form(journal, record.hash)
+    before = host.programs.by_hash(after)
+    program = before if changed is None else host.programs.of(changed.compiled, changed.hash)
+    if program is not before:
+        _check_same_past(host.programs, before, program, past, at)
+    values = _checked_state(program, values)
+
+    now = host.clock.now()
+    data = execution_data(host, program.compiled, now, id, labels or record.labels, user)
+    if "environments" in past[0]["execution"]:
+        data["environments"] = past[0]["execution"]["environments"]
+    check_names(program.compiled, resources or {}, data.get("environments", {}))
+    brought = {*past[0]["execution"].get("resources", ()), *(resources or ())}
+    if brought:
+        data["resources"] = sorted(brought)
+    host.bring(data["id"], resources or {})
+    past[0] = {**past[0], "execution": data}
+    execution = host.execution(data["id"], program, 1)
+    _, state = state_at(host.programs, program.hash, past, len(past))
+    unit = unit_at(program.graph, state, at)
+    new = new_record(program, data, now, host.keeper.owner.id, forked_from=f"{old} at {at}")
+    host.keeper.reserve(data["id"])
+    execution.begin_with(new, past, state, forms(past))
+    written: Any = {"type": "state", "at": now, "values": dict(values), "by": user}
+    again: Any = {"type": "retry", "at": now, "unit": unit, "by": user}
+    if unit is not None:  # what ran beside it goes on; it begins anew itself
+        again["back"] = len(past) + 1
+    else:
+        again["hold"] = {"at": at}
+    if at.endswith(COMPENSATION):
+        again["undone"] = _undone(host.programs, record.hash, journal)
+    execution.queue += [written, again]
+    return execution
+
+
+def _undone(programs: Programs, hash: str, journal: Sequence[Event]) -> list[str]:
+    """Return the addresses of the compensations that have succeeded, or had before a fork."""
+    seen: list[Observation] = []
+    before: list[str] = []
+    for moment in walk(programs, hash, journal, seen):
+        if moment.event["type"] == "retry":
+            before += moment.event.get("undone", ())
+    ended = [one.address for one in seen if one.status == "succeeded"]
+    return before + [address for address in ended if address.endswith(COMPENSATION)]
+
+
+def _past(
+    programs: Programs, hash: str, journal: Sequence[Event], execution: str, at: str
+) -> list[Any]:
+    """Return the events up to the one by which a step began.
+
+    If the step ended with the same event, that holds it before it begins.
+
+    Raises:
+        NotFound: No step of that address has begun.
+    """
+    seen: list[Observation] = []
+    for moment in walk(programs, hash, journal, seen):
+        if unit_at(moment.graph, moment.state, at) is not None:
+            return line(journal, moment.number)
+        machine = Machine(moment.graph, moment.state, None)
+        begun = [machine.step_address(act) for act in moment.state["acts"].values()]
+        if at in begun or any(one.address == at for one in seen):
+            past = line(journal, moment.number)
+            return [*past[:-1], {**past[-1], "holds": {"at": at}}]
+        seen.clear()
+    raise NotFound(
+        f"no step '{at}' has started in execution {execution}",
+        hint=f"see its steps: flowengine show {execution}",
+    )
+
+
+def _check_same_past(
+    programs: Programs, old: Program, new: Program, past: Sequence[Event], at: str
+) -> None:
+    """Check that a changed flow takes the events of the past as the old one did.
+
+    Raises:
+        Conflict: It does not.
+    """
+    if any(event["type"] == "upgraded" for event in past):
+        raise Conflict(
+            "it was upgraded to another version of its flow before that step",
+            hint="fork without a changed flow, then upgrade the fork: flowengine upgrade FILE ID",
+        )
+    seen: tuple[list[Observation], list[Observation]] = ([], [])
+    for program, observed in zip((old, new), seen, strict=True):
+        for _ in walk(programs, program.hash, past, observed):
+            pass
+    ways = [[(o.address, o.status, o.outcome) for o in observed] for observed in seen]
+    if ways[0] != ways[1]:
+        where = next(
+            (a[0] for a, b in zip(*ways, strict=False) if a != b), "the end of what was done"
+        )
+        raise Conflict(
+            f"the changed flow differs before '{at}': at '{where}'",
+            hint="change only what comes after the step to fork at",
+        )
+
+
+def _checked_state(program: Program, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is written into the state, checked.
+
+    Raises:
+        InputError: The flow has no such key, or the value does not fit.
+    """
+    declared = program.compiled.get("state", {})
+    checked = {}
+    for key, value in values.items():
+        if key not in declared:
+            known = ", ".join(declared) or "none"
+            raise InputError(f"there is no state '{key}'", field=key, hint=f"state: {known}")
+        checked[key] = validate(declared[key].get("schema", {}), value, f"state '{key}'")
+    return checked

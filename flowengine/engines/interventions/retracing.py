@@ -1,0 +1,419 @@
+"""What failed in an execution, by cause, and the state in which just that has not failed yet.
+
+The events are replayed twice. The first time tells which errors ended the execution and where they
+were raised. The second time, from the first of these failures on, they are held back
+(`flowengine.kernel.held_failures`): what ran beside them goes on as it did, also after the failure.
+An event may then be about something that has another number; it is found by its address.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.executions.replay import apply, first_form, line, replayed, with_holds
+from flowengine.errors import Conflict, NotFound
+from flowengine.kernel import ENDED, advance, new_state
+from flowengine.kernel.causes import Blame, Place
+from flowengine.kernel.commands import Command, Run, Stop
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.moving.obstacles import obstacles
+from flowengine.kernel.recovery.retrying import overdue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from flowengine.engines.executions.programs import Programs
+    from flowengine.kernel import Graph
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.state.records import State
+
+MOST_ROUNDS = 20
+"""How often it is tried anew because something else fails now."""
+TABLES = {"unit": "units", "act": "acts", "scope": "scopes"}
+
+
+class About(NamedTuple):
+    """What an event is about, told so that it can be found in another state."""
+
+    kind: str
+    """`unit`, `wait` or `timer`; or `late`: a unit or other thing that was not open any more."""
+    number: int
+    key: tuple[Any, ...]
+    address: str
+    once: bool
+    """It is about a step of effect `once`."""
+
+
+class Failure(NamedTuple):
+    """A place where an error was raised that ended the execution."""
+
+    place: Place
+    number: int
+    """Of the event by which it failed."""
+    address: str
+
+
+class Past(NamedTuple):
+    """What has happened in an execution."""
+
+    events: list[Any]
+    about: list[About | None]
+    failures: list[Failure]
+    ran: dict[tuple[int, int], str]
+    """Unit and attempt of all that ran → address."""
+    undone: list[int]
+    """Events after which something was being undone."""
+
+
+class Held(NamedTuple):
+    """The state from which what failed begins anew, and how it is made."""
+
+    graph: Graph
+    state: State
+    back: int
+    kept: list[Any]
+    hold: dict[str, list[int]]
+    unit: int | None
+    fresh: list[int]
+    late: list[Event]
+    """Results that came after the failure, to be applied after the `retry`."""
+    addresses: list[str]
+    """Of what begins anew."""
+
+
+def retrace(
+    programs: Programs, hash: str, journal: Sequence[Event], step: str | None = None
+) -> Held:
+    """Return the state of a failed execution in which what failed has not failed yet.
+
+    Args:
+        programs: The flows that the journal was written under.
+        hash: Of the flow that the execution runs now.
+        journal: All its events.
+        step: Address of what is to begin anew; None: all that failed.
+
+    Returns:
+        The state, and what a `retry` event says of it.
+
+    Raises:
+        NotFound: There is nothing at the address.
+        Conflict: It cannot be. Its hint is the address at which a fork can begin.
+    """
+    form = first_form(journal, hash)
+    past = look_back(programs, form, line(journal, len(journal) - 1))
+    failures, unit = past.failures, None
+    ended, dropped = len(past.events), set[int]()
+    if step is not None:
+        inside = [one for one in failures if within(one.address, step)]
+        if inside:
+            failures = inside
+        else:
+            unit, ended, own = _ended(programs, form, past, step)
+            dropped = {ended} if own else dropped
+    back = min(ended, *(one.number for one in failures))
+    where = step or failures[0].address
+    if any(number >= back for number in past.undone):
+        raise Conflict("it was compensated before it failed", hint=where)
+    if unit is not None and any(event["type"] == "upgraded" for event in past.events[back:]):
+        raise Conflict("it was upgraded to another version of its flow after that", hint=where)
+    return _hold(programs, form, past, failures, back, unit, dropped, where)
+
+
+def event_of(held: Held, now: int, last: int, by: str) -> Any:
+    """Return the event that begins anew what is held.
+
+    Args:
+        held: The state from which it begins anew.
+        now: The time (ms).
+        last: The last number that the failed execution has used.
+        by: Who asks.
+    """
+    event: dict[str, Any] = {
+        "type": "retry", "at": now, "back": held.back, "kept": held.kept, "hold": held.hold,
+        "unit": held.unit, "last": last, "by": by,
+    }  # fmt: skip
+    if held.fresh:
+        event["fresh"] = held.fresh
+    if over := overdue(held.state):
+        event["overdue"] = over
+    if held.late:
+        late: list[Any] = held.late
+        event["late"] = [one["unit"] for one in late]
+    return event
+
+
+def within(address: str, step: str) -> bool:
+    """Return whether an address is that of a step, or of something in it."""
+    return address == step or (address.startswith(step) and address[len(step)] in "/[@#")
+
+
+def look_back(programs: Programs, form: str, events: list[Any]) -> Past:
+    """Replay events, and return what has happened and what failed.
+
+    Args:
+        programs: The flows that they were written under.
+        form: Hash of the flow at their start.
+        events: They apply one after the other.
+
+    Returns:
+        What has happened.
+    """
+    state, graph, blame = new_state(), programs.by_hash(form).graph, Blame()
+    past = Past(events, [], [], {}, [])
+    root = 0
+    for number, event in enumerate(events):
+        past.about.append(about(graph, state, event))
+        blame.number = number
+        if event["type"] == "upgraded":
+            graph = apply(programs, graph, state, event)
+        else:
+            note_runs(past.ran, advance(graph, state, event, None, blame))
+        root = root or next(iter(state["scopes"]), 0)
+        if state["undos"]:
+            past.undone.append(number)
+    for place in blame.raised(("scope", root)):
+        past.failures.append(Failure(place, *blame.seen(place)))
+    return past
+
+
+def note_runs(ran: dict[tuple[int, int], str], commands: Iterable[Command]) -> None:
+    """Note the attempts that commands begin; one that they stop as well never began."""
+    began: dict[tuple[int, int], str] = {}
+    for command in commands:
+        if isinstance(command, Run):
+            began[command.unit, command.attempt] = command.address
+        elif isinstance(command, Stop):
+            began.pop((command.unit, command.attempt), None)
+    ran.update(began)
+
+
+def about(graph: Graph, state: State, event: Any) -> About | None:
+    """Return what an event is about, as things stand before it; None: the execution as a whole."""
+    m = Machine(graph, state, None)
+    if "wait" in event:
+        wait = state["waits"].get(event["wait"])
+        if wait is None:
+            return About("late", event["wait"], (), "", False)
+        address = str(wait["record"]["address"])
+        return About("wait", event["wait"], (wait["kind"], address), address, False)
+    if "timer" in event:
+        timer = state["timers"].get(event["timer"])
+        if timer is None:
+            return About("late", event["timer"], (), "", False)
+        address = _address_of_timer(m, timer)
+        key = (timer["why"], timer["arg"], address)
+        return About("timer", event["timer"], key, address, False)
+    number = event.get("unit")
+    if event["type"] == "retry" or not number:
+        return None
+    if number in state["units"]:
+        unit = state["units"][number]
+        act = m.act_of(unit)
+        address = m.address(unit)
+        if unit["phase"] == "run" and event.get("attempt", unit["attempt"]) != unit["attempt"]:
+            return About("late", number, (), "", False)
+        once = m.node(act).effect == "once" and event["type"] == "succeeded"
+        return About("unit", number, (address, act["line"]), address, once)
+    if number in state["cuts"]:
+        cut = state["cuts"][number]
+        return About("cut", number, (cut["address"],), cut["address"], False)
+    return About("late", number, (), "", False)
+
+
+def _address_of_timer(m: Machine, timer: Any) -> str:
+    state, ref = m.state, timer["ref"]
+    if timer["why"] in ("timeout", "pause") and ref in state["units"]:
+        return m.address(state["units"][ref])
+    if timer["why"] == "deadline":
+        return m.step_address(state["acts"][ref])
+    if ref in state["waits"]:
+        return str(state["waits"][ref]["record"]["address"])
+    return state["scopes"][ref]["path"].rstrip("/") if ref in state["scopes"] else ""
+
+
+def counterpart(graph: Graph, state: State, one: About, event: Any) -> int | None:
+    """Return the number in another state of what an event is about; None: it is not there."""
+    key = {"unit": "unit", "cut": "unit"}.get(one.kind, one.kind)
+    there = about(graph, state, event)
+    if there is not None and (there.kind, there.key) == (one.kind, one.key):
+        return one.number
+    tables: dict[str, Mapping[int, Any]] = {
+        "unit": state["units"], "cut": state["cuts"], "wait": state["waits"],
+        "timer": state["timers"],
+    }  # fmt: skip
+    for number in tables[one.kind]:
+        there = about(graph, state, {**event, key: number})
+        if there is not None and (there.kind, there.key) == (one.kind, one.key):
+            return number
+    return None
+
+
+def _ended(programs: Programs, form: str, past: Past, step: str) -> tuple[int, int, bool]:
+    """Return the last unit at an address that ended, by which event, and whether by its own."""
+    found: tuple[int, int, bool] | None = None
+    state, graph = new_state(), programs.by_hash(form).graph
+    for number, event in enumerate(past.events):
+        m = Machine(graph, state, None)
+        one = past.about[number]
+        unit = next((n for n, u in state["units"].items() if m.address(u) == step), None)
+        graph = apply(programs, graph, state, event)
+        if unit is not None and unit not in state["units"]:
+            mine = one is not None and within(one.address, step)
+            found = unit, number, mine
+    if found is None:
+        raise NotFound(f"no step '{step}' has ended", hint=step)
+    return found
+
+
+def _hold(
+    programs: Programs,
+    form: str,
+    past: Past,
+    failures: list[Failure],
+    back: int,
+    unit: int | None,
+    dropped: set[int],
+    where: str,
+) -> Held:
+    """Apply what happened again from an event on, with failures held back.
+
+    Args:
+        programs: The flows that the journal was written under.
+        form: Hash of the flow at its start.
+        past: What happened.
+        failures: Those to be held back.
+        back: The first event that is applied again.
+        unit: What else begins anew.
+        dropped: Events that are not applied again.
+        where: What a fork may begin at instead.
+
+    Returns:
+        See `retrace`.
+
+    Raises:
+        Conflict: It cannot be.
+    """
+    hold: dict[str, list[int]] = {kind: [] for kind in TABLES}
+    for one in failures:
+        hold[one.place[0]].append(one.place[1])
+    for _ in range(MOST_ROUNDS):
+        graph, state = replayed(programs, form, past.events[:back])
+        blame = Blame()
+        root = next(iter(state["scopes"]), 0)
+        again = _Again(programs, graph, state, blame, where)
+        kept, lost = again.apply(past, back, hold, dropped)
+        graph = again.graph
+        if unit is None and lost:
+            raise Conflict(f"what {lost} did would be done again", hint=where)
+        if state["status"] not in ENDED:
+            break
+        more = [one for one in blame.raised(("scope", root or 1)) if one[1] not in hold[one[0]]]
+        if state["status"] != "failed" or not more:
+            raise Conflict("what failed cannot start again in its place", hint=where)
+        for kind, number in more:
+            hold[kind].append(number)
+    if unit is not None and unit not in state["units"]:
+        raise Conflict(f"'{where}' did not fail: something else ended it", hint=where)
+    begins = [_held_at(graph, state, kind, number) for kind in TABLES for number in hold[kind]]
+    addresses = [address for address in begins if address is not None]
+    if unit is None and not addresses:
+        raise Conflict("what failed cannot start again in its place", hint=where)
+    if unit is not None:
+        addresses.append(where)
+    fresh, late = _left_running(graph, state, past, unit)
+    return Held(graph, state, back, kept, hold, unit, fresh, late, addresses)
+
+
+class _Again:
+    """Applies events again to a state in which failures are held back."""
+
+    def __init__(
+        self, programs: Programs, graph: Graph, state: State, blame: Blame, where: str
+    ) -> None:
+        self._programs = programs
+        self.graph = graph
+        self._state = state
+        self._blame = blame
+        self._where = where
+
+    def apply(
+        self, past: Past, back: int, hold: dict[str, list[int]], dropped: set[int]
+    ) -> tuple[list[Any], str | None]:
+        """Apply events again; return which, and whose success found no place."""
+        kept: list[Any] = []
+        lost: str | None = None
+        for number in range(back, len(past.events)):
+            one, event = past.about[number], past.events[number]
+            if number in dropped or (one is not None and one.kind == "late"):
+                continue
+            again = with_holds(event, None if kept else hold)
+            entry: Any = number
+            if one is not None:
+                other = counterpart(self.graph, self._state, one, event)
+                if other is None:
+                    if one.once and not tidies(one.address):
+                        lost = one.address
+                    continue
+                if other != one.number:
+                    again["unit" if one.kind == "cut" else one.kind] = other
+                    entry = [number, other]
+            kept.append(entry)
+            if again["type"] == "upgraded":
+                self._move(again)
+            else:
+                advance(self.graph, self._state, again, None, self._blame)  # type: ignore[arg-type]
+            if self._state["status"] in ENDED:
+                break
+        return kept, lost
+
+    def _move(self, event: Any) -> None:
+        """Move the state to another form of the flow, if what is held fits into that, too."""
+        after = self._programs.by_hash(event["after"]).graph
+        if obstacles(self.graph, after, self._state, event["mapping"]):
+            message = "it was moved to a form of its flow into which that does not fit"
+            raise Conflict(message, hint=self._where)
+        self.graph = apply(self._programs, self.graph, self._state, event)
+
+
+def tidies(address: str) -> bool:
+    """Return whether something at an address cleans up after what failed; it does so once more."""
+    return "finally" in address.split("/")
+
+
+def _held_at(graph: Graph, state: State, kind: str, number: int) -> str | None:
+    """Return the address of something held; None: it is not there, or goes on."""
+    table: Any = state[TABLES[kind]]  # type: ignore[literal-required]
+    owner = table.get(number)
+    if owner is None or "then" not in owner:
+        return None
+    m = Machine(graph, state, None)
+    if kind == "scope":
+        return str(owner["path"]).rstrip("/")
+    return m.address(owner) if kind == "unit" else m.step_address(owner)
+
+
+def _left_running(
+    graph: Graph, state: State, past: Past, unit: int | None
+) -> tuple[list[int], list[Event]]:
+    """Return which attempts at work never began outside, and the results that came late."""
+    m = Machine(graph, state, None)
+    began = {(address, attempt) for (_, attempt), address in past.ran.items()}
+    results: dict[tuple[str, int], Any] = {}
+    for one, event in zip(past.about, past.events, strict=True):
+        if one is not None and one.kind == "late" and event["type"] == "succeeded":
+            address = past.ran.get((event["unit"], event["attempt"]))
+            if address is not None:
+                results[address, event["attempt"]] = event
+    fresh: list[int] = []
+    late: list[Event] = []
+    for number, running in state["units"].items():
+        stopped = running.get("then", [""])[0] in ("attempt", "uncertain")
+        if number == unit or (running["phase"] != "run" and not stopped):
+            continue
+        attempt = m.address(running), running["attempt"]
+        if attempt in results:
+            result: Any = {**results[attempt], "unit": number}
+            late.append(result)
+        elif not stopped and attempt not in began:
+            fresh.append(number)
+    return fresh, late

@@ -1,0 +1,125 @@
+"""Starting a failed execution again from what failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.executions.replay import read
+from flowengine.engines.interventions.retracing import Held, event_of, retrace
+from flowengine.errors import Conflict, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+    from flowengine.engines.actors import Actor
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.host import Host
+    from flowengine.engines.running.driving import Driving
+    from flowengine.flow.building import Flow
+
+
+def retried(
+    host: Host,
+    driving: Driving,
+    execution: str,
+    step: str | None,
+    flow: Flow | LoadedFlow | str | PathLike[str] | None,
+    who: Actor,
+    resources: Mapping[str, Any] | None = None,
+) -> Execution:
+    """Return a failed execution that is about to start again, with its lease; as `retry`."""
+    program = None if flow is None else _form(host, execution, flow)
+    found = driving.loaded(execution, resources)
+    try:
+        retry(host, found, step, program, who)
+    except BaseException:
+        host.keeper.release(found.leases)
+        raise
+    return found
+
+
+def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[str]) -> Program:
+    """Return the mended form of a flow to go on under."""
+    from flowengine.engines.flows import as_loaded
+    from flowengine.engines.interventions.upgrading import of_flow
+
+    form = as_loaded(host.store, flow)
+    of_flow(host, form, [host.store.find_execution(execution)])
+    return host.programs.of(form.compiled, form.hash)
+
+
+def retry(
+    host: Host,
+    execution: Execution,
+    step: str | None,
+    program: Program | None,
+    who: Actor,
+) -> None:
+    """Take a failed execution back to where it failed, and let that begin anew.
+
+    Args:
+        execution: Loaded, with its lease; the request is put into its queue.
+        step: Address of what is to begin anew; None: all that failed.
+        program: A mended form of the flow to go on under; None: the one that failed.
+        who: Who asks, and through what.
+
+    Raises:
+        Conflict: It has not failed, or it cannot begin anew in its place.
+        NotFound: There is nothing at the address.
+    """
+    status = execution.state["status"]
+    short = host.store.short_execution(execution.id)
+    if status != "failed":
+        standing = f"has {status}" if status == "succeeded" else f"is {status}"
+        raise Conflict(
+            f"execution {execution.id} {standing}; only a failed execution can be retried",
+            hint=f"flowengine show {short}",
+        )
+    from shlex import quote
+
+    journal = read(host.store, execution.id)
+    try:
+        held = retrace(host.programs, execution.program.hash, journal, step)
+    except Conflict as refused:
+        where = quote(refused.hint) if refused.hint else "STEP"  # it was the flow itself
+        hint = f"start a new execution from there: flowengine fork {short} --at {where}"
+        message = f"execution {execution.id} cannot be retried: {refused.message}"
+        raise Conflict(message, hint=hint) from None
+    except NotFound as refused:
+        hint = f"see its steps: flowengine show {short}"
+        raise NotFound(f"{refused.message} in execution {execution.id}", hint=hint) from None
+    now = host.clock.now()
+    event = event_of(held, now, execution.state["last"], who.user)
+    queue = [event]
+    if program is not None and program.hash != execution.program.hash:
+        begins: Any = {key: value for key, value in event.items() if key not in ("back", "kept")}
+        queue = [{**event, "stays": True}, _moved(host, execution, program, held, who), begins]
+    execution.put_back(held.state)
+    queue += [{**late, "at": now} for late in held.late]
+    execution.queue[:0] = queue
+
+
+def _moved(host: Host, execution: Execution, program: Program, held: Held, who: Actor) -> Any:
+    """Return the event by which an execution goes on under a mended flow, checked as an upgrade.
+
+    Raises:
+        Conflict: Something in its state has no counterpart in the flow.
+    """
+    from flowengine.engines.interventions.upgrading import steps_that_ran, upgraded
+    from flowengine.kernel.moving.obstacles import obstacles
+
+    record = host.store.execution(execution.id)
+    ran = steps_that_ran(host, record)
+    found = obstacles(execution.program.graph, program.graph, held.state, {}, ran)
+    if found:
+        short = host.store.short_execution(execution.id)
+        why = "; ".join(f"{one.name}: {one.why}" if one.name else one.why for one in found)
+        raise Conflict(
+            f"execution {execution.id} cannot continue with this version of its flow: {why}",
+            hint=f"change only what failed and what comes after it, or start over from a step: "
+            f"flowengine fork {short} --at STEP --file FILE",
+        )
+    return upgraded(execution, program, {}, who, host.clock.now())

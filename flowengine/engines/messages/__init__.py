@@ -1,0 +1,1 @@
+"""Messages: signals from outside, and what executions send to each other."""

@@ -1,0 +1,212 @@
+"""Signals from outside: checked by their declaration, then stored for who takes them.
+
+A signal goes to an execution, or to the open one that has its key. Only if there is none does it
+begin one, of a flow that has said so (`start`) and is known to the store. What the store does is
+one transaction, so of two first messages at once one begins the execution and the other goes to it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.flows import as_loaded
+from flowengine.engines.results import Sent
+from flowengine.errors import Conflict, InputError, NotFound, UsageError
+from flowengine.journal.format import pack
+from flowengine.journal.shapes import unpack_event
+from flowengine.validation import validate
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from flowengine.engines.actors import Actor
+    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.host import Host
+    from flowengine.journal.records import Beginning, Start
+    from flowengine.journal.records import Sent as Stored
+
+
+def register(host: Host, flow: LoadedFlow) -> list[str]:
+    """Register the messages that start executions of a flow; see `Engine.register`."""
+    signals = [start["signal"] for start in flow.compiled.get("start", ())]
+    host.store.put_flow(flow.hash, pack(flow.compiled))
+    host.store.put_starts(flow.id, flow.hash, signals)
+    return signals
+
+
+def signal(
+    host: Host,
+    name: str,
+    data: Any,
+    execution: str | None,
+    key: str | None,
+    id: str | None,
+    who: Actor,
+    flow: LoadedFlow | str | PathLike[str] | None,
+) -> Sent:
+    """Store a signal for an execution, which it may begin; see `Engine.signal`."""
+    found = None if execution is None else host.store.find_execution(execution)
+    begun = None
+    if flow is not None:
+        loaded = as_loaded(host.store, flow)
+        register(host, loaded)
+        begun = loaded.id
+    return send_signal(host, name, data, found, key, id, who, begun)
+
+
+def send_signal(
+    host: Host,
+    name: str,
+    data: Any,
+    execution: str | None,
+    key: str | None,
+    id: str | None,
+    who: Actor,
+    flow: str | None = None,
+) -> Sent:
+    """Store a signal for an execution.
+
+    Args:
+        name: Of a signal that the flow declares.
+        data: Must fit its schema.
+        execution: Full id; or
+        key: the key that an open execution has, or that one to be begun will have.
+        id: A second message of the same id and data is not stored.
+        who: Who sends it.
+        flow: Id of the flow to begin an execution of, where several could.
+
+    Returns:
+        Where it went.
+
+    Raises:
+        UsageError: Neither an execution nor a key is given, or both.
+        InputError: The flow declares no such signal, the data does not fit, or the execution that
+            it would begin would not have the key.
+        NotFound: No open execution has the key, and no flow starts one.
+        Conflict: The execution has ended; several flows begin on the signal; or a message of this
+            id was sent with other data.
+    """
+    if (execution is None) == (key is None):
+        raise UsageError("a signal needs an execution or a key to go to")
+    at, id = host.clock.now(), id or host.ids.message()
+    event: dict[str, Any] = {
+        "type": "message", "at": at, "signal": name, "key": key, "data": data, "id": id,
+        **who.fields(),
+    }  # fmt: skip
+    if execution is not None:
+        event["data"] = check_for(host, execution, name, data)
+        sent = host.store.send(execution, pack(event), at, f"{name} {id}")
+    else:
+        sent = send_keyed(host, event, flow)
+    if not sent.first:
+        _check_same_message(host, event, sent)
+    return Sent(sent.execution, id, None, sent.began, sent.first)
+
+
+def send_keyed(host: Host, event: dict[str, Any], flow: str | None = None) -> Stored:
+    """Store a message for the open execution that has its key, or begin one with it.
+
+    Args:
+        event: The event to journal; its `key` is set.
+        flow: See `send_signal`.
+
+    Returns:
+        What the store says.
+
+    Raises:
+        NotFound: As `send_signal`, which may raise more.
+    """
+    name, key, at = event["signal"], str(event["key"]), event["at"]
+    event["key"] = key
+    try:
+        event["data"] = check_for(host, host.store.find_key(name, key), name, event["data"])
+        return host.store.send_keyed(name, key, pack(event), at, event["id"])
+    except NotFound:
+        try:
+            begin = _beginning(host, event, flow)
+        except NotFound:
+            with suppress(NotFound):  # the same message again, to one that has ended since
+                return host.store.send_keyed(name, key, pack(event), at, event["id"])
+            raise
+        return host.store.send_keyed(name, key, pack(event), at, event["id"], begin)
+
+
+def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None:
+    """Check that the message whose id was sent before says what that one said.
+
+    Raises:
+        Conflict: It has other data.
+    """
+    from flowengine.engines.starting.same_start import differing
+
+    before = unpack_event(sent.event, f"a message to execution {sent.execution}")
+    said = before["message"] if before["type"] == "started" else before
+    if "data" not in said:
+        return  # it began an execution before such were stored with their data
+    datas = said["data"], event["data"]
+    if not all(isinstance(data, dict) for data in datas):
+        datas = {"data": datas[0]}, {"data": datas[1]}
+    if differences := differing(*datas):
+        raise Conflict(
+            f"message {event['id']!r} of signal '{event['signal']}' was sent before, with other "
+            f"data: {', '.join(differences)}",
+            hint=f"use another id, or look at: flowengine show {sent.execution}",
+        )
+
+
+def check(program: Program, name: str, data: Any) -> Any:
+    """Check a signal by its declaration, and return its data as it is declared.
+
+    Raises:
+        InputError: The flow declares no such signal, or the data does not fit.
+    """
+    declared: dict[str, Any] = {}
+    for flow in (program.compiled, *program.compiled.get("flows", ())):
+        declared = {**flow.get("signals", {}), **declared}
+    if name not in declared:
+        known = ", ".join(declared) or "none"
+        raise InputError(f"there is no signal '{name}'", field=name, hint=f"signals: {known}")
+    return validate(declared[name].get("data", True), data, f"signal '{name}'")
+
+
+def check_for(host: Host, execution: str, name: str, data: Any) -> Any:
+    """Check a signal by what the flow of an execution declares, and return its data."""
+    return check(host.programs.by_hash(host.store.execution(execution).hash), name, data)
+
+
+def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning:
+    """Return the execution that a message begins."""
+    from flowengine.engines.starting.beginning import begun_by
+
+    name, key = event["signal"], event["key"]
+    start = _start(host, name, key, flow)
+    program = host.programs.by_hash(start.hash)
+    event["data"] = check(program, name, event["data"])
+    begin = begun_by(host, program, event)
+    if (name, key) not in begin.keys:
+        came = dict(begin.keys).get(name)
+        raise InputError(
+            f"the signal '{name}' has the key '{key}', but the execution of {start.flow} that it "
+            f"would begin has the key '{came}'",
+            field="key",
+            hint="`start.with` must give the inputs that the declared key is made of",
+        )
+    return begin
+
+
+def _start(host: Host, name: str, key: str, flow: str | None) -> Start:
+    starts = [one for one in host.store.starts(name) if flow in (None, one.flow)]
+    if len(starts) == 1:
+        return starts[0]
+    if starts:
+        names = ", ".join(one.flow for one in starts)
+        raise Conflict(
+            f"signal '{name}' starts executions of several flows: {names}",
+            hint=f"say which: flowengine signal --key KEY --flow FILE {name}",
+        )
+    raise NotFound(
+        f"no open execution takes signal {name!r} with key {key!r}, and no flow starts one",
+        hint="it may have ended: flowengine list; or name the flow that it starts: --flow FILE",
+    )

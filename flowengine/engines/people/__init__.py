@@ -1,0 +1,1 @@
+"""What people do: approvals, decisions, claims and delegations."""

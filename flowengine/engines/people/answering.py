@@ -1,0 +1,125 @@
+"""What people answer to an engine: decisions, claims and delegations, as its verbs take them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.inspection.lists import stored_wait_view, wait_of
+from flowengine.engines.people.approval_ownership import hand
+from flowengine.engines.people.approvals import Answer, decide
+from flowengine.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.engines.actors import Actor
+    from flowengine.engines.host import Host
+    from flowengine.engines.results import Answering, Decision, Result, WaitInfo
+    from flowengine.engines.running.driving import Driving
+
+
+def record_decision(
+    host: Host, wait: str, choice: str, answer: Answering, who: Actor
+) -> tuple[Decision, bool]:
+    """Record a decision.
+
+    Args:
+        wait: Id of the wait, or any unambiguous beginning of it.
+        choice: Id of the choice.
+        answer: What comes with it.
+        who: Actor decides.
+
+    Returns:
+        The decision that stands, and whether its execution is to go on.
+    """
+    given = Answer(
+        choice,
+        who,
+        answer.get("form"),
+        answer.get("edits"),
+        answer.get("comment"),
+        answer.get("attach", ()),
+        answer.get("value"),
+    )
+    store = host.store
+    decision = decide(store, host.settings, store.find_wait(wait), given, host.clock.now())
+    return decision, answer.get("resume", True)
+
+
+def choice_of(host: Host, wait: str, counts_as: str) -> str:
+    """Return the one choice of a wait that counts so.
+
+    Raises:
+        InputError: There is none, or there are several.
+    """
+    choices = wait_of(host, wait).get("choices", [])
+    found: list[str] = [c["id"] for c in choices if c.get("counts_as") == counts_as]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(choice["id"] for choice in choices) or "none"
+    how_many = "several choices count" if found else "no choice counts"
+    raise InputError(
+        f"{wait}: {how_many} as '{counts_as}'",
+        field="choice",
+        hint=f"decide with one of: {known}",
+    )
+
+
+def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, Answering]:
+    """Return the choice that an answer of a handler is, and what comes with it.
+
+    Raises:
+        InputError: It is none.
+    """
+    approved, reason = answer.get("approved"), answer.get("reason")
+    if not isinstance(approved, bool):
+        raise InputError("an answer says 'approved' with true or false", field="approved")
+    if not isinstance(reason, str | None) or answer.keys() - {"approved", "reason"}:
+        raise InputError("an answer has 'approved', and perhaps a 'reason' in words")
+    said: Answering = {"comment": reason} if reason else {}
+    return choice_of(host, wait, "approve" if approved else "reject"), said
+
+
+def answer_questions(host: Host, result: Result, choice: str | None, who: Actor) -> bool:
+    """Answer all open questions about uncertain steps.
+
+    Args:
+        result: How the execution stands.
+        choice: `retry` or `fail`; None: none is answered.
+        who: Actor answers.
+
+    Returns:
+        Whether there were any.
+
+    Raises:
+        UsageError: The choice answers no question.
+    """
+    if not choice:
+        return False
+    if choice not in ("retry", "fail"):
+        raise UsageError(f"on_crash is {choice!r}", hint="it is retry or fail")
+    questions = [wait for wait in result.waits if wait.get("ran") == "maybe"]
+    for wait in questions:
+        record_decision(host, wait["id"], choice, {}, who)
+    return bool(questions)
+
+
+def hand_over(
+    host: Host, driving: Driving, wait: str, what: str, who: Actor, **more: str | None
+) -> WaitInfo:
+    """Record that an approval changes hands, and journal it unless another process does.
+
+    Args:
+        driving: The engine's.
+        wait: Id of the wait, or any unambiguous beginning of it.
+        what: `claimed`, `released` or `delegated`.
+        who: Actor does it.
+        **more: The fields of the event that are its own.
+
+    Returns:
+        The wait as it stands then.
+    """
+    event = {"type": what, "at": host.clock.now(), **who.fields(), **more}
+    after = hand(host.store, host.settings, host.store.find_wait(wait), event)
+    driving.take_hands(after.execution)
+    return stored_wait_view(after)

@@ -1,0 +1,315 @@
+"""Who may decide what: the one function through which every decision comes.
+
+The command line, the Python API and whatever comes later all call `decide`. It checks the wait, the
+person, the choice, the form, the edits, the comment and the files, in this order, and then lets the
+store settle it by compare-and-set: the first decision stands, the same one again is answered with
+it, and a different one is refused with who decided what and when.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.people.approval_ownership import check_assignee, check_claim, standing
+from flowengine.engines.results import Decision
+from flowengine.engines.starting.inputs import fill_defaults
+from flowengine.errors import Conflict, InputError
+from flowengine.journal.format import pack, unpack
+from flowengine.journal.records import Vote
+from flowengine.journal.shapes import damage, unpack_event
+from flowengine.kernel.notation.times import format_time
+from flowengine.validation import check_numbers, validate
+
+if TYPE_CHECKING:
+    from flowengine.engines.actors import Actor
+    from flowengine.journal.records import Wait
+    from flowengine.journal.store import Store
+    from flowengine.settings import Settings
+
+DECIDABLE = ("approval", "ask", "question")
+"""Kinds of waits that are decided on; messages and time end the others."""
+MAX_FILES = 10
+MAX_FILE_BYTES = 20 * 1024 * 1024
+_SIGNATURES = {
+    ".png": (b"\x89PNG\r\n\x1a\n",),
+    ".jpg": (b"\xff\xd8\xff",),
+    ".jpeg": (b"\xff\xd8\xff",),
+    ".gif": (b"GIF87a", b"GIF89a"),
+    ".webp": (b"RIFF",),
+    ".pdf": (b"%PDF-",),
+}
+"""How files of a kind begin: one that does not is not what its name says."""
+
+
+class Answer(NamedTuple):
+    """What somebody decided."""
+
+    choice: str
+    who: Actor
+    form: Any = None
+    edits: Mapping[str, Any] | None = None
+    comment: str | None = None
+    attach: Sequence[str | os.PathLike[str]] = ()
+    value: Any = None
+
+
+def decide(store: Store, settings: Settings, id: str, answer: Answer, now: int) -> Decision:
+    """Decide on a wait: the one function through which every decision comes.
+
+    Args:
+        store: Where the wait is.
+        settings: Knows who is in which group.
+        id: Full id of the wait.
+        answer: What somebody decided.
+        now: The time (ms).
+
+    Returns:
+        The decision that stands, with whether it is this one.
+
+    Raises:
+        Conflict: It was decided otherwise, closed without a decision, or its time is over,
+            whether or not somebody has noticed yet.
+    """
+    wait = standing(store, id)
+    if wait.record["kind"] not in DECIDABLE:
+        raise Conflict(f"{id} waits for a {wait.record['kind']}, which nobody decides")
+    files = check_files(answer.attach)
+    if not wait.open:
+        return _settled(wait, answer, files)
+    due = wait.record.get("due")
+    if due is not None and due <= now:
+        raise Conflict(
+            f"{id} expired at {format_time(due)}",
+            hint=f"resume the execution: flowengine resume {wait.execution}",
+        )
+    decision = check_answer(wait.record, answer, settings)
+    check_claim(wait.record, id, answer.who.user)
+    decision["attachments"] = [_keep(store, wait.execution, path) for path in files]
+    event = {"type": "decided", "at": now, "wait": wait.number, **decision}
+    approves = _choice(wait.record, answer.choice).get("counts_as") == "approve"
+    stands = store.decide(id, Vote(answer.who.user, now, approves, pack(event)))
+    if stands.accepted:
+        return _decision(wait, event, first=True)
+    if stands.settled:
+        return _settled(stands.wait, answer, files)
+    if stands.event is None:
+        decided = _journaled(store, stands.wait, answer.who.user)
+    else:
+        decided = unpack_event(stands.event, f"the decision of wait {stands.wait.id}")
+    return _agreed(stands.wait, decided, answer, files)
+
+
+def _journaled(store: Store, wait: Wait, user: str) -> Any:
+    """Return a vote that only the journal holds: of a fork, or of an execution that went back."""
+    for entry in reversed(store.events(wait.execution)):
+        event: Any = unpack_event(entry.payload, f"entry {entry.seq} of execution {wait.execution}")
+        if (event["type"], event.get("wait"), event.get("by")) == ("decided", wait.number, user):
+            return event
+    raise damage(f"the votes of wait {wait.id}", LookupError(f"no entry is that of {user}"))
+
+
+def check_answer(wait: Mapping[str, Any], answer: Answer, settings: Settings) -> dict[str, Any]:
+    """Check an answer against the wait it is for.
+
+    Args:
+        wait: The wait's record, see `flowengine.kernel.commands.OpenWait`.
+        answer: What somebody decided.
+        settings: Knows who is in which group.
+
+    Returns:
+        The decision as data: the fields of a `decided` event but `type`, `at`, `wait` and
+        `attachments`, whose files are not looked at here.
+    """
+    check_assignee(wait, answer.who.users, settings, "decide on")
+    choice = _choice(wait, answer.choice)
+    decision: dict[str, Any] = {"choice": answer.choice, **answer.who.fields()}
+    decision["comment"] = _comment(choice, answer.comment)
+    if wait["kind"] == "question":
+        if answer.choice == "result":
+            check_numbers(answer.value, "the result")
+            decision["value"] = answer.value
+        return decision
+    decision["form"] = _form(wait, choice, answer.form)
+    decision["edits"] = _edits(wait, answer.edits) if answer.edits else None
+    return decision
+
+
+def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Check the files that come with a decision.
+
+    Args:
+        paths: Where they are.
+
+    Returns:
+        The paths as text.
+
+    Raises:
+        InputError: One is no file, too large, or not what its name says; or there are too many.
+    """
+    if len(paths) > MAX_FILES:
+        raise InputError(f"{len(paths)} files are attached; at most {MAX_FILES} may be")
+    for path in [os.fspath(path) for path in paths]:
+        if not os.path.isfile(path):
+            raise InputError(f"attachment {path}: there is no such file", field="attach")
+        size = os.path.getsize(path)
+        if size > MAX_FILE_BYTES:
+            most = MAX_FILE_BYTES // (1024 * 1024)
+            raise InputError(f"attachment {path} has {size} bytes; at most {most} MiB may be sent")
+        beginnings = _SIGNATURES.get(os.path.splitext(path)[1].lower())
+        if beginnings:
+            with open(path, "rb") as file:
+                start = file.read(8)
+            if not start.startswith(beginnings):
+                raise InputError(f"attachment {path} is not what its name says", field="attach")
+    return [os.fspath(path) for path in paths]
+
+
+def same(standing: Mapping[str, Any], answer: Answer, files: Sequence[str]) -> bool:
+    """Return whether an answer says what was decided already, as far as it says anything.
+
+    Who says it, when and through what does not count: two people who approve agree.
+
+    Args:
+        standing: The decision that stands.
+        answer: What somebody decides now.
+        files: Digests of the files that come with it.
+    """
+    said = {"form": answer.form, "edits": answer.edits, "comment": answer.comment}
+    if answer.choice == "result":
+        said["value"] = answer.value
+    stood = {file["sha256"] for file in standing.get("attachments") or ()}
+    return (
+        standing.get("choice") == answer.choice
+        and all(value in (None, standing.get(key)) for key, value in said.items())
+        and (not files or set(files) == stood)
+    )
+
+
+def _keep(store: Store, execution: str, path: str) -> dict[str, Any]:
+    """Keep a file that came with a decision, and return it as data."""
+    from pathlib import Path
+
+    kept = store.put_artifact(execution, Path(path), os.path.basename(path))
+    return {**kept._asdict(), "path": str(store.artifact(kept.sha256))}
+
+
+def _settled(wait: Wait, answer: Answer, files: Sequence[str]) -> Decision:
+    """Return the decision that closed a wait, if the answer is the same.
+
+    Raises:
+        Conflict: The wait was closed without a decision.
+    """
+    if wait.decision is not None:
+        decided = unpack_event(wait.decision, f"the decision of wait {wait.id}")
+        return _agreed(wait, decided, answer, files)
+    at = f" at {format_time(wait.closed_at)}" if wait.closed_at is not None else ""
+    result = unpack(wait.result) if wait.result else None
+    raise Conflict(
+        f"{wait.id} {'expired' if wait.how == 'expired' else 'was withdrawn'}{at}",
+        standing=result,
+    )
+
+
+def _agreed(
+    wait: Wait, standing: Mapping[str, Any], answer: Answer, files: Sequence[str]
+) -> Decision:
+    """Return the decision that stands, if the answer is the same.
+
+    Raises:
+        Conflict: It is another one; says who decided what and when.
+    """
+    if same(standing, answer, [_digest(path) for path in files]):
+        return _decision(wait, standing, first=False)
+    said = f": {standing['comment']}" if standing.get("comment") else ""
+    raise Conflict(
+        f"{wait.id} was already {participle(standing['choice'])} by {standing['by']}"
+        f" at {format_time(standing['at'])}{said}",
+        standing={key: value for key, value in standing.items() if key != "type"},
+    )
+
+
+def participle(choice: str) -> str:
+    """Return a choice as what was done: `approved`, `rejected`, `decided as 'later'`."""
+    return {"approve": "approved", "reject": "rejected", "answer": "answered"}.get(
+        choice, f"decided as '{choice}'"
+    )
+
+
+def _decision(wait: Wait, event: Mapping[str, Any], *, first: bool) -> Decision:
+    return Decision(
+        wait.id,
+        wait.execution,
+        event["choice"],
+        event["by"],
+        event["at"],
+        event["via"],
+        event.get("comment"),
+        first,
+        None,
+    )
+
+
+def _digest(path: str) -> str:
+    from hashlib import sha256
+
+    with open(path, "rb") as file:
+        return sha256(file.read()).hexdigest()
+
+
+def _choice(wait: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    choices: list[Mapping[str, Any]] = wait.get("choices") or []
+    for choice in choices:
+        if choice["id"] == name:
+            return choice
+    known = ", ".join(choice["id"] for choice in choices)
+    raise InputError(f"there is no choice '{name}'", field="choice", hint=f"choices: {known}")
+
+
+def _comment(choice: Mapping[str, Any], comment: str | None) -> str | None:
+    wanted = choice.get("comment", "optional")
+    if wanted == "required" and not (comment or "").strip():
+        raise InputError(
+            f"'{choice['id']}' needs a comment", field="comment", hint="add --comment TEXT"
+        )
+    if wanted == "none" and comment:
+        raise InputError(f"'{choice['id']}' takes no comment", field="comment")
+    return comment or None
+
+
+def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any:
+    """Return the form as filled in; it is required for choices that count as approving.
+
+    The form of a question may be a schema of anything; then what is given is the answer itself.
+
+    Raises:
+        InputError: What is given does not fit.
+    """
+    schema = wait.get("form")
+    if schema is None:
+        if given:
+            raise InputError("nothing is to be filled in here", field=next(iter(given)))
+        return None
+    if schema.get("type", "object") != "object":
+        return validate(schema, given, "answer")
+    if given is None and choice.get("counts_as") != "approve" and wait["kind"] != "ask":
+        return None
+    fields = schema.get("properties", {})
+    for name in given or {}:
+        if name not in fields and not schema.get("additionalProperties"):
+            known = ", ".join(fields) or "none"
+            raise InputError(f"the form has no field '{name}'", field=name, hint=f"fields: {known}")
+    form = fill_defaults(schema, given or {})
+    for name in schema.get("required", ()):
+        if name not in form:
+            raise InputError(
+                f"the form needs '{name}'", field=name, hint=f"add --form {name}=VALUE"
+            )
+    return validate({"type": "object", **schema}, form, "form")
+
+
+def _edits(wait: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+    from flowengine.engines.people.edits import fitting
+
+    return fitting(wait, edits)

@@ -1,0 +1,1 @@
+"""Driving executions: events are committed, commands carried out, until nothing moves."""

@@ -1,0 +1,70 @@
+"""Detached flows: a step begins an execution of its own and goes on with its id (§8.4).
+
+The id follows from the execution that begins it and the address of the step, so however often the
+step is taken again after a crash, there is one. It is in the store before the step has ended. Who
+drives the one that began it drives it next, unless another process has it by then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from flowengine.engines.attempts.runner import AttemptFailed
+from flowengine.engines.running.driver import failed, succeeded
+from flowengine.engines.starting.beginning import create, execution_data
+from flowengine.engines.starting.inputs import check_inputs
+from flowengine.errors import InputError
+
+if TYPE_CHECKING:
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.host import Host
+    from flowengine.kernel.commands import Run
+    from flowengine.kernel.events import Event
+
+ID_LENGTH = 26
+"""Hexadecimal digits of an id: as long as the others."""
+
+
+def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
+    """Create the execution that a step begins, and have it driven here.
+
+    Args:
+        execution: That of the step.
+        run: The kernel's command.
+
+    Returns:
+        What came of the attempt.
+    """
+    now = host.clock.now()
+    program = _program(host, execution.program, run.step)
+    parent = execution.state["execution"]
+    id = _id(execution.id, run.address)
+    data = execution_data(
+        host, program.compiled, now, id, parent["labels"], parent["started_by"]
+    ) | {"parent": execution.id, "workdir": execution.context.workdir}
+    try:
+        inputs = check_inputs(program.graph, run.input or {}, data, now, data["workdir"])
+    except InputError as error:
+        failure = {"type": "ValidationError", "message": error.message, "data": None}
+        return failed(run, AttemptFailed(failure), now)  # type: ignore[arg-type]
+    create(host, program, {"type": "started", "at": now, "inputs": inputs, "execution": data})
+    host.woken[id] = True
+    return succeeded(run, {"execution_id": id}, now)
+
+
+def _id(execution: str, address: str) -> str:
+    text = json.dumps([execution, address], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
+
+
+def _program(host: Host, program: Program, step: int) -> Program:
+    """Return the flow that a step begins, by itself."""
+    from flowengine.flow.compile.link import alone
+    from flowengine.flow.hash import structural_hash
+
+    compiled = program.compiled
+    flow = alone(compiled, compiled["steps"][step]["task"]["flow"])
+    return host.programs.of(flow, structural_hash(flow))

@@ -1,0 +1,502 @@
+"""Moves executions: apply what happened, commit, carry out what follows, and again.
+
+One `turn` takes all executions that something has happened to, puts what they did into one
+transaction, and only then does what follows from it. A driver by itself runs what ends at once:
+steps marked as quick, and all that needs no step. What has to be awaited is left to `Local`, so an
+execution without such steps needs no event loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.attempts.printed import PRINTING, is_heard
+from flowengine.engines.attempts.runner import AttemptFailed
+from flowengine.engines.executions.execution import ENDED, Execution, Told
+from flowengine.engines.executions.views import entry_view, result_of, wait_view
+from flowengine.engines.results import Update
+from flowengine.engines.running.recovery import fire, recover, take_message
+from flowengine.errors import Conflict, StoreError
+from flowengine.journal.records import Append, Wait
+from flowengine.journal.shapes import unpack_message
+from flowengine.kernel.commands import (
+    Command,
+    Consult,
+    Notify,
+    ReleaseRegion,
+    Run,
+    Send,
+    Stop,
+)
+from flowengine.kernel.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowengine.engines.attempts.runner import QuickCall
+    from flowengine.engines.attempts.serialization import Kept
+    from flowengine.engines.host import Host
+    from flowengine.execution_environment import NotReleased
+
+QUICK_SECONDS = 0.005
+"""How long quick steps may run before what they gave is committed. Those that are pure run one
+after the other meanwhile, each before the result of the one before it is on disk."""
+
+
+class Driver:
+    """Drives executions synchronously, as far as nothing has to be awaited.
+
+    Args:
+        host: What they share.
+
+    Attributes:
+        executions: Those that are driven here, by id.
+        ready: Those that have events to be applied, or are to be looked at.
+        ahead: Those that run ahead when it is their turn, first come, first served.
+        left: Attempts, and questions to policies, that have to be awaited.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.executions: dict[str, Execution] = {}
+        self.ready: list[Execution] = []
+        self.ahead: deque[Execution] = deque()
+        self.left: list[tuple[Execution, Run | Consult]] = []
+        host.environments.on_not_released = self.not_released
+
+    def add(self, execution: Execution) -> None:
+        """Drive an execution from now on; it has a lease."""
+        self.executions[execution.id] = execution
+
+    def post(self, execution: Execution, event: Event) -> None:
+        """Let something have happened to an execution."""
+        execution.queue.append(event)
+        self.look(execution)
+
+    def look(self, execution: Execution) -> None:
+        """Look at an execution in the next turn: events to apply, or it may be let go."""
+        if not execution.queued:
+            execution.queued = True
+            self.ready.append(execution)
+
+    def has_turns(self) -> bool:
+        """Return whether a turn would find something to do."""
+        return bool(self.ready or self.ahead)
+
+    def turn(self) -> list[Execution]:
+        """Apply, commit and carry out for all executions that are ready.
+
+        Returns:
+            Those that moved.
+        """
+        ready, self.ready = self.ready, []
+        going = [execution for execution in ready if self._moves(execution)]
+        until = monotonic() + QUICK_SECONDS
+        while self.ahead:
+            execution = self.ahead.popleft()
+            if self._moves(execution, until):
+                going.append(execution)
+            if monotonic() > until:
+                break
+        self._commit(going)
+        return going
+
+    def _commit(self, going: list[Execution]) -> None:
+        """Commit what has been applied, and carry out what follows from it."""
+        appends = []
+        for execution in going:
+            rests = execution.state["status"] != "running" and self._may_rest(execution)
+            appends.append(execution.take(release=rests))
+        if not appends:
+            return
+        try:
+            verdicts = self.host.store.commit(appends)
+        except Exception as error:
+            for execution in going:
+                self.halt(execution, error)
+            return
+        for execution, append, verdict in zip(going, appends, verdicts, strict=True):
+            try:
+                if verdict is not None:
+                    self._refused(execution, append, verdict)
+                elif append.release:
+                    self._rest(execution)
+                else:
+                    self._follow(execution)
+                if verdict is None and (append.claims or append.head is not None):
+                    self._claimed(execution, append)
+            except Exception as error:
+                self.halt(execution, error)
+
+    def _moves(self, execution: Execution, until: float | None = None) -> bool:
+        """Apply what has happened to an execution, or run ahead where nothing has.
+
+        Args:
+            execution: One that was ready.
+            until: When quick steps are to stop for the commit; None: it has to queue before it runs
+                ahead.
+
+        Returns:
+            Whether it is to be committed.
+        """
+        if self.executions.get(execution.id) is not execution:
+            execution.queued = False
+            return False
+        runs_ahead = not execution.queue and self._may_run_ahead(execution)
+        if runs_ahead and until is None:
+            self.ahead.append(execution)
+            return False
+        execution.queued = False
+        try:
+            execution.told = Told([], [], []) if self.host.subscribers else None
+            execution.apply_queue()
+            if runs_ahead and until is not None:
+                self._run_ahead(execution, until)
+        except Exception as error:
+            self.halt(execution, error)
+            return False
+        return True
+
+    def commit(self, execution: Execution) -> None:
+        """Apply, commit and tell what is in the queue of an execution, and give its lease back.
+
+        Args:
+            execution: Held by this engine; it is not driven.
+
+        Raises:
+            Conflict: Somebody else has it now.
+        """
+        execution.told = Told([], [], []) if self.host.subscribers else None
+        execution.apply_queue()
+        [verdict] = self.host.store.commit([execution.take(release=True)])
+        if verdict is not None:
+            raise verdict
+        self._follow(execution)
+
+    def start(self, execution: Execution, run: Run) -> None:
+        """Begin an attempt that has to be awaited."""
+        self.left.append((execution, run))
+
+    def stop(self, execution: Execution, stop: Stop) -> None:
+        """Withdraw an attempt; here only one can be meant that has not begun."""
+        self.left = [
+            (other, run)
+            for other, run in self.left
+            if other is not execution or run.unit != stop.unit
+        ]
+
+    def consult(self, execution: Execution, command: Consult) -> None:
+        """Ask whoever may answer a question at once; that has to be awaited."""
+        self.left.append((execution, command))
+
+    def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
+        """Give back what belongs to a region that has ended; steps with such run on a loop."""
+
+    def rested(self, execution: Execution) -> None:
+        """Be told that an execution has ended or only waits; its lease is given back."""
+        if self.host.environments.concern(execution):
+            import asyncio
+
+            asyncio.run(self.host.environments.rest(execution))
+
+    def not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
+        """Write into the journal of an execution what of its environments could not be closed."""
+        from flowengine.engines.running.warnings import not_released, warn
+
+        warn(self, execution, not_released(failed))
+
+    def halt(self, execution: Execution, error: Exception) -> None:
+        """Stop driving an execution that cannot go on in this process; it is saved as it was."""
+        execution.error = error
+        self.executions.pop(execution.id, None)
+        self.release(execution)
+
+    def release(self, execution: Execution) -> None:
+        """Give back the lease of an execution, if the store can still be written."""
+        with suppress(StoreError):
+            self.host.keeper.release(execution.leases)
+
+    def read_inbox(self, execution: Execution) -> None:
+        """Take what others have sent to an execution."""
+        now = self.host.clock.now()
+        for message in self.host.store.inbox(execution.id):
+            if take_message(execution, message, now):
+                self.look(execution)
+
+    def fire_timers(self, execution: Execution) -> None:
+        """Let the timers of an execution fire that are due; decisions made before come first."""
+        now = self.host.clock.now()
+        timers = execution.timers.due(now)
+        if not timers:
+            return
+        try:
+            self.read_inbox(execution)
+        except StoreError as error:
+            self.halt(execution, error)
+            return
+        for _, timer in timers:
+            fire(execution, timer, now)
+        self.look(execution)
+
+    def _may_rest(self, execution: Execution) -> bool:
+        """Return whether nothing will happen here until a time, a message or a person."""
+        status = execution.state["status"]
+        if execution.work or status == "running" or self._consults(execution):
+            return False
+        if "claims" in execution.state and self._stays_for_lock(execution):
+            return False
+        until = self.host.clock.now() + self.host.stay
+        return execution.ended or not execution.timers.stays(until)
+
+    def _consults(self, execution: Execution) -> bool:
+        """Return whether somebody in this process may answer what has just been asked."""
+        asked = any(isinstance(command, Consult) for command in execution.commands)
+        return asked and self.host.environments.may_answer()
+
+    def _stays_for_lock(self, execution: Execution) -> bool:
+        """Return whether to stay for a lock that others have, as for a time that is near."""
+        if execution.claims:
+            return True  # it may be granted with this very commit
+        if self.host.woken:
+            return False  # it may be one of these that gives it back, once this process drives it
+        now, stay = monotonic(), self.host.stay
+        if execution.waited_until is None:
+            if stay and not self.look_later(execution, stay):
+                return True
+            execution.waited_until = now + stay / 1000
+        return now < execution.waited_until
+
+    def _claimed(self, execution: Execution, append: Append) -> None:
+        """Hear which locks were granted with a commit, and to whom else."""
+        over = append.head is not None and append.head.status in ENDED
+        if not append.claims and not (over and "bound" in execution.state):
+            return
+        freed = any(claim.then in ("give", "cancel") for claim in append.claims)
+        told = {
+            message.execution: True
+            for message in self.host.store.arrived(0)
+            if (message.execution == execution.id or freed or over)  # else who made it happen does
+            and unpack_message(message)["type"] in ("granted", "cancel")
+        }
+        for id in told:
+            other = self.executions.get(id)
+            if other is None:
+                self.host.woken[id] = True
+            else:
+                other.waited_until = None
+                self.read_inbox(other)  # what came before it is taken before it
+        if execution.id in self.executions and "claims" in execution.state:
+            self.look(execution)
+
+    def look_later(self, execution: Execution, delay: int) -> bool:
+        """Look at an execution again after some milliseconds, and return whether that can be done.
+
+        Args:
+            execution: The execution.
+            delay: Milliseconds.
+
+        Returns:
+            False: here nothing can be waited for, whoever drives it next on an event loop does it.
+        """
+        return False
+
+    def _refused(self, execution: Execution, append: Append, verdict: Conflict) -> None:
+        """Go back to what the store holds if a decision was first; else it is somebody else's."""
+        if append.new is not None:
+            execution.epoch = 0  # whoever created it holds its lease
+        if not isinstance(verdict.standing, Wait):
+            self.halt(execution, verdict)
+            return
+        execution.load_again(self.host.store.load(execution.id))
+        self.read_inbox(execution)
+        self.look(execution)
+
+    def _rest(self, execution: Execution) -> None:
+        """Let go of an execution; a message that came in the same moment is still taken."""
+        execution.epoch = 0
+        self.host.keeper.released(execution.id)
+        self._follow(execution)
+        store = self.host.store
+        if not execution.ended and store.inbox(execution.id):
+            with suppress(Conflict):
+                execution.epoch = self.host.keeper.acquire(execution.id)
+                execution.load(store.load(execution.id))
+                recover(execution, store.inbox(execution.id), self.host.clock.now())
+                self.look(execution)
+                return
+        del self.executions[execution.id]
+        if execution.ended:
+            self.host.forget(execution.id)
+        if self.host.subscribers:
+            self.host.tell(Update(execution.id, "end", result_of(execution)))
+        self.rested(execution)
+
+    def _follow(self, execution: Execution) -> None:
+        """Carry out what follows from events that are on disk, in order."""
+        if execution.told is not None:
+            self._report(execution, execution.told)
+        commands = execution.commands
+        if not commands:
+            return
+        until = monotonic() + QUICK_SECONDS
+        runner = execution.program.runner
+        given = execution.context.environments or execution.context.missing
+        while commands:
+            command = commands[0]
+            if not isinstance(command, Run):
+                commands.popleft()
+                self._carry(execution, command)
+            elif execution.program.compiled["steps"][command.step].get("kind") == "flow":
+                commands.popleft()
+                self.post(execution, self._begin(execution, command))
+            elif given or (call := runner.quick(command.step)) is None:
+                commands.popleft()
+                self.start(execution, command)
+            elif not execution.queue and runner.pure(command.step):
+                self.look(execution)  # it runs ahead in the next turn
+                return
+            else:
+                commands.popleft()
+                self.post(execution, self._attempt(execution, command, call))
+                if monotonic() > until:
+                    return
+
+    def _may_run_ahead(self, execution: Execution) -> bool:
+        """Return whether what is to be done next is a quick step that is pure."""
+        commands = execution.commands
+        if not commands or execution.context.environments or execution.context.missing:
+            return False
+        command = commands[0]
+        return isinstance(command, Run) and execution.program.runner.pure(command.step) is not None
+
+    def _run_ahead(self, execution: Execution, until: float) -> None:
+        """Run quick steps that are pure one after the other, and commit all their results at once.
+
+        What a step gives is applied, and the next begins, before it is on disk. If the process dies
+        they run again, and nobody can tell. Nothing else may be uncommitted meanwhile: the result
+        of a step that acts is on disk before anything else runs.
+
+        Args:
+            execution: All that has happened to it is on disk.
+            until: When to stop.
+        """
+        commands, pure = execution.commands, execution.program.runner.pure
+        is_time = False
+        while commands and not is_time:
+            results = []
+            while commands and not is_time:
+                command = commands[0]
+                if type(command) is not Run or (call := pure(command.step)) is None:
+                    break
+                commands.popleft()
+                results.append(self._attempt(execution, command, call))
+                is_time = monotonic() > until
+            if not results:
+                return
+            for event in results:
+                execution.apply(event)
+
+    def _begin(self, execution: Execution, run: Run) -> Event:
+        """Begin an execution for a step that does not wait for it."""
+        from flowengine.engines.running.detached import begin_detached
+
+        return begin_detached(self.host, execution, run)
+
+    def _attempt(self, execution: Execution, run: Run, call: QuickCall) -> Event:
+        """Run a quick step and return what came of it."""
+        try:
+            if is_heard():
+                kept = self._call_heard(execution, run, call)
+            else:
+                kept = call(execution.context, run)
+        except AttemptFailed as failure:
+            return failed(run, failure, self.host.clock.now())
+        execution.kept[run.unit] = kept
+        return succeeded(run, kept.value, self.host.clock.now())
+
+    def _call_heard(self, execution: Execution, run: Run, call: QuickCall) -> Kept:
+        """Call a quick step, and note what it prints."""
+        follow = self.host.follower(execution.id, run.address)
+        printed = execution.program.runner.printed(run.step, follow)
+        token = PRINTING.set(printed)
+        try:
+            return call(execution.context, run)
+        except AttemptFailed as failure:
+            failure.evidence = {**printed.evidence(), **(failure.evidence or {})}
+            raise
+        finally:
+            PRINTING.reset(token)
+            printed.close()
+
+    def _carry(self, execution: Execution, command: Command) -> None:
+        """Carry out a command that begins no attempt; the end needs nothing, it was committed."""
+        if isinstance(command, Stop):
+            self.stop(execution, command)
+        elif isinstance(command, Consult):
+            if self.host.environments.may_answer():
+                self.consult(execution, command)
+        elif isinstance(command, Send):
+            self._deliver()
+        elif isinstance(command, ReleaseRegion):
+            self.release_region(execution, command)
+        elif isinstance(command, Notify):
+            self.host.tell(Update(execution.id, "notify", command._asdict()))
+
+    def _deliver(self) -> None:
+        """Take what executions have sent to whom it is for; those that are driven here read it."""
+        from flowengine.engines.messages.delivery import deliver
+
+        deliver(self.host)
+        for id in [id for id in self.host.woken if id in self.executions]:
+            del self.host.woken[id]
+            self.read_inbox(self.executions[id])
+
+    def _may_settle(self, execution: Execution, wait: int) -> bool:
+        """Return whether a question is about an attempt that is still being ended here."""
+        found = execution.state["waits"].get(wait)
+        return found is not None and found.get("cut") in execution.work
+
+    def _report(self, execution: Execution, told: Told) -> None:
+        """Tell subscribers what is on disk now."""
+        tell = self.host.tell
+        for seq, event, address, why in told.entries:
+            tell(Update(execution.id, "event", entry_view(seq, event, address, why)))
+        for step in told.steps:
+            tell(Update(execution.id, "step", None, step))
+        flow = execution.context.flow
+        for record, how in told.waits:
+            if how is None and record["id"] not in execution.waits:
+                continue  # it was over before anybody could answer it
+            if how is None and self._may_settle(execution, record["id"]):
+                continue  # it is told if the attempt ends without an answer
+            tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
+
+
+def succeeded(run: Run, value: Any, now: int) -> Event:
+    """Return the event of an attempt that ended well."""
+    return {
+        "type": "succeeded",
+        "at": now,
+        "unit": run.unit,
+        "attempt": run.attempt,
+        "value": value,
+    }
+
+
+def failed(run: Run, failure: AttemptFailed, now: int) -> Event:
+    """Return the event of an attempt that failed, or whose environment is gone."""
+    event: dict[str, Any] = {
+        "type": "failed",
+        "at": now,
+        "unit": run.unit,
+        "attempt": run.attempt,
+        "error": failure.error,
+    }
+    if failure.ran is not None:
+        event |= {"type": "lost", "ran": failure.ran}
+    if failure.evidence:
+        event["evidence"] = failure.evidence
+    return event  # type: ignore[return-value] # built key by key

@@ -1,0 +1,62 @@
+"""Asking a policy before people answer: may an environment be opened?
+
+What it says is a decision like any other: recorded first, and settled by compare-and-set, so a
+person who answers at the same moment and a policy do not both have their way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.errors import FlowEngineError
+from flowengine.journal.format import pack
+from flowengine.journal.records import Vote
+from flowengine.kernel.notation.ids import wait_id
+
+if TYPE_CHECKING:
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.kernel.commands import Consult
+    from flowengine.policy_approval import Answer
+
+
+async def consult(host: Host, execution: Execution, asked: Consult) -> bool:
+    """Ask whoever may answer a question at once, and record what they say.
+
+    Args:
+        execution: It has just opened the question.
+        asked: The question.
+
+    Returns:
+        Whether it was answered; if not, it is left to people.
+    """
+    id = wait_id(execution.id, asked.wait)
+    secrets = execution.program.runner.secrets(asked.step)
+    try:
+        answered = await host.environments.consult(execution.context, asked, id, secrets)
+    except FlowEngineError:
+        return False  # the spec is refused when it is opened, with its reason
+    record = execution.waits.get(asked.wait)
+    if answered is None or record is None:
+        return False
+    event = _event(record, *answered)
+    if event is None:
+        return False
+    event |= {"at": host.clock.now(), "wait": asked.wait}
+    approves = answered[1].approved
+    return host.store.decide(id, Vote(event["by"], event["at"], approves, pack(event))).accepted
+
+
+def _event(record: dict[str, Any], by: str, answer: Answer) -> dict[str, Any] | None:
+    """Return the decision that an answer is; None: it takes a person to say that."""
+    wanted = "approve" if answer.approved else "reject"
+    choices = [one["id"] for one in record["choices"] if one["counts_as"] == wanted]
+    if len(choices) != 1 or (answer.approved and record.get("form")):
+        return None
+    value: dict[str, Any] = {}
+    if answer.policy is not None:
+        value["policy"] = {key: one for key, one in answer.policy.items() if one is not None}
+    if answer.by_policy:
+        value["refused"] = True
+    event = {"type": "decided", "choice": choices[0], "by": by, "via": "policy", "form": None}
+    return {**event, "edits": None, "comment": answer.reason or None, "value": value or None}

@@ -1,0 +1,418 @@
+"""The local engine: drives many executions at once on one event loop, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from flowengine.engines.attempts.printed import PRINTING
+from flowengine.engines.attempts.runner import AttemptFailed
+from flowengine.engines.executions.views import wait_view
+from flowengine.engines.results import Update
+from flowengine.engines.running.driver import Driver, failed, succeeded
+from flowengine.engines.running.recovery import take_message
+from flowengine.kernel.commands import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.host import Host
+    from flowengine.kernel.commands import Consult, ReleaseRegion, Stop
+    from flowengine.kernel.events import Event
+
+POLL_SECONDS = 0.1
+"""How often it looks whether another process has sent something."""
+UNKNOWN = -1
+"""In place of the number of changes that it has seen."""
+LONGEST_SLEEP = 30.0
+"""Seconds after which the clock is read again before a timer: it may have been set meanwhile. A
+process that stays for less than that reads it sooner."""
+SHORTEST_STAY = 1.0
+"""Seconds between two such readings at least."""
+LATE_SECONDS = 10.0
+"""How long a withdrawn function may take to end, for its result to tell whether it acted."""
+TURNS_SECONDS = 0.005
+"""How long executions that never wait may hold the loop."""
+
+
+class Local(Driver):
+    """Drives executions on the running event loop.
+
+    What becomes ready in one round of the loop is committed together. Work is a task for each
+    attempt; timers are one alarm for the earliest of all.
+
+    Args:
+        host: What the executions share.
+    """
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._loop = asyncio.get_running_loop()
+        self._rests: dict[str, asyncio.Future[None]] = {}
+        self._awaited: dict[str, int] = {}
+        self._scheduled = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_due = 0
+        self._poller: asyncio.TimerHandle | None = None
+        self._endings: dict[asyncio.Task[None], str] = {}
+        """What gives back environments of regions that have ended → whose they are."""
+        self._changes = 0
+        self._arrived = 0
+        host.keeper.on_late = self._suspect
+        host.keeper.keep()
+
+    # What callers do
+
+    async def drive(
+        self, execution: Execution, left: Sequence[Run | Consult] | None = None
+    ) -> None:
+        """Drive an execution until it ends or only waits.
+
+        Cancel the awaiting task to stop: running attempts are ended and the lease is given back;
+        the execution itself goes on when it is resumed.
+
+        Args:
+            execution: With its lease; one that is driven here already is awaited.
+            left: What a synchronous driver has left to be awaited.
+
+        Raises:
+            CancelledError: The awaiting task was cancelled.
+        """
+        id = execution.id
+        if id not in self._rests:
+            self._rests[id] = self._loop.create_future()
+            self.add(execution)
+            for command in left or ():
+                self._carry_left(execution, command)
+            # The other driver was about to look at it, or could not stay with it for a lock.
+            if left is None or execution.queued or "claims" in execution.state:
+                execution.queued = False
+                self.look(execution)
+            self._set_alarm(execution)
+        self._awaited[id] = self._awaited.get(id, 0) + 1
+        try:
+            await asyncio.shield(self._rests[id])
+        except asyncio.CancelledError:
+            if self._awaited[id] == 1:
+                await self._leave(execution)
+            raise
+        finally:
+            self._awaited[id] -= 1
+            if not self._awaited[id]:
+                del self._awaited[id]
+
+    def is_here(self) -> bool:
+        """Return whether it drives on the event loop that runs now."""
+        return self._loop is asyncio.get_running_loop()
+
+    def drives_here(self, execution: str) -> bool:
+        """Return whether it drives an execution, and no other thread runs its event loop."""
+        if execution not in self.executions:
+            return False
+        return not self._loop.is_running() or asyncio._get_running_loop() is self._loop
+
+    async def close(self) -> None:
+        """Stop driving; all executions are saved."""
+        self.host.keeper.on_late = None
+        for execution in list(self.executions.values()):
+            await self._leave(execution)
+
+    # What the driver does
+
+    def add(self, execution: Execution) -> None:
+        """Drive an execution from now on."""
+        super().add(execution)
+        if self._poller is None:
+            self._changes = UNKNOWN  # something may have come since the execution was loaded
+            self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
+
+    def look(self, execution: Execution) -> None:
+        """Look at an execution in the next round of the loop."""
+        super().look(execution)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turns)
+
+    def look_later(self, execution: Execution, delay: int) -> bool:
+        """Look at an execution after a delay; the loop polls for what others send meanwhile."""
+        self._loop.call_later(delay / 1000, self.look, execution)
+        return True
+
+    def start(self, execution: Execution, run: Run) -> None:
+        """Begin an attempt in a task."""
+        before = execution.work.get(run.unit)
+        task = self._loop.create_task(self._attempt_in_task(execution, run, before))
+        execution.work[run.unit] = task
+        task.add_done_callback(partial(self._attempt_over, execution, run.unit))
+
+    def consult(self, execution: Execution, command: Consult) -> None:
+        """Ask whoever may answer a question at once, in a task."""
+        task = self._loop.create_task(self._consult(execution, command))
+        execution.work[-command.wait] = task
+        task.add_done_callback(partial(self._attempt_over, execution, -command.wait))
+
+    def stop(self, execution: Execution, stop: Stop) -> None:
+        """Withdraw an attempt: its task is cancelled, and with it its processes."""
+        task = execution.work.get(stop.unit)
+        if task is not None:
+            task.cancel()
+
+    def rested(self, execution: Execution) -> None:
+        """Wake those who await it, when its environments are given back."""
+        rest = self._rests.pop(execution.id)
+        if not self.host.environments.concern(execution):
+            rest.set_result(None)
+            return
+        giving_back = self._loop.create_task(self._give_back(execution))
+
+        def tell(done: asyncio.Task[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if rest.done():
+                return
+            if error is None:
+                rest.set_result(None)
+            else:
+                rest.set_exception(error)
+
+        giving_back.add_done_callback(tell)
+
+    def release_region(self, execution: Execution, command: ReleaseRegion) -> None:
+        """Give back what belongs to a region that has ended."""
+        ending = self.host.environments.end_region(execution.id, command.region)
+        task = self._loop.create_task(ending)
+        self._endings[task] = execution.id
+        task.add_done_callback(self._endings.pop)
+
+    def halt(self, execution: Execution, error: Exception) -> None:
+        """Stop driving an execution; those who await it get the error when its work has ended."""
+        rest = self._rests.pop(execution.id, None)
+        if rest is None:  # it was stopped before
+            return
+        super().halt(execution, error)
+        work = list(execution.work.values())
+        for task in work:
+            task.cancel()
+        if not work:
+            rest.set_exception(error)
+            return
+        ending = asyncio.ensure_future(asyncio.wait(work))
+
+        def tell(_: object) -> None:
+            if not rest.done():
+                rest.set_exception(error)
+
+        ending.add_done_callback(tell)
+
+    # Inside
+
+    async def _give_back(self, execution: Execution) -> None:
+        """Give back the environments of an execution that rests, those of its last regions too."""
+        endings = [task for task, id in self._endings.items() if id == execution.id]
+        if endings:
+            await asyncio.wait(endings)
+        await self.host.environments.rest(execution)
+
+    def _turns(self) -> None:
+        """Take turns while something is ready, but let the loop do other things in between."""
+        until = monotonic() + TURNS_SECONDS
+        try:
+            while self.has_turns():
+                for execution in self.turn():
+                    self._set_alarm(execution)
+                if monotonic() > until:
+                    break
+        except BaseException as error:  # the process is to end; nobody may wait for ever
+            for rest in self._rests.values():
+                rest.set_exception(error)
+            self._rests.clear()
+            return
+        self._scheduled = self.has_turns()
+        if self._scheduled:
+            self._loop.call_soon(self._turns)
+
+    async def _attempt_in_task(
+        self, execution: Execution, run: Run, before: asyncio.Task[Event | None] | None
+    ) -> Event | None:
+        """Run an attempt and return what came of it; of one that was withdrawn nothing does."""
+        try:
+            if before is not None:  # the attempt before this one is still being ended
+                await asyncio.wait([before])
+            runner = execution.program.runner
+            follow = self.host.follower(execution.id, run.address)
+            printed = execution.printed[run.unit] = runner.printed(run.step, follow)
+            PRINTING.set(printed)  # in the context of this task, and of what it starts
+            kept = await runner.attempt(
+                execution.context,
+                run,
+                self.host.environments,
+                printed,
+                partial(self._patience, execution, run),
+            )
+        except AttemptFailed as failure:
+            return failed(run, failure, self.host.clock.now())
+        except asyncio.CancelledError:
+            return None
+        execution.kept[run.unit] = kept
+        return succeeded(run, kept.value, self.host.clock.now())
+
+    def _patience(self, execution: Execution, run: Run) -> float:
+        """Return how long to wait for the function of an attempt that has been withdrawn.
+
+        Whether it acted has to be known if its step may have to be undone, and if nothing else
+        tells: no later attempt, and none that is made to find out.
+        """
+        state = execution.state
+        cut = state["cuts"].get(run.unit)
+        if cut is None or cut["attempt"] != run.attempt or cut.get("running"):
+            return 0.0
+        stays = self.executions.get(execution.id) is execution and not execution.ended
+        return LATE_SECONDS if stays and run.unit not in state["units"] else 0.0
+
+    def _attempt_over(
+        self, execution: Execution, unit: int, task: asyncio.Task[Event | None]
+    ) -> None:
+        """Process the result of an attempt."""
+        if execution.work.get(unit) is task:
+            del execution.work[unit]
+            execution.printed.pop(unit, None)
+        error = None if task.cancelled() else task.exception()
+        event = None if task.cancelled() or error else task.result()
+        if self.executions.get(execution.id) is not execution:
+            return
+        if isinstance(error, Exception):  # of the engine or the store, not of the step
+            self.halt(execution, error)
+        elif event is None:
+            self._tell_questions(execution, unit)
+            self.look(execution)
+        else:
+            self.post(execution, event)
+
+    def _tell_questions(self, execution: Execution, unit: int) -> None:
+        """Tell subscribers what is asked about an attempt that has ended without a result."""
+        for number, wait in execution.state["waits"].items() if self.host.subscribers else ():
+            if wait.get("cut") == unit and number in execution.waits:
+                view = wait_view(execution.id, execution.context.flow, wait["record"], None)
+                self.host.tell(Update(execution.id, "wait", view))
+
+    def _carry_left(self, execution: Execution, command: Run | Consult) -> None:
+        if isinstance(command, Run):
+            self.start(execution, command)
+        else:
+            self.consult(execution, command)
+
+    async def _consult(self, execution: Execution, command: Consult) -> None:
+        """Ask whoever may answer a question at once, and decide on it as they say."""
+        from flowengine.engines.running.environment_policy import consult
+
+        try:
+            answered = await consult(self.host, execution, command)
+        except asyncio.CancelledError:
+            return
+        if answered and self.executions.get(execution.id) is execution:
+            self.read_inbox(execution)
+
+    async def _leave(self, execution: Execution) -> None:
+        """End the work of an execution here and give back its lease."""
+        if self.executions.get(execution.id) is not execution:
+            return
+        del self.executions[execution.id]
+        work = list(execution.work.values())
+        for task in work:
+            task.cancel()
+        try:
+            if work:
+                await asyncio.wait(work)
+        finally:
+            if self.host.environments.concern(execution):
+                await asyncio.shield(self._give_back(execution))
+            self.release(execution)
+            rest = self._rests.pop(execution.id, None)
+            if rest is not None:
+                rest.cancel()
+
+    def _set_alarm(self, execution: Execution) -> None:
+        """See to it that the loop wakes for the next timer of an execution."""
+        due = execution.timers.next()
+        if due is None or (self._alarm is not None and self._alarm_due <= due):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay = (due - self.host.clock.now()) / 1000
+        longest = min(max(self.host.stay / 1000, SHORTEST_STAY), LONGEST_SLEEP)
+        self._alarm = self._loop.call_later(min(max(delay, 0.0), longest), self._ring)
+        self._alarm_due = due
+
+    def _ring(self) -> None:
+        """Fire what is due, and set the alarm for what is next."""
+        self._alarm = None
+        until = self.host.clock.now() + self.host.stay
+        for execution in list(self.executions.values()):
+            self.fire_timers(execution)
+            if not execution.work and not execution.timers.stays(until):
+                self.look(execution)  # the clock was set back: its time is too far off to stay for
+            self._set_alarm(execution)
+
+    def _poll(self) -> None:
+        """Take what other processes have sent to the executions that are driven here."""
+        self._poller = None
+        if not self.executions:
+            return
+        self._poller = self._loop.call_later(POLL_SECONDS, self._poll)
+        changes = self.host.store.changes()
+        if changes == self._changes:
+            return
+        for message in self.host.store.arrived(self._arrived):
+            self._arrived = message.number
+            execution = self.executions.get(message.execution)
+            if execution is not None and take_message(execution, message, self.host.clock.now()):
+                self.look(execution)
+        self._changes = changes
+
+    def _suspect(self) -> None:
+        """From the keeper's thread: leases may be lost."""
+        with suppress(RuntimeError):  # the loop is closed: nothing is driven here
+            self._loop.call_soon_threadsafe(self._check_leases)
+
+    def _check_leases(self) -> None:
+        """Commit for every execution, which tells those that are not ours any more."""
+        for execution in self.executions.values():
+            self.look(execution)
+
+
+def drive_alone(host: Host, execution: Execution, left: Sequence[Run | Consult]) -> None:
+    """Drive an execution on an event loop of its own until it ends or only waits.
+
+    SIGINT, SIGTERM and SIGHUP stop it gracefully: what runs is ended, the execution is saved. What
+    the process was told to ignore (`nohup`) it ignores.
+
+    Args:
+        execution: With its lease.
+        left: What a synchronous driver has left to be awaited.
+
+    Raises:
+        KeyboardInterrupt: It was stopped.
+    """
+
+    async def drive() -> None:
+        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread() and task is not None:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    loop.add_signal_handler(number, task.cancel)
+        local = Local(host)
+        try:
+            await local.drive(execution, left)
+        finally:
+            await local.close()
+
+    try:
+        asyncio.run(drive())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None

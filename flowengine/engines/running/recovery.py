@@ -1,0 +1,139 @@
+"""What happened while nobody drove an execution, as events in the right order."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from flowengine.journal.shapes import unpack_message
+from flowengine.kernel import running
+from flowengine.kernel.waiting.approval_ownership import EVENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.journal.records import Message
+    from flowengine.kernel.events import Event, Evidence
+
+
+def recover(execution: Execution, inbox: list[Message], now: int) -> None:
+    """Put into the queue of an execution that was just loaded what happened since.
+
+    First the attempts that its last process left: they were cut off before all else. Then messages
+    in the order of their commits, whatever the clocks of their senders said, and timers in the
+    order they were due, merged by time; on a tie messages come first. Last, what waits for an
+    environment is tried again.
+
+    Args:
+        execution: Loaded, nothing applied yet.
+        inbox: Its messages that no journal holds.
+        now: The time (ms).
+    """
+    left = list(running(execution.state))
+    if left:
+        from flowengine.sdk.process_tree import end_marked
+
+        end_marked(execution.id)  # a second attempt must not meet the first
+    for unit, attempt in left:
+        execution.queue.append({"type": "cut", "at": now, "unit": unit, "attempt": attempt})
+    timers = execution.timers.due(now)
+    fired = 0
+    for at, message in _in_order(execution, inbox):
+        while fired < len(timers) and timers[fired][0] < at:
+            fire(execution, timers[fired][1], now)
+            fired += 1
+        take_message(execution, message, now)
+    for _, timer in timers[fired:]:
+        fire(execution, timer, now)
+    execution.queue.extend(_tries_for_environments(execution, now))
+
+
+def _tries_for_environments(execution: Execution, now: int) -> Iterator[Event]:
+    """Yield an event for each attempt that was stopped because an environment could not be had.
+
+    Whoever goes on with an execution tries again; what somebody has decided meanwhile was before.
+    """
+    for number, record in execution.waits.items():
+        if record.get("ran") == "no":
+            yield {
+                "type": "decided",
+                "at": now,
+                "wait": number,
+                "choice": "retry",
+                "by": "system",
+                "via": "resume",
+            }
+
+
+def _in_order(execution: Execution, inbox: list[Message]) -> list[tuple[int, Message]]:
+    """Return the messages of an inbox in the order in which they happened, and when each did.
+
+    That is the order of their commits, by which the store has counted votes already. So none can
+    have happened later than one that was stored after it, whatever its sender's clock said. Only
+    what begins an execution is stored after the locks that it was granted at once.
+    """
+    ordered = inbox if execution.seq else sorted(inbox, key=_begins, reverse=True)
+    latest = [*accumulate((message.at for message in reversed(ordered)), min)]
+    return list(zip(reversed(latest), ordered, strict=True))
+
+
+def _begins(message: Message) -> bool:
+    """Return whether a message begins its execution."""
+    return bool(unpack_message(message)["type"] == "started")
+
+
+def take_message(execution: Execution, message: Message, now: int) -> bool:
+    """Put a message of the inbox into the queue, unless it is there already.
+
+    The event is journaled at the time it is taken, so that what follows counts from then; when it
+    was made stays in `sent`.
+
+    Args:
+        execution: Whom it is for.
+        message: From the store.
+        now: The time (ms).
+
+    Returns:
+        Whether it was new.
+    """
+    if not execution.takes(message.number):
+        return False
+    event: Any = unpack_message(message)
+    event["sent"] = event["at"]
+    event["at"] = now
+    execution.queue.append(event)
+    return True
+
+
+def take_hands(execution: Execution, inbox: list[Message], now: int) -> None:
+    """Put into the queue what people did with approvals, and nothing else: no step follows from it.
+
+    Args:
+        execution: Loaded, nothing applied yet.
+        inbox: Its messages that no journal holds.
+        now: The time (ms).
+    """
+    for message in inbox:
+        if unpack_message(message)["type"] in EVENTS:
+            take_message(execution, message, now)
+
+
+def fire(execution: Execution, timer: int, now: int) -> None:
+    """Put a timer that is due into the queue, with what the attempt printed whose time is over."""
+    event: dict[str, Any] = {"type": "timer", "at": now, "timer": timer}
+    if execution.printed and (evidence := _cut_short(execution, timer)):
+        event["evidence"] = evidence
+    execution.queue.append(event)  # type: ignore[arg-type] # built key by key
+
+
+def _cut_short(execution: Execution, timer: int) -> Evidence | None:
+    """Return what the attempt has printed that a timer ends."""
+    state = execution.state
+    found = state["timers"].get(timer)
+    if found is None or found["why"] not in ("timeout", "deadline"):
+        return None
+    whose = found["ref"]
+    units = [whose] if found["why"] == "timeout" else list(state["acts"][whose]["units"])
+    at_work = [execution.printed[unit] for unit in units if unit in execution.printed]
+    return at_work[0].evidence() if len(at_work) == 1 else None

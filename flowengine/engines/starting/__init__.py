@@ -1,0 +1,1 @@
+"""How executions start: inputs checked, the id reserved, the first event recorded."""

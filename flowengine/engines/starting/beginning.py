@@ -1,0 +1,269 @@
+"""How executions begin: inputs checked, the first event made, the execution created."""
+
+from __future__ import annotations
+
+import re
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.engines.attempts.runtime_resources import check_environments, check_names
+from flowengine.engines.executions.shared_locks import claim_of
+from flowengine.engines.flows import as_loaded
+from flowengine.engines.starting.inputs import check_inputs
+from flowengine.errors import InputError, NotFound, UsageError
+from flowengine.journal.format import pack
+from flowengine.journal.records import Append, Beginning, Claim, Head, NewExecution
+from flowengine.kernel import advance, new_state
+from flowengine.kernel.commands import Claim as Kernel
+from flowengine.kernel.notation.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+
+    from flowengine.engines.executions.execution import Execution
+    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.flows import LoadedFlow
+    from flowengine.engines.host import Host
+    from flowengine.flow.building import Flow
+    from flowengine.kernel.graph.compiled import CompiledFlow
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+
+
+class Starting(NamedTuple):
+    """What somebody who starts an execution says."""
+
+    flow: Flow | LoadedFlow | str | PathLike[str]
+    """What to run."""
+    inputs: Mapping[str, Any]
+    """As given."""
+    id: str | None
+    """Of the execution; None makes one."""
+    labels: Mapping[str, str]
+    """For lists."""
+    user: str
+    """Who starts it."""
+    environments: Sequence[Mapping[str, Any]] = ()
+    """Specs of environments for this execution."""
+    resources: Mapping[str, Any] = {}
+    """Objects of the caller for this execution, by name."""
+
+
+def begin(host: Host, starting: Starting) -> Execution:
+    """Return a new execution, held by this engine, whose first commit creates it.
+
+    Args:
+        starting: What to run, and how.
+
+    Returns:
+        The execution, with `started` in its queue.
+    """
+    flow = as_loaded(host.store, starting.flow)
+    program = host.programs.of(flow.compiled, flow.hash)
+    started = _started(host, program, starting)
+    data = started["execution"]
+    host.bring(data["id"], starting.resources)
+    execution = host.execution(data["id"], program, 1)
+    host.keeper.reserve(data["id"])
+    execution.begin(new_record(program, data, started["at"], host.keeper.owner.id))
+    execution.queue.append(started)
+    return execution
+
+
+def record(host: Host, starting: Starting) -> str:
+    """Create an execution that nobody drives yet; its first event waits in its inbox.
+
+    Args:
+        starting: What to run, and how. If there is an execution of the id, nothing changes.
+
+    Returns:
+        Its id.
+
+    Raises:
+        Conflict: The execution of that id runs another flow, or has other inputs.
+    """
+    from flowengine.engines.starting.same_start import check_same_start
+
+    flow = as_loaded(host.store, starting.flow)
+    starting = starting._replace(flow=flow)
+    if starting.id is not None and exists(host, starting.id):
+        check_same_start(host, starting.id, starting)
+    program = host.programs.of(flow.compiled, flow.hash)
+    started = _started(host, program, starting)
+    id = create(host, program, started)
+    if starting.id is not None:
+        check_same_start(host, id, starting)  # somebody else may have been first
+    host.bring(id, starting.resources)
+    return id
+
+
+def create(host: Host, program: Program, started: Any) -> str:
+    """Create an execution by its first event, unless there is one of its id.
+
+    Args:
+        program: Its flow.
+        started: The event.
+
+    Returns:
+        Its id.
+    """
+    store = host.store
+    data, at = started["execution"], started["at"]
+    new = new_record(program, data, at, None)
+    keys, claims = declared_by(program, started)
+    append = Append(data["id"], 0, 0, new=new, head=Head("running", at), keys=keys, claims=claims)
+    (taken,) = store.commit([append])
+    if taken is not None and not exists(host, str(data["id"])):
+        raise taken
+    if taken is None or not store.events(data["id"], limit=1):
+        store.send(data["id"], pack(started), at, "started")
+    return str(data["id"])
+
+
+def begun_by(host: Host, program: Program, event: Mapping[str, Any]) -> Beginning:
+    """Return the execution that a message begins, for the store to create.
+
+    Args:
+        program: A flow with a `start` on the signal.
+        event: The message.
+
+    Returns:
+        The execution, with the keys that its flow declares.
+
+    Raises:
+        InputError: What `start.with` gives has no value, or does not fit the inputs.
+    """
+    from flowengine.kernel.expressions.defaults import inputs_of_message
+    from flowengine.kernel.graph.compiled import EvaluationError
+
+    now = host.clock.now()
+    message = {name: event[name] for name in ("key", "data", "id")}
+    message |= {
+        "name": event["signal"],
+        "sent_at": format_time(event["at"]),
+        "sent_by": event["by"],
+    }
+    data = execution_data(host, program.compiled, now, None, {}, event["by"])
+    try:
+        given = inputs_of_message(program.graph, message, data, now)
+    except EvaluationError as error:
+        name = event["signal"]
+        raise InputError(f"'start' on signal '{name}': {error.message}", field="data") from None
+    checked = check_inputs(program.graph, given or {}, data, now, host.workdir)
+    started: Any = {"type": "started", "at": now, "inputs": checked, "execution": data}
+    started["message"] = {name: message[name] for name in ("name", "key", "id", "data")}
+    new = new_record(program, data, now, None)
+    keys, claims = declared_by(program, started)
+    return Beginning(data["id"], new, keys, pack(started), claims)
+
+
+def declared_by(program: Program, started: Any) -> tuple[list[tuple[str, str]], list[Claim]]:
+    """Return what the store is told of an execution that begins with an event.
+
+    Returns:
+        The keys by which it is found, and its claim to be one of so many (`concurrency`).
+    """
+    state = new_state()
+    commands = advance(program.graph, state, copy(started))  # only to see what follows
+    id, now = started["execution"]["id"], started["at"]
+    claims = [
+        claim_of(id, one, now) for one in commands if isinstance(one, Kernel) and not one.unit
+    ]
+    return list(state["keys"].items()), claims
+
+
+def exists(host: Host, id: str) -> bool:
+    """Return whether there is an execution of this full id."""
+    try:
+        host.store.execution(id)
+    except NotFound:
+        return False
+    return True
+
+
+def execution_data(
+    host: Host,
+    compiled: CompiledFlow,
+    now: int,
+    id: str | None,
+    labels: Mapping[str, str],
+    user: str,
+) -> dict[str, Any]:
+    """Return what expressions see of a new execution, and its working folder, which they do not.
+
+    Args:
+        compiled: Its flow.
+        now: When it starts (ms).
+        id: Its id; None makes one.
+        labels: As given.
+        user: Who starts it.
+
+    Returns:
+        The value of `execution`.
+
+    Raises:
+        UsageError: The id cannot be one.
+    """
+    if id is not None and not _ID.match(id):
+        raise UsageError(
+            f"{id!r} is not a valid execution id",
+            hint="up to 128 letters, digits and . _ -, starting with a letter or digit",
+        )
+    return {
+        "id": id or host.ids.execution(now),
+        "flow": compiled["id"],
+        "version": compiled.get("version", ""),
+        "started_at": format_time(now),
+        "scheduled_at": None,
+        "started_by": user,
+        "parent": None,
+        "labels": dict(labels),
+        "workdir": host.workdir,
+    }
+
+
+def new_record(
+    program: Program,
+    data: Mapping[str, Any],
+    now: int,
+    owner: str | None,
+    forked_from: str | None = None,
+) -> NewExecution:
+    """Return what the store is told of a new execution.
+
+    Args:
+        program: Its flow.
+        data: See `execution_data`.
+        now: When it starts (ms).
+        owner: Who holds it first; None: nobody.
+        forked_from: Where it comes from, for people.
+
+    Returns:
+        The record.
+    """
+    return NewExecution(
+        data["flow"],
+        data["version"],
+        program.hash,
+        now,
+        data["labels"],
+        data["started_by"],
+        forked_from=forked_from,
+        owner=owner,
+    )
+
+
+def _started(host: Host, program: Program, starting: Starting) -> Any:
+    """Return the first event."""
+    _, inputs, id, labels, user, environments, resources = starting
+    now = host.clock.now()
+    every = {**host.resources, **resources}
+    check_names(program.compiled, every)
+    execution = execution_data(host, program.compiled, now, id, labels, user)
+    if environments:
+        execution["environments"] = check_environments(program.compiled, every, environments)
+    if resources:
+        execution["resources"] = sorted(resources)
+    checked = check_inputs(program.graph, inputs, execution, now, host.workdir)
+    return {"type": "started", "at": now, "inputs": checked, "execution": execution}

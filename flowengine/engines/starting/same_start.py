@@ -1,0 +1,78 @@
+"""Starting an execution whose id is taken: it has to be the same start, or it is a conflict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.engines.flows import as_loaded
+from flowengine.engines.starting.inputs import with_defaults
+from flowengine.equality import same
+from flowengine.errors import Conflict
+from flowengine.journal.shapes import Sound, unpack_message
+from flowengine.kernel.notation.times import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.engines.host import Host
+    from flowengine.engines.starting.beginning import Starting
+
+LONGEST_SHOWN = 60
+"""Characters of a value in a message."""
+
+
+def check_same_start(host: Host, id: str, starting: Starting) -> None:
+    """Check that the execution of an id is the one that somebody wants to start.
+
+    A changed form of the same flow is no conflict: the execution keeps the form it began with.
+
+    Args:
+        id: Full id of the execution.
+        starting: What to run, and with which inputs; those left out have their defaults.
+
+    Raises:
+        Conflict: It runs another flow, or has other inputs.
+    """
+    hint = f"use another id, or look at the existing one: flowengine show {id}"
+    flow = as_loaded(host.store, starting.flow)
+    found = host.stored(id, 0)
+    runs = found.program.compiled["id"]
+    if runs != flow.id:
+        raise Conflict(
+            f"there is an execution {id} already, of the flow '{runs}' and not '{flow.id}'",
+            hint=hint,
+        )
+    execution, had = found.state["execution"], found.state["inputs"]
+    if not execution:  # it was only recorded
+        waiting = (unpack_message(message) for message in host.store.inbox(id))
+        started = next((event for event in waiting if event["type"] == "started"), None)
+        if started is None:
+            return  # it is being recorded by another process in this moment
+        execution, had = started["execution"], started["inputs"]
+    with Sound(f"what is stored of execution {id}"):
+        began = parse_time(execution["started_at"])
+    given = with_defaults(found.program.graph, starting.inputs, execution, began)
+    if differences := differing(had, given):
+        raise Conflict(
+            f"there is an execution {id} already, with other inputs: {', '.join(differences)}",
+            hint=hint,
+        )
+
+
+def differing(had: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Return what differs between what is stored and what is given now, as text by name."""
+    return [
+        f"'{name}' is {_shown(had, name)} there and {_shown(given, name)} here"
+        for name in {**had, **given}
+        if name not in had or name not in given or not same(had[name], given[name])
+    ]
+
+
+def _shown(values: Mapping[str, Any], name: str) -> str:
+    """Return a value as a message shows it."""
+    if name not in values:
+        return "missing"
+    import json
+
+    text = json.dumps(values[name], ensure_ascii=False, default=repr)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

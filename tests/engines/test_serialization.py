@@ -1,0 +1,141 @@
+"""What steps give is kept in one pass of msgpack, which is as strict as a look at each part."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import math
+from collections import OrderedDict
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowengine.engines.attempts import serialization
+from flowengine.engines.attempts.serialization import copy, keep, to_plain
+from flowengine.journal.format import pack
+from flowengine.sdk import ValidationError
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(2**63) - 1, 2**64)
+    | st.floats()
+    | st.text(st.characters())
+    | st.binary()
+    | st.sampled_from(
+        [Colour.RED, Text("t"), bytearray(b"b"), memoryview(b"m"), datetime.date(2026, 1, 2)]
+    )
+    | st.sampled_from([msgpack.Timestamp(1), msgpack.ExtType(5, b"x"), object(), {1}, 1j])
+)
+keys = st.text() | st.sampled_from([Text("k"), Colour.RED, b"k", 1, None, 1.5, (1,), True])
+anything = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(keys, inner)
+        | st.dictionaries(st.text(), inner).map(OrderedDict)
+    ),
+    max_leaves=20,
+)
+
+
+def outcome(of: Any, value: Any) -> Any:
+    try:
+        return of(value)
+    except ValidationError as error:
+        return error.message
+
+
+def exact(value: Any) -> Any:
+    """Tell apart what compares equal: `1`, `True` and `1.0`, a list and a tuple."""
+    if type(value) is dict:
+        return [(exact(key), exact(item)) for key, item in value.items()]
+    if type(value) is list:
+        return [exact(item) for item in value], list
+    return type(value), repr(value)
+
+
+@given(anything)
+@settings(max_examples=1500)
+def test_one_pass_keeps_and_refuses_what_a_look_at_each_part_does(value: Any) -> None:
+    wanted, kept = outcome(to_plain, value), outcome(keep, value)
+
+    if isinstance(kept, str):
+        assert kept == wanted
+        return
+    assert exact(kept.value) == exact(wanted)
+    if kept.packed is not None:
+        assert kept.packed == pack(wanted)
+
+
+def nested(depth: int, innermost: Any) -> Any:
+    for _ in range(depth):
+        innermost = [innermost]
+    return innermost
+
+
+@pytest.mark.parametrize("innermost", [1, [], {}])
+@pytest.mark.parametrize("depth", [199, 200, 201, 202, 600])
+def test_depth_is_bounded_to_the_same_level(depth: int, innermost: Any) -> None:
+    value = {"value": nested(depth, innermost), "more": ["x" * 300] * 300}
+
+    wanted, kept = outcome(to_plain, value), outcome(keep, value)
+
+    assert kept == wanted if isinstance(wanted, str) else kept.value == wanted
+
+
+@pytest.mark.parametrize("fault", [math.nan, math.inf, {b"k": 1}, 2**64, "\ud800", {1: 2}])
+def test_fault_is_found_among_many_parts(fault: Any) -> None:
+    value = {"rows": [{"name": "Łódź", "price": 1.25, "box": b"b"}] * 500 + [fault]}
+
+    with pytest.raises(ValidationError):
+        keep(value)
+
+
+def test_value_that_holds_itself_is_refused() -> None:
+    value: dict[str, Any] = {}
+    value["self"] = [value]
+
+    with pytest.raises(ValidationError, match="contains itself"):
+        keep(value)
+
+
+def test_ordinary_result_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serialization, "to_plain", None)
+    value = {"rows": [{"name": "Łódź", "price": 1.25, "box": b"b", "n": 2**63}] * 500}
+
+    kept = keep(value)
+
+    assert kept.value == value
+    assert kept.value["rows"][0] is not value["rows"][0]
+    assert kept.packed == pack(value)
+
+
+@given(
+    st.recursive(st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+)
+def test_copy_shares_no_container(value: Any) -> None:
+    copied = copy(value)
+
+    assert copied == value
+    assert not containers(copied) & containers(value)
+
+
+def containers(value: Any) -> set[int]:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = {id(value)} if isinstance(value, dict | list) else set()
+    return own.union(*map(containers, parts))
