@@ -48,7 +48,7 @@ class FlowFileError(FlowEngineError):
     def __init__(self, message: str, diagnostics: list[Any]) -> None:
         super().__init__(message)
         self.diagnostics = diagnostics
-        """`flowengine.flow.diagnostics.Diagnostic` objects, in file order."""
+        """`flowengine.flow.source.diagnostics.Diagnostic` objects, in file order."""
 
 
 class InputError(FlowEngineError):

@@ -19,7 +19,7 @@ from flowengine.sdk import (
     LimitExceeded,
     Refused,
 )
-from flowengine.sdk.below import Below
+from flowengine.sdk.confined_files import Below
 from flowengine.sdk.environments import (
     Capabilities,
     Provider,

@@ -353,8 +353,8 @@ def _yaml(path: str) -> Any:
         FlowFileError: It is not such a file.
     """
     from flowengine.errors import FlowFileError
-    from flowengine.flow.diagnostics import render
-    from flowengine.flow.source import read_text
+    from flowengine.flow.source.diagnostics import render
+    from flowengine.flow.source.yaml_source import read_text
 
     source = read_text(read_file(path), path)
     if source.problems:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.output import err, out_json, out_text
 from flowengine.cli.session import Session
 from flowengine.errors import UsageError
-from flowengine.flow.cases import SUFFIX, cases_beside, parse_cases
-from flowengine.flow.source import read, read_text
+from flowengine.flow.cases.loading import SUFFIX, cases_beside, parse_cases
+from flowengine.flow.source.yaml_source import read, read_text
 from flowengine.testing.recording import Recorded, record, text_of
 
 if TYPE_CHECKING:
-    from flowengine.flow.source import Source
+    from flowengine.flow.source.yaml_source import Source
 
 FAILED = 1
 

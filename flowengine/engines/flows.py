@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from flowengine.flow.building import Flow
     from flowengine.flow.compile import Compiled
-    from flowengine.flow.diagnostics import Diagnostic
+    from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.journal.store import Store
     from flowengine.kernel.graph.compiled import CompiledFlow
 
@@ -101,7 +101,7 @@ class LoadedFlow(NamedTuple):
         Returns:
             The graph; changing it changes nothing else.
         """
-        from flowengine.flow.networkx_graph import networkx_graph
+        from flowengine.flow.export.networkx_graph import networkx_graph
 
         graph = networkx_graph(self.compiled)
         graph.graph["hash"] = self.hash

@@ -10,7 +10,7 @@ from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.records import NoEntry
 from flowengine.sdk import process_tree
 from flowengine.sdk.environments import VARIABLE, Resource
-from flowengine.sdk.folders import remove_tree
+from flowengine.sdk.folder_removal import remove_tree
 from flowengine.sdk.process_identity import boot
 from flowengine.sdk.threads import on_thread
 

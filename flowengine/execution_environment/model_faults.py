@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from flowengine.execution_environment.errors import Fault
-from flowengine.sdk.model_words import predicate
+from flowengine.sdk.validation_messages import predicate
 
 
 def faults_of(error: ValidationError, model: type[BaseModel], part: str = "") -> list[Fault]:

@@ -28,7 +28,7 @@ from typing import Any
 from flowengine.execution_environment.proofs import is_signed, signed
 from flowengine.execution_environment.records import content, draft_of, make_own, remove_drafts
 from flowengine.sdk.environments import Owner, Scope
-from flowengine.sdk.folders import remove_tree
+from flowengine.sdk.folder_removal import remove_tree
 from flowengine.sdk.process_identity import is_dead
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine.store_folder import fault_of

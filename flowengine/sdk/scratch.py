@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from flowengine.sdk.folders import remove_tree
+from flowengine.sdk.folder_removal import remove_tree
 
 PREFIX = "flowengine-scratch-"
 

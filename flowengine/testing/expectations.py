@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.equality import same
-from flowengine.flow.cases import as_data
+from flowengine.flow.cases.loading import as_data
 from flowengine.kernel.notation.addresses import around, is_part, without_repetition
 from flowengine.testing.differences import differences, shown, ways_apart
 

@@ -27,7 +27,7 @@ from flowengine.engines.running.driver import Driver, failed, succeeded
 from flowengine.engines.seam import RandomIds
 from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, InputError
-from flowengine.flow.cases import as_data
+from flowengine.flow.cases.loading import as_data
 from flowengine.journal.format import pack
 from flowengine.journal.memory import MemoryStore
 from flowengine.kernel.commands import Observation, Run, Stop

@@ -14,8 +14,8 @@ from flowengine.engines.executions.replay import forms, line, read
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.inspection.history import steps_of
 from flowengine.errors import Conflict, InputError
-from flowengine.flow.cases import parse_cases
-from flowengine.flow.expanded import to_yaml
+from flowengine.flow.cases.loading import parse_cases
+from flowengine.flow.export.expanded_yaml import to_yaml
 from flowengine.kernel import ENDED, Graph, advance, new_state
 from flowengine.kernel.commands import Observation, Run, SetTimer, Stop
 from flowengine.kernel.graph.compiled import OPENING

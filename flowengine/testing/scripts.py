@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.flow.cases import as_data
+from flowengine.flow.cases.loading import as_data
 from flowengine.flow.models.cases import Answer
 from flowengine.kernel.graph.compiled import OPENING, Plain, SecretText
 

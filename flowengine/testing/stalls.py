@@ -237,9 +237,9 @@ def refused(text: str) -> tuple[CompiledFlow | None, Sequence[str]]:
         The compiled flow, None if there is nothing to compile; and the codes of what is wrong.
     """
     from flowengine.flow.compile.program import Program
-    from flowengine.flow.diagnostics import Diagnostics
-    from flowengine.flow.files import Files
-    from flowengine.flow.source import read_text
+    from flowengine.flow.loading.files import Files
+    from flowengine.flow.source.diagnostics import Diagnostics
+    from flowengine.flow.source.yaml_source import read_text
 
     files = Files(Diagnostics())
     first = files.first(read_text(text), ".", None)

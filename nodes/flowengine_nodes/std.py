@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 
 from flowengine.sdk import Plain, Refused, StepContext, StepKind, Tool, ToolError
-from flowengine.sdk.below import Below
+from flowengine.sdk.confined_files import Below
 
 LARGEST = 16 * 1024 * 1024
 """Bytes of a file that is read as text into the execution."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.sdk.folders import remove_tree
+from flowengine.sdk.folder_removal import remove_tree
 from flowengine.sdk.scratch import PREFIX, scratch_folder, sweep_scratch
 
 DEPTH = 1500

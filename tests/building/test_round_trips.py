@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from flowengine import Flow, FlowFileError
 from flowengine.flow.compile import compile_file, compile_text
-from flowengine.flow.diagnostics import Diagnostics
-from flowengine.flow.expanded import expanded, to_yaml
-from flowengine.flow.load import load_source
-from flowengine.flow.source import read_text
+from flowengine.flow.export.expanded_yaml import expanded, to_yaml
+from flowengine.flow.loading.load import load_source
+from flowengine.flow.source.diagnostics import Diagnostics
+from flowengine.flow.source.yaml_source import read_text
 from flowengine.testing.random_flows import LIBRARY, Author
 from tests.language.stage import TOOLS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowengine.cli.commands.init import EXAMPLES
-from flowengine.flow.schema import case_schema, flow_schema
+from flowengine.flow.export.file_schema import case_schema, flow_schema
 from tests.cli.conftest import CommandLine
 
 SCHEMA = json.loads(json.dumps(flow_schema()))

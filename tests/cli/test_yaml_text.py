@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowengine.cli.yaml_text import entry, inline
-from flowengine.flow.source import read_text
+from flowengine.flow.source.yaml_source import read_text
 
 AMBIGUOUS = """
 null Yes NO ~ y off 1_000 12:30:45 0x1F 0o17 0b1 017 1e3 .inf -.inf 2026-11-03 1.10 +5 - ? = << ...

@@ -20,9 +20,9 @@ from jsonschema_rs import Draft202012Validator
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_file
-from flowengine.flow.diagnostics import render
-from flowengine.flow.schema import flow_schema
-from flowengine.flow.source import read
+from flowengine.flow.export.file_schema import flow_schema
+from flowengine.flow.source.diagnostics import render
+from flowengine.flow.source.yaml_source import read
 
 BROKEN = Path(__file__).parent / "broken"
 CASES = sorted(BROKEN.glob("*.yaml"))

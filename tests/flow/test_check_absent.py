@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flowengine.errors import FlowFileError
+from flowengine.flow.cases.discovery import flow_files
 from flowengine.flow.compile import compile_file, compile_text
-from flowengine.flow.folders import flow_files
 
 ROOT = Path(__file__).parents[2]
 FORK = """

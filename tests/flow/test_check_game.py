@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowengine.flow.check import ends, game, net, pairs, promises
+from flowengine.flow.check import concurrent_tokens, join_deadlocks, net, termination, token_game
 from flowengine.flow.check.graph import check_graph
 from tests.flow.graphs import ACTIVE, ALL, Drawn, counting, flow_of, net_of
 
@@ -52,14 +52,14 @@ def graphs(draw: st.DrawFn) -> Drawn:
 def test_what_the_analyses_accept_neither_stalls_nor_meets(drawn: Drawn) -> None:
     """No accepted graph has a play in which a join waits for ever, or two tokens at one merge."""
     full = net.compress(net_of(drawn))
-    found = pairs.Pairs(full)
-    if found.surplus or found.crowded or ends.endless(full):
+    found = concurrent_tokens.Pairs(full)
+    if found.surplus or found.crowded or termination.endless(full):
         return
-    stalls = game.play(full, limit=1_000)
-    if not promises.broken_promises(full) and not found.clashes and stalls.complete:
+    stalls = token_game.play(full, limit=1_000)
+    if not join_deadlocks.broken_promises(full) and not found.clashes and stalls.complete:
         assert not stalls.stalls
-    meets = game.play(full, full=True, limit=400)
-    if meets.complete and not pairs.outrun(full):
+    meets = token_game.play(full, full=True, limit=400)
+    if meets.complete and not concurrent_tokens.outrun(full):
         assert meets.clashes <= found.clashes.keys()
 
 
@@ -68,10 +68,12 @@ def test_what_the_analyses_accept_neither_stalls_nor_meets(drawn: Drawn) -> None
 def test_leaving_out_chains_changes_no_verdict(drawn: Drawn) -> None:
     whole = net_of(drawn)
     short = net.compress(whole)
-    long_play, short_play = game.play(whole, limit=400), game.play(short, limit=400)
+    long_play, short_play = token_game.play(whole, limit=400), token_game.play(short, limit=400)
     if long_play.complete and short_play.complete:
         assert _steps(whole, long_play.stalls) == _steps(short, short_play.stalls)
-    assert _steps(whole, pairs.Pairs(whole).clashes) == _steps(short, pairs.Pairs(short).clashes)
+    assert _steps(whole, concurrent_tokens.Pairs(whole).clashes) == _steps(
+        short, concurrent_tokens.Pairs(short).clashes
+    )
 
 
 @settings(max_examples=200)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_file, compile_text
-from flowengine.flow.source import read
+from flowengine.flow.source.yaml_source import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = [p for p in sorted(EXAMPLES.glob("**/*.yaml")) if ".test" not in p.suffixes]

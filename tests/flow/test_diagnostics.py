@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowengine.flow.diagnostics import (
+from flowengine.flow.source.diagnostics import (
     Diagnostic,
     Diagnostics,
     Position,
@@ -11,7 +11,7 @@ from flowengine.flow.diagnostics import (
     render,
     summary,
 )
-from flowengine.flow.source import read_text
+from flowengine.flow.source.yaml_source import read_text
 
 
 def test_a_report_looks_as_the_reference_shows_it() -> None:

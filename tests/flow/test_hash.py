@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import compile_file, compile_text
-from flowengine.flow.expanded import to_yaml
-from flowengine.flow.hash import structural_hash
-from flowengine.flow.source import read
+from flowengine.flow.export.expanded_yaml import to_yaml
+from flowengine.flow.source.yaml_source import read
+from flowengine.flow.structural_hash import structural_hash
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = [

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.diagnostics import Diagnostics, render
-from flowengine.flow.expanded import expanded
-from flowengine.flow.load import load_source
+from flowengine.flow.export.expanded_yaml import expanded
+from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowModel, Part
 from flowengine.flow.models.not_yet import NOT_YET
-from flowengine.flow.source import read_text
+from flowengine.flow.source.diagnostics import Diagnostics, render
+from flowengine.flow.source.yaml_source import read_text
 
 HEAD = "flowengine: 1\nid: test\n"
 GREET = "steps:\n  - {id: greet, output: Hello!}\n"

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
-from flowengine.flow.diagnostics import Diagnostics, render
-from flowengine.flow.expanded import expanded, to_yaml
-from flowengine.flow.load import load_source
-from flowengine.flow.schema import case_schema, flow_schema, schema_for
-from flowengine.flow.source import read, read_text
+from flowengine.flow.export.expanded_yaml import expanded, to_yaml
+from flowengine.flow.export.file_schema import case_schema, flow_schema, schema_for
+from flowengine.flow.loading.load import load_source
+from flowengine.flow.source.diagnostics import Diagnostics, render
+from flowengine.flow.source.yaml_source import read, read_text
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = flow_schema()

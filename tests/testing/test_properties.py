@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
 from flowengine.errors import FlowFileError
-from flowengine.flow.check import game
 from flowengine.flow.check import net as nets
+from flowengine.flow.check import token_game
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import ENDED, Graph
 from flowengine.kernel.commands import Run
@@ -157,7 +157,9 @@ def is_exact(flow: CompiledFlow) -> bool:
     """Return whether the checker's game looked at everything in all scopes."""
     cancels = nets.cancellations(flow)
     bodies = range(len(flow["bodies"]))
-    return all(game.play(nets.compress(nets.build(flow, b, cancels))).complete for b in bodies)
+    return all(
+        token_game.play(nets.compress(nets.build(flow, b, cancels))).complete for b in bodies
+    )
 
 
 def runs_all_flows(drawn: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flowengine.cli.output import err, err_text, out, out_json, out_text
 
 if TYPE_CHECKING:
-    from flowengine.flow.diagnostics import Diagnostic
+    from flowengine.flow.source.diagnostics import Diagnostic
     from flowengine.kernel.graph.compiled import CompiledFlow
 
 HELP = "check flow files: names, types, edges, joins, expressions; nothing is run"
@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> int:
     Returns:
         The exit code: that of the first file that has errors.
     """
-    from flowengine.flow.folders import flow_files
+    from flowengine.flow.cases.discovery import flow_files
 
     codes = []
     found: list[Diagnostic] = []
@@ -74,10 +74,10 @@ def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
 
 def _expanded(path: str) -> str:
     """Return a valid file with all short forms written out."""
-    from flowengine.flow.diagnostics import Diagnostics
-    from flowengine.flow.expanded import expanded
-    from flowengine.flow.load import load_source
-    from flowengine.flow.source import read
+    from flowengine.flow.export.expanded_yaml import expanded
+    from flowengine.flow.loading.load import load_source
+    from flowengine.flow.source.diagnostics import Diagnostics
+    from flowengine.flow.source.yaml_source import read
 
     model = load_source(read(path), Diagnostics())
     assert model is not None

@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> int:
         UsageError: They cannot be written.
     """
     from flowengine.cli.commands.schema import as_text
-    from flowengine.flow.schema import case_schema, flow_schema
+    from flowengine.flow.export.file_schema import case_schema, flow_schema
 
     folder = Path(arguments.folder)
     name = f"{arguments.example}.yaml"

@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _schema(arguments: Namespace) -> dict[str, Any]:
-    from flowengine.flow.schema import case_schema, flow_schema
+    from flowengine.flow.export.file_schema import case_schema, flow_schema
 
     if arguments.tests:
         return case_schema()
@@ -59,10 +59,10 @@ def _schema_for(path: str) -> dict[str, Any]:
     Raises:
         UsageError: It cannot be read as a flow at all.
     """
-    from flowengine.flow.diagnostics import Diagnostics
-    from flowengine.flow.files import Files
-    from flowengine.flow.schema import schema_for
-    from flowengine.flow.source import read
+    from flowengine.flow.export.file_schema import schema_for
+    from flowengine.flow.loading.files import Files
+    from flowengine.flow.source.diagnostics import Diagnostics
+    from flowengine.flow.source.yaml_source import read
 
     folder = os.path.dirname(os.path.abspath(path))
     file = Files(Diagnostics()).first(read(path), folder, path)

@@ -29,7 +29,7 @@ class Declared:
     """
 
     def __init__(self, path: str) -> None:
-        from flowengine.flow.source import read
+        from flowengine.flow.source.yaml_source import read
 
         self.path = path
         self._source = read(path)

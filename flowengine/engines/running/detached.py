@@ -63,7 +63,7 @@ def _id(execution: str, address: str) -> str:
 def _program(host: Host, program: Program, step: int) -> Program:
     """Return the flow that a step begins, by itself."""
     from flowengine.flow.compile.link import alone
-    from flowengine.flow.hash import structural_hash
+    from flowengine.flow.structural_hash import structural_hash
 
     compiled = program.compiled
     flow = alone(compiled, compiled["steps"][step]["task"]["flow"])

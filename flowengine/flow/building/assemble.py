@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import FlowFileError, UsageError
 from flowengine.flow.building.declarations import Declarations
-from flowengine.flow.building.places import InFile, Place, shown
-from flowengine.flow.building.plain import plain
+from flowengine.flow.building.origins import InFile, Place, shown
+from flowengine.flow.building.serialization import plain
 from flowengine.flow.building.steps import Chain, Step
-from flowengine.flow.diagnostics import Diagnostic, Diagnostics, Lines, Position, render
 from flowengine.flow.models.base import Loc
+from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Lines, Position, render
 
 if TYPE_CHECKING:
     from flowengine.flow.building.flow import Flow
@@ -251,7 +251,7 @@ def short_form(flow: Flow) -> dict[str, Any]:
         FlowFileError: It has errors.
     """
     from flowengine.flow.building.short_form import shortened
-    from flowengine.flow.load import load_source
+    from flowengine.flow.loading.load import load_source
 
     source, diagnostics = assemble(flow), Diagnostics()
     model = load_source(source, diagnostics)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from flowengine.flow.building.expressions import Expr
-from flowengine.flow.building.places import Place, here
+from flowengine.flow.building.origins import Place, here
 from flowengine.flow.building.references import reference
 from flowengine.flow.building.schemas import ABSENT, fields_of, schema_of
-from flowengine.flow.building.words import Spec, Text
+from flowengine.flow.building.step_keywords import Spec, Text
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Declared = Mapping[str, Any] | type | None

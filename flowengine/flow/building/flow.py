@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.declarations import Declarations, Declared
-from flowengine.flow.building.places import InCode, Place, here
+from flowengine.flow.building.origins import InCode, Place, here
 from flowengine.flow.building.references import folder_of, reference
+from flowengine.flow.building.step_keywords import Modifiers, Target, Words
 from flowengine.flow.building.steps import Chain, Opening, Scope, Step
-from flowengine.flow.building.words import Modifiers, Target, Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.flow.compile import Compiled
-    from flowengine.flow.diagnostics import Diagnostic
-    from flowengine.flow.source import Source
+    from flowengine.flow.source.diagnostics import Diagnostic
+    from flowengine.flow.source.yaml_source import Source
 
 _Step = TypeVar("_Step", bound=Step)
 
@@ -371,7 +371,7 @@ class Flow(Declarations):
         Raises:
             FlowFileError: The file is no YAML, or no mapping.
         """
-        from flowengine.flow.source import read
+        from flowengine.flow.source.yaml_source import read
 
         return cls._read(read(fspath(path)), Path(path).resolve().parent)
 
@@ -389,13 +389,13 @@ class Flow(Declarations):
         Raises:
             FlowFileError: The text is no YAML, or no mapping.
         """
-        from flowengine.flow.source import read_text
+        from flowengine.flow.source.yaml_source import read_text
 
         return cls._read(read_text(text), Path(folder).resolve())
 
     @classmethod
     def _read(cls, source: Source, folder: Path) -> Self:
-        from flowengine.flow.building.reading import adopt
+        from flowengine.flow.building.from_file import adopt
 
         flow = cls("", folder=folder)
         adopt(flow, source)

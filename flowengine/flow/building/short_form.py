@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowengine.flow.long_form import shapes
+from flowengine.flow.loading.long_form import shapes
 from flowengine.flow.models import FlowModel, Part, Pluggable, Step
 from flowengine.flow.models.kinds import configuration
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from flowengine.errors import UsageError
 from flowengine.flow.building.expressions import Expr
-from flowengine.flow.building.places import Place, here
+from flowengine.flow.building.origins import Place, here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.flow.building.flow import Flow
-    from flowengine.flow.building.words import Condition, Modifiers, Spec, Target, Text
+    from flowengine.flow.building.step_keywords import Condition, Modifiers, Spec, Target, Text
 
 
 class Chain:

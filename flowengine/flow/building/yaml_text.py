@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from flowengine.flow.expanded import fits_literal, literal, scalar
+from flowengine.flow.export.expanded_yaml import fits_literal, literal, scalar
 
 WIDTH = 100
 STEPS = frozenset({"steps", "group", "parallel", "finally"})

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import combinations
 
-from flowengine.flow.check import ends, game
 from flowengine.flow.check import net as nets
+from flowengine.flow.check import termination, token_game
+from flowengine.flow.check.concurrent_tokens import Meeting, Pairs, outrun
+from flowengine.flow.check.concurrent_writes import writers
 from flowengine.flow.check.effort import Effort
 from flowengine.flow.check.findings import Finding
+from flowengine.flow.check.join_deadlocks import Broken, broken_promises
 from flowengine.flow.check.locks import locks_over
 from flowengine.flow.check.net import Cancels, EdgeId, Place, Step
-from flowengine.flow.check.pairs import Meeting, Pairs, outrun
-from flowengine.flow.check.promises import Broken, broken_promises
-from flowengine.flow.check.ways import Ways
-from flowengine.flow.check.writes import writers
+from flowengine.flow.check.path_names import Ways
 from flowengine.kernel.graph import reachability
 from flowengine.kernel.graph.compiled import END, START, CompiledFlow, StepSpec
 
@@ -71,9 +71,9 @@ class _Body:
         self.waits = [n.step for n in self.full.nodes if _waits_for_ever(flow["steps"][n.step])]
         self.net = nets.compress(self.full, [*self.writers, *self.groups, *self.waits])
         self.ways = Ways(flow, self.net)
-        self._full_game: game.Verdict | None = None
-        self._stall_game: game.Verdict | None = None
-        self._example_game: game.Verdict | None = None
+        self._full_game: token_game.Verdict | None = None
+        self._stall_game: token_game.Verdict | None = None
+        self._example_game: token_game.Verdict | None = None
 
     def check(self) -> Iterator[Finding]:
         yield from self._unreachable()
@@ -137,7 +137,7 @@ class _Body:
                 yield Finding("E204", step, message, hint)
 
     def _endless(self) -> Iterator[Finding]:
-        for cycle in ends.endless(self.full):
+        for cycle in termination.endless(self.full):
             names = [self.full.name(self.flow, place) for place in cycle]
             way = " → ".join([*names, names[0]])
             message = f"no path leads from {names[0]!r} to an end: {way}"
@@ -159,18 +159,20 @@ class _Body:
 
     # Meetings
 
-    def _played_in_full(self) -> game.Verdict:
+    def _played_in_full(self) -> token_game.Verdict:
         if self._full_game is None:
             self._full_game = self._play(self.net, full=True, limit=CLASH_LIMIT)
         return self._full_game
 
-    def _played_for_stalls(self) -> game.Verdict:
+    def _played_for_stalls(self) -> token_game.Verdict:
         if self._stall_game is None:
             self._stall_game = self._play(self.net)
         return self._stall_game
 
-    def _play(self, net: nets.Net, *, full: bool = False, limit: int = game.LIMIT) -> game.Verdict:
-        verdict = game.play(net, full=full, limit=limit, most=self.effort.work())
+    def _play(
+        self, net: nets.Net, *, full: bool = False, limit: int = token_game.LIMIT
+    ) -> token_game.Verdict:
+        verdict = token_game.play(net, full=full, limit=limit, most=self.effort.work())
         self.effort.spend(work=verdict.work)
         return verdict
 
@@ -295,7 +297,7 @@ class _Body:
         moves = [self._move(moved) for moved in found[0]]
         return f"; for example: {'; '.join(moves)}" if moves else ""
 
-    def _move(self, moved: game.Moved) -> str:
+    def _move(self, moved: token_game.Moved) -> str:
         targets = [self.full.edges[edge].target for edge in moved.edges if edge >= 0]
         names = [self.full.name(self.flow, place) for place in targets] or ["end"]
         return f"{self.full.name(self.flow, moved.place)} → {', '.join(names)}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flowengine.flow.check import net as nets
-from flowengine.flow.check.ends import places_that_end
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.net import Step
+from flowengine.flow.check.termination import places_that_end
 from flowengine.kernel.graph.compiled import CompiledFlow
 
 Body = int

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile.program import Program
-from flowengine.flow.diagnostics import Diagnostic, Diagnostics, Origin, render
-from flowengine.flow.files import Files
-from flowengine.flow.hash import structural_hash
-from flowengine.flow.source import read, read_text
+from flowengine.flow.loading.files import Files
+from flowengine.flow.source.diagnostics import Diagnostic, Diagnostics, Origin, render
+from flowengine.flow.source.yaml_source import read, read_text
+from flowengine.flow.structural_hash import structural_hash
 from flowengine.kernel.graph.compiled import CompiledFlow
 
 __all__ = ["Checked", "Compiled", "check_file", "compile_file", "compile_source", "compile_text"]

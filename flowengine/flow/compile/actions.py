@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flowengine.flow.compile.asking import asked, editable_fields, with_type
 from flowengine.flow.compile.calls import Calls, of_step
 from flowengine.flow.compile.expressions import Expressions, constant, together
 from flowengine.flow.compile.outcomes import of_approval
 from flowengine.flow.compile.plan import Info
+from flowengine.flow.compile.questions import asked, editable_fields, with_type
 from flowengine.flow.compile.types import (
     CANCELLED,
     ERROR,
@@ -23,10 +23,10 @@ from flowengine.flow.compile.types import (
     words,
 )
 from flowengine.flow.compile.views import View
-from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.files import Definition
+from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, Loc, Wait
-from flowengine.flow.report import Report
+from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import AlternativeSpec, EmitSpec, Value, WaitSpec
 
 ASK = "std.ask"

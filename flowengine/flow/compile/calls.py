@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from flowengine.flow.compile.environments import HOST, give
 from flowengine.flow.compile.expressions import Expressions, Typed, together
-from flowengine.flow.compile.injecting import inject
+from flowengine.flow.compile.hinted_environments import inject
 from flowengine.flow.compile.tools import COMMANDS, Callee, Home, Tools, hide, repeating
 from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
-from flowengine.flow.files import Definition
+from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Compensation, Loc, Retry, Step
-from flowengine.flow.report import Report
+from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import RetrySpec, StepSpec
 
 

@@ -7,9 +7,9 @@ from bisect import bisect_left
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Info, Plan
-from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.models import Cancel, Entry, Handler, Join, Loc, Next, Trigger
-from flowengine.flow.report import Report
+from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import (
     END,
     END_ALL,

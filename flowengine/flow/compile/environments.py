@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
-from flowengine.flow.compile.asking import asked
 from flowengine.flow.compile.expressions import Typed, constant, together
+from flowengine.flow.compile.questions import asked
 from flowengine.flow.compile.types import BOOLEAN, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
-from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.files import known_names
+from flowengine.flow.loading.files import known_names
 from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.types import has_expression
+from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import StepSpec, Value
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.validation import SchemaError, Validator
@@ -295,7 +295,7 @@ class Environments:
         self, model: Environment, provider: Provider[Any], config: Mapping[str, Typed], at: Loc
     ) -> None:
         """Check what stands in the file against what the kind defines."""
-        from flowengine.flow.compile.config_faults import report_faults
+        from flowengine.flow.compile.environment_configurations import report_faults
         from flowengine.sdk.models import Limits
 
         computed = {key: typed for key, typed in config.items() if not typed.constant}

@@ -22,10 +22,10 @@ from flowengine.flow.compile.types import (
     words,
 )
 from flowengine.flow.compile.views import View
-from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.expressions import Checked, Note, Piece, TemplateError, Want, check, split_text
 from flowengine.flow.models import Loc
-from flowengine.flow.report import Report
+from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import Plain, Value
 
 _SECRET = re.compile(r"secrets\.([A-Za-z][A-Za-z0-9_]*)")

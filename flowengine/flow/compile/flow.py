@@ -6,29 +6,29 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from flowengine import registry
-from flowengine.flow.check.bounds import too_long
+from flowengine.flow.check.concurrent_writes import check_items
 from flowengine.flow.check.findings import Finding
 from flowengine.flow.check.graph import check_graph
-from flowengine.flow.check.handlers import Plans, check_handlers
-from flowengine.flow.check.loops import check_loops
-from flowengine.flow.check.released import check_released
+from flowengine.flow.check.released_environments import check_released
 from flowengine.flow.check.triggers import check_triggers
-from flowengine.flow.check.writes import check_items
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.calls import Calls
+from flowengine.flow.compile.durations import too_long
 from flowengine.flow.compile.edges import Edges
 from flowengine.flow.compile.expressions import Expressions
+from flowengine.flow.compile.handlers import Plans, check_handlers
+from flowengine.flow.compile.loop_conditions import check_loops
 from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.scopes import Scopes
 from flowengine.flow.compile.steps import Steps
 from flowengine.flow.compile.tools import Tools
 from flowengine.flow.compile.types import EXECUTION, TEXT, Schema, differs, signal_schema, words
 from flowengine.flow.compile.views import View
-from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.expressions import EVALUATOR
-from flowengine.flow.files import Definition, File
+from flowengine.flow.loading.files import Definition, File
 from flowengine.flow.models import Budget, Concurrency, Loc, Start
 from flowengine.flow.models.types import has_expression
+from flowengine.flow.source.diagnostics import did_you_mean
 
 if TYPE_CHECKING:
     from flowengine.flow.compile.program import Program

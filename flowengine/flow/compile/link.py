@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from flowengine.flow.hash import CONDITIONS, OPAQUE
+from flowengine.flow.structural_hash import CONDITIONS, OPAQUE
 from flowengine.kernel.graph.compiled import CompiledFlow
 
 OWN = ("inputs", "state", "limits", "budget")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flowengine.flow.compile.gaps import Gaps
-from flowengine.flow.files import Definition
+from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Loc, ParallelStep, Step
 from flowengine.kernel.graph.compiled import BodySpec, CompiledFlow, StepSpec
 

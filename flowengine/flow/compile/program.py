@@ -12,10 +12,10 @@ from flowengine.flow.compile.flow import Compiler
 from flowengine.flow.compile.link import link
 from flowengine.flow.compile.plan import Info
 from flowengine.flow.compile.types import UNKNOWN, Schema, closed
-from flowengine.flow.diagnostics import Position, did_you_mean
-from flowengine.flow.files import Definition, File, Files, known_names
+from flowengine.flow.loading.files import Definition, File, Files, known_names
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import Effect
+from flowengine.flow.source.diagnostics import Position, did_you_mean
 from flowengine.kernel.graph.compiled import CompiledFlow
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from flowengine.flow.check import net as nets
-from flowengine.flow.check.pasts import Past, gives_output
-from flowengine.flow.compile.doubts import NONE, Doubts, missing, under
-from flowengine.flow.compile.messages import Messages
+from flowengine.flow.check.reaching_outputs import Past, gives_output
+from flowengine.flow.compile.nullability import NONE, Doubts, missing, under
 from flowengine.flow.compile.outcomes import outcomes
 from flowengine.flow.compile.plan import Info, Plan
+from flowengine.flow.compile.signal_types import Messages
 from flowengine.flow.compile.types import (
     ERROR,
     EXECUTION,
@@ -22,7 +22,7 @@ from flowengine.flow.compile.types import (
 )
 from flowengine.flow.compile.views import Seen, View
 from flowengine.flow.expressions import Note
-from flowengine.flow.files import Definition
+from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Map
 from flowengine.kernel.graph.compiled import START, TRIGGER
 

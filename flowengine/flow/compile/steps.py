@@ -8,7 +8,10 @@ from operator import or_
 from flowengine.flow.check.net import targets
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.calls import Calls, of_compensation
-from flowengine.flow.compile.doubts import (
+from flowengine.flow.compile.edges import Edges
+from flowengine.flow.compile.environments import give
+from flowengine.flow.compile.expressions import NULL, Expressions, Typed
+from flowengine.flow.compile.nullability import (
     NONE,
     Doubts,
     missing,
@@ -17,9 +20,6 @@ from flowengine.flow.compile.doubts import (
     several_ways_out,
     under,
 )
-from flowengine.flow.compile.edges import Edges
-from flowengine.flow.compile.environments import give
-from flowengine.flow.compile.expressions import NULL, Expressions, Typed
 from flowengine.flow.compile.plan import Info, Plan
 from flowengine.flow.compile.scopes import Scopes
 from flowengine.flow.compile.tools import repeating
@@ -37,10 +37,10 @@ from flowengine.flow.compile.types import (
     words,
 )
 from flowengine.flow.compile.views import View
-from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.models import Handler, Loc, Loop, Map, Trigger
 from flowengine.flow.models.types import has_expression
-from flowengine.flow.report import Report
+from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import (
     OPENING,
     HandlerSpec,

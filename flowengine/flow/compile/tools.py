@@ -15,17 +15,17 @@ from flowengine import registry
 from flowengine.errors import FlowEngineError
 from flowengine.flow.compile.environments import HOST, Environments
 from flowengine.flow.compile.expressions import Expressions, Typed, together
-from flowengine.flow.compile.injecting import Hinted, inject
+from flowengine.flow.compile.hinted_environments import Hinted, inject
+from flowengine.flow.compile.mcp_servers import check_offered, is_server
 from flowengine.flow.compile.scopes import base_of
-from flowengine.flow.compile.servers import check_offered, is_server
 from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema, differs, words
 from flowengine.flow.compile.views import View
-from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.files import Definition, File, known_names
+from flowengine.flow.loading.files import Definition, File, known_names
 from flowengine.flow.models import Defaults, Loc, Part, Retry, Tool
 from flowengine.flow.models.types import has_expression, is_expression
-from flowengine.flow.python_signature import Signature, derive
-from flowengine.flow.python_source import SignatureError
+from flowengine.flow.python.modules import SignatureError
+from flowengine.flow.python.signature import Signature, derive
+from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.kernel.graph.compiled import Plain, Value
 from flowengine.sdk.declared_numbers import floats
 from flowengine.validation import SchemaError, Validator

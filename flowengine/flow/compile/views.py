@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from flowengine.flow.compile.doubts import NONE, Doubts, under
+from flowengine.flow.compile.nullability import NONE, Doubts, under
 from flowengine.flow.compile.types import Schema
 from flowengine.flow.expressions import Names, Note
 

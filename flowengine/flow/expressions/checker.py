@@ -38,7 +38,7 @@ from flowengine.flow.expressions.syntax import (
     parse,
 )
 from flowengine.flow.expressions.types import article, kind
-from flowengine.flow.synonyms import NAMES, VALUES
+from flowengine.flow.source.synonyms import NAMES, VALUES
 
 MAX_SUMS = 100
 """Plus signs in one expression; what they can make of long texts stays bounded."""

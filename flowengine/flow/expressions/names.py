@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from flowengine.flow.diagnostics import plausible
 from flowengine.flow.expressions import types
 from flowengine.flow.expressions.interface import Names, Note, Path, Schema
 from flowengine.flow.expressions.paths import written
 from flowengine.flow.expressions.types import SOURCES, article, kind, kinds, resolve, without_null
-from flowengine.flow.synonyms import OUTPUTS
+from flowengine.flow.source.diagnostics import plausible
+from flowengine.flow.source.synonyms import OUTPUTS
 
 
 class Trouble(NamedTuple):

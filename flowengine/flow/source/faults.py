@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowengine.flow.diagnostics import Diagnostics, Origin, Position
 from flowengine.flow.models.base import Loc
+from flowengine.flow.source.diagnostics import Diagnostics, Origin, Position
 
 
 class Faults:

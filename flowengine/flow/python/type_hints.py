@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from flowengine.flow.python_source import HOPS, Module, Reader, last_name
+from flowengine.flow.python.modules import HOPS, Module, Reader, last_name
 from flowengine.kernel.graph.compiled import Plain
 
 Schema = dict[str, Plain]

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flowengine.errors import NotFound
-from flowengine.flow.diagnostics import Diagnostics, Lines, Origin, did_you_mean
-from flowengine.flow.load import load_source
+from flowengine.flow.loading.load import load_source
 from flowengine.flow.models import FlowBody, FlowModel, Loc
-from flowengine.flow.report import Report
-from flowengine.flow.source import Source, read
+from flowengine.flow.source.diagnostics import Diagnostics, Lines, Origin, did_you_mean
+from flowengine.flow.source.report import Report
+from flowengine.flow.source.yaml_source import Source, read
 from flowengine.python_modules import find_module
 
 

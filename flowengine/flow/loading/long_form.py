@@ -14,15 +14,15 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from flowengine.errors import FlowEngineError
-from flowengine.flow.configurations import config_problems
-from flowengine.flow.diagnostics import nearest
-from flowengine.flow.faults import Faults
-from flowengine.flow.json_schemas import SchemaProblem, schema_problems
+from flowengine.flow.loading.json_schemas import SchemaProblem, schema_problems
+from flowengine.flow.loading.kind_configurations import config_problems
 from flowengine.flow.models import Loc, Output, Part, Pluggable
 from flowengine.flow.models.kinds import configuration, kind_names, short_form
 from flowengine.flow.models.not_yet import not_yet, refused_keys
 from flowengine.flow.models.schemas import IsSchema
-from flowengine.flow.synonyms import Meant, synonym
+from flowengine.flow.source.diagnostics import nearest
+from flowengine.flow.source.faults import Faults
+from flowengine.flow.source.synonyms import Meant, synonym
 
 LEFT_OUT = object()
 """In place of what is wrong and was reported."""

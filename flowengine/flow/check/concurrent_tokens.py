@@ -3,7 +3,7 @@
 To follow pairs is enough to find two tokens that meet where nothing merges them: whatever else is
 live only delays the two. A pair is two *standings*: where a token stands, and which counting joins
 it left through while the other may still come to them. Where the analysis must choose, it takes
-both ways; what it finds is then looked at again by the exact game (`game`).
+both ways; what it finds is then looked at again by the exact game (`token_game`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from flowengine.flow.json_schemas import (
+from flowengine.flow.loading.json_schemas import (
     ANYTHING,
     BOOLEANS,
     COUNTS,

@@ -1,9 +1,8 @@
 """A flow file as data with positions: every key and value, every character of a text has its place.
 
 What is not YAML, or outside the subset (`E101`), is collected in `Source.problems`. The parser
-stops at the first thing that is not YAML; the usual slips are mended in memory
-(`flowengine.flow.slips`) and the file is read again, so that one slip does not hide the other
-errors.
+stops at the first thing that is not YAML; the usual slips are mended in memory (`syntax_errors`)
+and the file is read again, so that one slip does not hide the other errors.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import Any
 import yaml
 
 from flowengine.errors import NotFound
-from flowengine.flow.compose import Composer, Node, not_yaml
-from flowengine.flow.diagnostics import Diagnostic, Position
-from flowengine.flow.slips import Slip, find_slip
+from flowengine.flow.source.composer import Composer, Node, not_yaml
+from flowengine.flow.source.diagnostics import Diagnostic, Position
+from flowengine.flow.source.syntax_errors import Slip, find_slip
 
 MAX_BYTES = 1 << 20
 """A file written by people stays far below; what generates bigger ones should pass data."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from flowengine.flow.python_source import Module, absolute
+from flowengine.flow.python.modules import Module, absolute
 
 _HOPS = 8
 """Names behind names; more of them is a circle."""

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flowengine.flow.compose import resolve
 from flowengine.flow.models import FlowModel, Loc
+from flowengine.flow.source.composer import resolve
 
 UNPRINTABLE = "\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 """Characters that YAML does not have, breaks lines at, or that nobody sees."""
@@ -48,7 +48,7 @@ def expanded(model: FlowModel) -> str:
 
 
 def to_yaml(data: Any) -> str:
-    """Return plain data as YAML in block style; `flowengine.flow.source` reads it back.
+    """Return plain data as YAML in block style; `flowengine.flow.source.yaml_source` reads it back.
 
     Args:
         data: None, bools, numbers, text, lists, and maps with text keys.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from flowengine.flow.hinted_classes import hinted_classes
-from flowengine.flow.python_source import Module, Reader, SignatureError, last_name
-from flowengine.flow.type_hints import Schema, TypeHints
+from flowengine.flow.python.hinted_classes import hinted_classes
+from flowengine.flow.python.modules import Module, Reader, SignatureError, last_name
+from flowengine.flow.python.type_hints import Schema, TypeHints
 
 _FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 

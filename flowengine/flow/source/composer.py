@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from flowengine.flow.diagnostics import Diagnostic, Position, did_you_mean
-from flowengine.flow.slips import QUOTE, Slip, cut_short
+from flowengine.flow.source.diagnostics import Diagnostic, Position, did_you_mean
+from flowengine.flow.source.syntax_errors import QUOTE, Slip, cut_short
 
 MAX_ALIASED = 1 << 20
 """Characters that all aliases of a file together may stand for; as much as a file may hold."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from flowengine.flow.compile.expressions import Typed
 from flowengine.flow.compile.types import differs, words
-from flowengine.flow.diagnostics import did_you_mean
 from flowengine.flow.models import Loc
 from flowengine.flow.models.types import has_expression, is_expression
-from flowengine.flow.report import Report
-from flowengine.sdk.model_words import predicate
+from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.source.report import Report
+from flowengine.sdk.validation_messages import predicate
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, NoReturn
 
 from flowengine.errors import FlowFileError
 from flowengine.flow.compile import Compiled, compile_file
-from flowengine.flow.diagnostics import Diagnostics, did_you_mean, render
-from flowengine.flow.faults import Faults
-from flowengine.flow.long_form import Expander
+from flowengine.flow.loading.long_form import Expander
+from flowengine.flow.loading.validation import Validator, locate
 from flowengine.flow.models import Loc
 from flowengine.flow.models.cases import Case, CaseFile, Decisions, Script
 from flowengine.flow.models.types import shown
-from flowengine.flow.source import Source, read, read_text
-from flowengine.flow.validate import Validator, locate
+from flowengine.flow.source.diagnostics import Diagnostics, did_you_mean, render
+from flowengine.flow.source.faults import Faults
+from flowengine.flow.source.yaml_source import Source, read, read_text
 from flowengine.kernel.graph.compiled import CompiledFlow
 from flowengine.kernel.notation.addresses import steps_in
 

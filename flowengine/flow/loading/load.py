@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flowengine.flow.diagnostics import Diagnostics, Origin
-from flowengine.flow.faults import Faults
-from flowengine.flow.long_form import Expander
+from flowengine.flow.loading.long_form import Expander
+from flowengine.flow.loading.validation import Validator, locate
 from flowengine.flow.models import FlowModel, Loc
 from flowengine.flow.models.types import OPEN, shown
-from flowengine.flow.validate import Validator, locate
+from flowengine.flow.source.diagnostics import Diagnostics, Origin
+from flowengine.flow.source.faults import Faults
 
 VERSION = 1
 """Of the language."""

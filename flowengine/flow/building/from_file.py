@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.errors import FlowFileError
-from flowengine.flow.building.places import InFile
+from flowengine.flow.building.origins import InFile
 from flowengine.flow.building.steps import Scope, Step
-from flowengine.flow.diagnostics import Diagnostics, render
-from flowengine.flow.load import load_source
+from flowengine.flow.loading.load import load_source
 from flowengine.flow.models.base import Loc
-from flowengine.flow.source import Source
+from flowengine.flow.source.diagnostics import Diagnostics, render
+from flowengine.flow.source.yaml_source import Source
 
 if TYPE_CHECKING:
     from flowengine.flow.building.flow import Flow

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from flowengine.flow.models import Loc, Tool
 
 if TYPE_CHECKING:
-    from flowengine.flow.report import Report
+    from flowengine.flow.source.report import Report
 
 
 def is_server(model: Tool | None) -> TypeGuard[Tool]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from flowengine.printable import printable
 
 if TYPE_CHECKING:
-    from flowengine.flow.source import Source
+    from flowengine.flow.source.yaml_source import Source
 
 GUTTER = 5
 """Width of the line numbers."""

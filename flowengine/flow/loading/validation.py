@@ -11,11 +11,11 @@ from typing import Any, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
-from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.long_form import Expander, shapes
+from flowengine.flow.loading.long_form import Expander, shapes
 from flowengine.flow.models import Loc, Part
 from flowengine.flow.models.modifiers import ON_ERROR_TAGS
 from flowengine.flow.models.types import shown
+from flowengine.flow.source.diagnostics import did_you_mean
 
 PASSES = 20
 """So many times what is wrong is left out and the rest validated again."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, ValidationError, ValidationErrorKind
 
-from flowengine.flow.diagnostics import did_you_mean
-from flowengine.flow.json_schemas import SchemaProblem
+from flowengine.flow.loading.json_schemas import SchemaProblem
 from flowengine.flow.models.base import Loc, listed
 from flowengine.flow.models.types import has_expression, is_expression, shown
-from flowengine.flow.synonyms import synonym
+from flowengine.flow.source.diagnostics import did_you_mean
+from flowengine.flow.source.synonyms import synonym
 
 
 def config_problems(

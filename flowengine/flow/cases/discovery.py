@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 
 from flowengine.errors import NotFound
-from flowengine.flow.cases import SUFFIX
-from flowengine.flow.source import says
+from flowengine.flow.cases.loading import SUFFIX
+from flowengine.flow.source.yaml_source import says
 
 
 def files_below(folder: str, *endings: str) -> list[str]:

@@ -1,0 +1,1 @@
+"""A flow in the forms that other programs read: YAML written out, JSON Schema, networkx."""

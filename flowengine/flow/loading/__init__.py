@@ -1,0 +1,1 @@
+"""From a source to models, with the files that it imports."""

@@ -1,0 +1,1 @@
+"""A flow file as text: what is written where, and what is wrong with it."""
