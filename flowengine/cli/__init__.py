@@ -4,7 +4,7 @@ Only what the called command needs is imported; nothing here imports asyncio, YA
 top.
 """
 
-from flowengine.cli.ending import script
+from flowengine.cli.entry_point import script
 from flowengine.cli.program import main
 
 __all__ = ["main", "script"]

@@ -17,10 +17,11 @@ from typing import Any, Literal, NotRequired, get_args, get_origin, get_type_hin
 
 import pytest
 
-from flowengine.cli import output
-from flowengine.cli.output import as_json, err, out
-from flowengine.cli.progress import Progress
+from flowengine.cli.driving.progress import Progress
 from flowengine.cli.session import Session
+from flowengine.cli.terminal import output
+from flowengine.cli.terminal.output import as_json, err, out
+from flowengine.cli.views.outcome import show_outcome
 from flowengine.engines import results
 from flowengine.engines.engine import Engine
 from flowengine.execution_environment import EnvironmentManager
@@ -227,7 +228,8 @@ def test_no_update_of_an_execution_controls_the_terminal(
                 progress(update)
             wait = made(results.WaitInfo, text) | {"kind": "approval"}
             for status in ("failed", "waiting", "cancelled", "succeeded"):
-                session.finish(
+                show_outcome(
+                    session,
                     results.Result(
                         ID, text, status,
                         {text: text} if status == "succeeded" else None,

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from flowengine.cli.completing import whole_parser
-from flowengine.cli.program import COMMANDS, add_common, load, parser_of
+from flowengine.cli.parsing.command_table import COMMANDS, load
+from flowengine.cli.parsing.parser import add_common, parser_of
 from flowengine.cli.reference import MARK, reference
+from flowengine.cli.tab_completion import whole_parser
 from tests.cli.conftest import PROGRAM, CommandLine
 
 ROOT = Path(__file__).parents[2]

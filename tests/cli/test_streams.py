@@ -116,9 +116,9 @@ def test_what_nobody_has_foreseen_is_a_message_and_a_code(
     flowengine: CommandLine, hello: Path
 ) -> None:
     code = (
-        "from flowengine.cli import ending, program\n"
+        "from flowengine.cli import entry_point, program\n"
         "program.load = lambda words: 1 / 0\n"
-        "ending.script()\n"
+        "entry_point.script()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(flowengine.folder)}
     words = ["-c", code, "run", hello.name]

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowengine.cli.yaml_text import entry, inline
+from flowengine.cli.views.yaml_text import entry, inline
 from flowengine.flow.source.yaml_source import read_text
 
 AMBIGUOUS = """

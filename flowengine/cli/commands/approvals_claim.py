@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli import handing
+from flowengine.cli.approvals import ownership
 from flowengine.cli.session import Session
 
 HELP = "claim an approval so that nobody else decides it"
@@ -13,7 +13,7 @@ EXAMPLE = "flowengine approvals claim a7f3"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    handing.configure(parser)
+    ownership.configure(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -24,4 +24,4 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         wait = session.engine.claim(arguments.wait, by=arguments.by)
-        return handing.say(session, wait)
+        return ownership.say(session, wait)

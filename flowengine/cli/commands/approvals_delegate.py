@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli import arguments as read
-from flowengine.cli import handing
+from flowengine.cli.approvals import ownership
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 
 HELP = "delegate an approval to another user, who decides in your place"
@@ -16,7 +16,7 @@ flowengine approvals delegate a7f3 --to ana --comment "on leave" --as ben"""
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    handing.configure(parser)
+    ownership.configure(parser)
     parser.add_argument(
         "--to", metavar="USER", required=True, type=read.user, help="who decides instead: user:NAME"
     )
@@ -33,4 +33,4 @@ def run(arguments: Namespace) -> int:
         wait = session.engine.delegate(
             arguments.wait, arguments.to, comment=arguments.comment, by=arguments.by
         )
-        return handing.say(session, wait)
+        return ownership.say(session, wait)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.cli import arguments as read
-from flowengine.cli.deciding import add_filters, for_others
-from flowengine.cli.inbox import KINDS, rows
-from flowengine.cli.output import err, out, out_json
+from flowengine.cli.approvals.deciding import add_filters, for_others
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import NoStore, Session
+from flowengine.cli.terminal.output import err, out, out_json
+from flowengine.cli.views.approvals import KINDS, rows
 
 HELP = "list what is waiting for people: approvals and questions"
 EXAMPLE = """\

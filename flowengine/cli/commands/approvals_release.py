@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli import handing
+from flowengine.cli.approvals import ownership
 from flowengine.cli.session import Session
 
 HELP = "release an approval that you have claimed"
@@ -13,7 +13,7 @@ EXAMPLE = "flowengine approvals release a7f3"
 
 def configure(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    handing.configure(parser)
+    ownership.configure(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -24,4 +24,4 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         wait = session.engine.release(arguments.wait, by=arguments.by)
-        return handing.say(session, wait)
+        return ownership.say(session, wait)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.inbox import decision_lines, details
-from flowengine.cli.output import out, out_json
 from flowengine.cli.session import Session
-from flowengine.cli.waiting import answers
+from flowengine.cli.terminal.output import out, out_json
+from flowengine.cli.views.approvals import decision_lines, details
+from flowengine.cli.views.waits import answers
 
 HELP = "show an approval: what is asked, of whom, and what was decided"
 EXAMPLE = "flowengine approvals show a7f3"

@@ -7,9 +7,11 @@ from argparse import ArgumentParser, Namespace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flowengine.cli.output import err, out_json
-from flowengine.cli.program import show_error
+from flowengine.cli.driving.watching import watch
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.errors import show_error
+from flowengine.cli.terminal.output import err, out_json
+from flowengine.cli.views.outcome import as_object
 from flowengine.errors import Conflict, FlowEngineError
 
 HELP = "cancel executions: running steps are stopped, then 'finally' runs"
@@ -70,13 +72,14 @@ def run(arguments: Namespace) -> int:
     with Session(arguments) as session:
         for execution in dict.fromkeys(arguments.executions):
             try:
-                result, _ = session.follow(
+                result, _ = watch(
+                    session,
                     partial(
                         session.engine.cancel,
                         execution,
                         reason=arguments.reason,
                         now=arguments.now,
-                    )
+                    ),
                 )
             except FlowEngineError as error:
                 if len(arguments.executions) == 1:
@@ -86,7 +89,7 @@ def run(arguments: Namespace) -> int:
                 continue
             assert result is not None
             result = _settled(session, result)
-            objects.append(session.as_object(result))
+            objects.append(as_object(session, result))
             if not arguments.quiet:
                 err(f"{session.short(result.execution)} {_told(result)}")
             if result.ended and result.status != "cancelled":

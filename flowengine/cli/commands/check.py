@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from flowengine.cli.output import err, err_text, out, out_json, out_text
+from flowengine.cli.terminal.output import err, err_text, out, out_json, out_text
 
 if TYPE_CHECKING:
     from flowengine.flow.source.diagnostics import Diagnostic

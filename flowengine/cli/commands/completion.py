@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.output import out_text
+from flowengine.cli.terminal.output import out_text
 
 HELP = "print the script that makes a shell complete commands, options and ids"
 EXAMPLE = """\

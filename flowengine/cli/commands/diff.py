@@ -6,10 +6,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import STATUS_COLOURS, clean, one_line, out, out_json, paint
-from flowengine.cli.results import results
 from flowengine.cli.session import Session
-from flowengine.cli.yaml_text import inline
+from flowengine.cli.terminal.output import STATUS_COLOURS, clean, one_line, out, out_json, paint
+from flowengine.cli.terminal.result_stream import results
+from flowengine.cli.views.yaml_text import inline
 
 if TYPE_CHECKING:
     from flowengine.engines.results import Difference, Parting, Side, StepPair

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.environments import examined
-from flowengine.cli.output import out, out_json
+from flowengine.cli.terminal.output import out, out_json
+from flowengine.cli.views.environments import examined
 
 HELP = "show what this machine supports, what is missing, and how limits are enforced"
 EXAMPLE = """\

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.environments import missing, rows
-from flowengine.cli.output import err, out, out_json
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import err, out, out_json
+from flowengine.cli.views.environments import missing, rows
 
 HELP = "list environments that are open, were left open, or are missing"
 EXAMPLE = """\

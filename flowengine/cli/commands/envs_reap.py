@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.environments import failures
-from flowengine.cli.output import clean, err, out, out_json
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import clean, err, out, out_json
+from flowengine.cli.views.environments import failures
 
 HELP = "end everything that dead processes left open"
 EXAMPLE = "flowengine envs reap"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from flowengine.cli import arguments as read
-from flowengine.cli.environments import failures
-from flowengine.cli.output import is_terminal
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import is_terminal
+from flowengine.cli.views.environments import failures
 from flowengine.errors import NotAllowed, UsageError
 
 HELP = "run commands in the shell of a flow's environment: typed, or from a pipe"
@@ -81,10 +81,10 @@ def run(arguments: Namespace) -> int:
         try:
             with _opened(manager.use(spec, holder="envs shell")) as shell:
                 if is_terminal(sys.stdin) and is_terminal(sys.stdout) and not arguments.json:
-                    from flowengine.cli.shell_terminal import talk
+                    from flowengine.cli.sandbox_shell.terminal import talk
 
                     return talk(shell, name)
-                from flowengine.cli.shell_lines import run_lines
+                from flowengine.cli.sandbox_shell.script import run_lines
 
                 return run_lines(shell, as_json=arguments.json)
         finally:

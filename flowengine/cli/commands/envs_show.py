@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.environments import NAME, details
-from flowengine.cli.output import out, out_json
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import out, out_json
+from flowengine.cli.views.environments import NAME, details
 
 HELP = "show an environment: where it runs, since when, and what it started"
 EXAMPLE = "flowengine envs show analysis"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.cli.output import clean, flush, one_line, out
 from flowengine.cli.session import Session
-from flowengine.cli.yaml_text import inline
+from flowengine.cli.terminal.output import clean, flush, one_line, out, out_json_line
+from flowengine.cli.views.yaml_text import inline
 
 HELP = "show the journal of an execution: every event, in order"
 EXAMPLE = """\
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
         )
         for entry in entries:
             if arguments.json:
-                session.tell_event(entry)
+                out_json_line(entry)
             else:
                 out(line(entry))
                 flush()

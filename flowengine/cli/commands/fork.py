@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli import arguments as read
 from flowengine.cli.commands.run import add_driving, load
+from flowengine.cli.driving.drive import drive
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
 
 HELP = "start a new execution from the point where a step of an old one started"
@@ -39,7 +40,8 @@ def run(arguments: Namespace) -> int:
         declared = flow.compiled.get("state", {})
         schemas = {name: state.get("schema", {}) for name, state in declared.items()}
         values = read.assigned(schemas, arguments.set, "state")
-        return session.drive(
+        return drive(
+            session,
             lambda: engine.fork(
                 arguments.execution,
                 at=arguments.at,

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from importlib.resources import files
 from pathlib import Path
 
-from flowengine.cli.output import err, out, out_json
+from flowengine.cli.terminal.output import err, out, out_json
 from flowengine.errors import UsageError
 from flowengine.store_folder import IGNORED
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli import arguments as read
-from flowengine.cli.output import STATUS_COLOURS, clean, err, out, out_json, paint, table, when
-from flowengine.cli.results import results
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import NoStore, Session
+from flowengine.cli.terminal.output import (
+    STATUS_COLOURS,
+    clean,
+    err,
+    out,
+    out_json,
+    paint,
+    table,
+    when,
+)
+from flowengine.cli.terminal.result_stream import results
 
 HELP = "list executions, newest first"
 STATUSES = ["running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"]

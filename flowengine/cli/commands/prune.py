@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli import arguments as read
-from flowengine.cli.output import out, out_json
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import out, out_json
 
 HELP = "delete executions that have ended, with their files"
 EXAMPLE = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli import deciding
+from flowengine.cli.approvals import deciding
 
 HELP = "reject, and resume the execution"
 EXAMPLE = """\

@@ -5,8 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.commands.run import add_driving, tell_host_steps
-from flowengine.cli.output import out_json
-from flowengine.cli.session import EXIT_CODES, Session
+from flowengine.cli.driving.drive import drive
+from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import out_json
+from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.errors import UsageError
 
 _FAULTS = {EXIT_CODES["failed"], EXIT_CODES["stalled"]}
@@ -57,13 +59,15 @@ def run(arguments: Namespace) -> int:
         execution = engine.find(arguments.execution)
         tell_host_steps(session, session.flow_of(execution))
         on_crash = None if arguments.on_crash == "ask" else arguments.on_crash
-        return session.drive(
-            lambda: engine.resume(execution, on_crash=on_crash), ask=not arguments.no_interactive
+        return drive(
+            session,
+            lambda: engine.resume(execution, on_crash=on_crash),
+            ask=not arguments.no_interactive,
         )
 
 
 def _resume_due(session: Session) -> int:
-    from flowengine.cli.resuming import resume_due
+    from flowengine.cli.driving.resuming import resume_due
 
     objects, codes = resume_due(session)
     if session.arguments.json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from flowengine.cli.commands.run import add_driving, load
+from flowengine.cli.driving.drive import drive
 from flowengine.cli.session import Session
 
 HELP = "retry a failed execution from what failed; what succeeded is kept"
@@ -34,7 +35,8 @@ def run(arguments: Namespace) -> int:
     """
     with Session(arguments) as session:
         flow = load(session, arguments.file) if arguments.file else None
-        return session.drive(
+        return drive(
+            session,
             lambda: session.engine.retry(arguments.execution, step=arguments.step, flow=flow),
             ask=not arguments.no_interactive,
         )

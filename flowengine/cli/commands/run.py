@@ -6,9 +6,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli import arguments as read
-from flowengine.cli.output import clean, err, out, out_json, paint
+from flowengine.cli.driving.drive import drive
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import clean, err, out, out_json, paint
 from flowengine.errors import NotFound
 from flowengine.journal.records import ENDED
 
@@ -77,7 +78,8 @@ def run(arguments: Namespace) -> int:
             execution = session.engine.start(flow, inputs, id=arguments.id, labels=labels)
             return detach(session, flow, execution)
         tell_host_steps(session, flow)
-        return session.drive(
+        return drive(
+            session,
             lambda: session.engine.run(flow, inputs, id=arguments.id, labels=labels),
             ask=not arguments.no_interactive and not arguments.events,
         )

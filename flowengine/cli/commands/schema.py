@@ -7,7 +7,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.cli.output import print_or_write
+from flowengine.cli.terminal.output import print_or_write
 from flowengine.errors import UsageError
 
 HELP = "print the JSON Schema of flow files or of their test cases, for editors"

@@ -6,9 +6,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.evidence import again_lines, evidence_lines
-from flowengine.cli.inbox import standing
-from flowengine.cli.output import (
+from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     clean,
     duration,
@@ -18,10 +17,11 @@ from flowengine.cli.output import (
     paint,
     when,
 )
-from flowengine.cli.results import results
-from flowengine.cli.session import Session
-from flowengine.cli.waiting import describe, undelivered
-from flowengine.cli.yaml_text import entry, inline
+from flowengine.cli.terminal.result_stream import results
+from flowengine.cli.views.approvals import standing
+from flowengine.cli.views.evidence import again_lines, evidence_lines
+from flowengine.cli.views.waits import describe, undelivered
+from flowengine.cli.views.yaml_text import entry, inline
 
 if TYPE_CHECKING:
     from flowengine.engines.results import BudgetInfo, ExecutionInfo, StepInfo, WaitInfo

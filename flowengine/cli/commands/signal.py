@@ -5,10 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from flowengine.cli import arguments as read
-from flowengine.cli.output import clean, err, out_json
-from flowengine.cli.resuming import leave_recorded
+from flowengine.cli.driving.drive import drive
+from flowengine.cli.driving.resuming import leave_recorded
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import clean, err, out_json
+from flowengine.cli.views.outcome import as_object
 from flowengine.errors import Conflict, UsageError
 
 HELP = "send a signal to an execution, to the open one with a key, or start one"
@@ -89,9 +91,9 @@ def run(arguments: Namespace) -> int:
             leave_recorded(session, [sent.execution])
         else:
             try:
-                return session.drive(lambda: engine.resume(sent.execution))
+                return drive(session, lambda: engine.resume(sent.execution))
             except Conflict as error:
                 err(f"recorded; {clean(error.message)}")
         if arguments.json:
-            out_json(session.as_object(engine.result(sent.execution)))
+            out_json(as_object(session, engine.result(sent.execution)))
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import clean, err, err_text, out, out_json, paint
+from flowengine.cli.terminal.output import clean, err, err_text, out, out_json, paint
 from flowengine.errors import FlowFileError, UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run(arguments: Namespace) -> int:
         0 if all have passed, 1 if one has failed, 3 if a file is not valid.
     """
     if arguments.execution is not None:
-        from flowengine.cli.recording import record_case
+        from flowengine.cli.case_recording import record_case
 
         return record_case(arguments)
     return _play(arguments)

@@ -6,12 +6,12 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli import arguments as read
 from flowengine.cli.commands.run import load
-from flowengine.cli.output import clean, err, one_line, out, out_json, paint
-from flowengine.cli.results import results
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
-from flowengine.cli.yaml_text import entry
+from flowengine.cli.terminal.output import clean, err, one_line, out, out_json, paint
+from flowengine.cli.terminal.result_stream import results
+from flowengine.cli.views.yaml_text import entry
 from flowengine.errors import Conflict, InputError, NotFound
 
 if TYPE_CHECKING:

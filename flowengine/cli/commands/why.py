@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from flowengine.cli.output import out, out_json, when
 from flowengine.cli.session import Session
-from flowengine.cli.waiting import is_overdue
+from flowengine.cli.terminal.output import out, out_json, when
+from flowengine.cli.views.waits import is_overdue
 
 HELP = "show what each live branch is waiting for, since when, and what wakes it"
 EXAMPLE = "flowengine why 01k8xq7mf4jb"

@@ -99,7 +99,7 @@ def _inside(frame: Frame, *, last: bool) -> str:
 
 
 def _quoted(lines: list[str]) -> str:
-    from flowengine.cli.output import clean
+    from flowengine.cli.terminal.output import clean
 
     text = "\\n".join(clean(line).replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     return f'"{text}"'

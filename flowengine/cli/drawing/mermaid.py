@@ -102,7 +102,7 @@ def _arrow(arrow: Arrow) -> str:
 
 def _text(lines: list[str]) -> str:
     """Return text in quotes, with what Mermaid or HTML would read as more than text written out."""
-    from flowengine.cli.output import clean
+    from flowengine.cli.terminal.output import clean
 
     escaped = [
         "".join(c if c.isalnum() or c in " _.,:!?/+*=()|-…" else f"#{ord(c)};" for c in clean(line))
@@ -112,7 +112,7 @@ def _text(lines: list[str]) -> str:
 
 
 def _title(text: str) -> str:
-    from flowengine.cli.output import clean
-    from flowengine.cli.yaml_text import inline
+    from flowengine.cli.terminal.output import clean
+    from flowengine.cli.views.yaml_text import inline
 
     return inline(clean(text).replace("\n", " "))

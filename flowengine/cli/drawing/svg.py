@@ -163,6 +163,6 @@ def _curve(route: Route, dx: float, dy: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    from flowengine.cli.output import clean
+    from flowengine.cli.terminal.output import clean
 
     return escape(clean(text), quote=False)

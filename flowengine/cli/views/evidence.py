@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import clean
+from flowengine.cli.terminal.output import clean
 from flowengine.errors import NotFound
 
 if TYPE_CHECKING:

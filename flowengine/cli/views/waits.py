@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import clean, err, one_line, paint, when
+from flowengine.cli.terminal.output import clean, err, one_line, paint, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,12 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli import arguments as read
-from flowengine.cli.inbox import KINDS
-from flowengine.cli.output import clean, err, out, out_json, when
-from flowengine.cli.program import show_error
-from flowengine.cli.resuming import leave_recorded, resume_decided
+from flowengine.cli.driving.resuming import leave_recorded, resume_decided
+from flowengine.cli.parsing import arguments as read
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.errors import show_error
+from flowengine.cli.terminal.output import clean, err, out, out_json, when
+from flowengine.cli.views.approvals import KINDS
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _show(session: Session, waits: list[WaitInfo]) -> int:
     if session.arguments.json:
         out_json(waits)
         return 0
-    from flowengine.cli.inbox import rows
+    from flowengine.cli.views.approvals import rows
 
     for line in rows(session, waits) if waits else ():
         out(line)

@@ -6,8 +6,8 @@ import os
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import err, out_json, out_text
 from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import err, out_json, out_text
 from flowengine.errors import UsageError
 from flowengine.flow.cases.loading import SUFFIX, cases_beside, parse_cases
 from flowengine.flow.source.yaml_source import read, read_text

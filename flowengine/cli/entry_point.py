@@ -1,4 +1,4 @@
-"""How the process of a command line ends."""
+"""The entry point of the installed program `flowengine`."""
 
 from __future__ import annotations
 
@@ -7,26 +7,17 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
+from flowengine.cli.process import Process
+from flowengine.cli.program import main
+
 UNEXPECTED = 70
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
-
-
-class Ending:
-    """Whether this process ends as soon as its command has.
-
-    Attributes:
-        at_once: Set by `script`: the system takes back what is open, nobody has to close it.
-    """
-
-    at_once = False
 
 
 def script() -> NoReturn:
     """Run the command line of this process, and end it without tearing it down."""
     _open_streams()
-    from flowengine.cli.program import main
-
-    Ending.at_once = True
+    Process.ends_at_once = True
     try:
         code = main()
     except Exception as error:
@@ -57,7 +48,7 @@ def _unexpected(error: Exception) -> int:
     import logging
     import traceback
 
-    from flowengine.cli.output import err
+    from flowengine.cli.terminal.output import err
 
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     err(f"error: unexpected {said}")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from flowengine.cli.drawn import Drawn
+from flowengine.cli.sandbox_shell.escape_filter import EscapeFilter
 
 HARMFUL = {
     "clipboard": b"\x1b]52;c;aGFja2Vk\x07",
@@ -49,7 +49,7 @@ _ALLOWED = re.compile(
 
 
 def written(*pieces: bytes) -> bytes:
-    drawn = Drawn()
+    drawn = EscapeFilter()
     return b"".join(map(drawn.of, pieces))
 
 
@@ -76,7 +76,7 @@ def test_text_that_reads_in_another_order_is_shown() -> None:
 
 
 def test_a_sequence_without_an_end_is_not_waited_for_for_ever() -> None:
-    drawn = Drawn()
+    drawn = EscapeFilter()
     seen = b"".join(drawn.of(b"\x1b[" + b"1" * 50 if not at else b"1" * 50) for at in range(10))
     assert b"\x1b" not in seen
     assert len(seen) > 300

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from io import TextIOWrapper
 from typing import Any
 
-from flowengine.cli.drawn import Drawn
-from flowengine.cli.output import err, out_json
+from flowengine.cli.sandbox_shell.escape_filter import EscapeFilter
+from flowengine.cli.terminal.output import err, out_json
 
 _UNFINISHED = ("unexpected end of file", "unexpected EOF", "here-document at line")
 """What bash says of text that goes on in the next line."""
@@ -60,7 +60,7 @@ class Shown:
 
     def __init__(self) -> None:
         self._text = ""
-        self._drawn = Drawn() if sys.stdout.isatty() else None
+        self._filter = EscapeFilter() if sys.stdout.isatty() else None
 
     def __call__(self, text: str) -> None:
         """Write what is new in all that a command has written."""
@@ -68,7 +68,7 @@ class Shown:
         if not text.startswith(known):  # its last line was written over
             known = known[: known.rfind("\n") + 1]
         new = text.removeprefix(known)
-        sys.stdout.write(new if self._drawn is None else self._drawn.of(new.encode()).decode())
+        sys.stdout.write(new if self._filter is None else self._filter.of(new.encode()).decode())
         sys.stdout.flush()
         self._text = text
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import one_line
-from flowengine.cli.program import COMMANDS, FAMILIES, Parser, add_common, load
+from flowengine.cli.parsing.command_table import COMMANDS, FAMILIES, load
+from flowengine.cli.parsing.parser import Parser, add_common
+from flowengine.cli.terminal.output import one_line
 from flowengine.errors import FlowEngineError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, st
 
 def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     """Return what waits for people: id → title."""
-    from flowengine.cli.inbox import KINDS
+    from flowengine.cli.views.approvals import KINDS
 
     with_session = _session(parsed_args)
     if with_session is None:

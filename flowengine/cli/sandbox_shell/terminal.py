@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from flowengine.cli.drawn import AT_THE_END, Drawn
-from flowengine.cli.output import clean, err, out, paint
-from flowengine.cli.shell_lines import code_of, ended, is_unfinished, told_of
+from flowengine.cli.sandbox_shell.escape_filter import AT_THE_END, EscapeFilter
+from flowengine.cli.sandbox_shell.script import code_of, ended, is_unfinished, told_of
+from flowengine.cli.terminal.output import clean, err, out, paint
 
 _GLANCE = 0.05
 """Seconds between two looks at what a command has written."""
@@ -111,13 +111,13 @@ class _Size:
 
 def _run(shell: Any, command: str, size: _Size) -> Any:
     """Run a command; what it draws goes to the terminal, keys go to it."""
-    shown, drawn = 0, Drawn()
+    shown, escapes = 0, EscapeFilter()
     decoder = getincrementaldecoder("utf-8")("replace")
     size.follow()
     result = shell.run(command, wait=_GLANCE)
     while True:
         if result.status != "syntax_error":
-            shown = _show(result.raw, shown, drawn)
+            shown = _show(result.raw, shown, escapes)
         if not result.busy:
             _write(AT_THE_END)
             return result
@@ -135,11 +135,11 @@ def _run(shell: Any, command: str, size: _Size) -> Any:
         result = shell.wait(max(_GLANCE, len(result.raw) / _MUCH))
 
 
-def _show(raw: bytes, shown: int, drawn: Drawn) -> int:
+def _show(raw: bytes, shown: int, escapes: EscapeFilter) -> int:
     """Write what is new in all that a command has written, and return how much there is."""
     new = raw[shown:] if len(raw) >= shown else b""
     if new:
-        _write(drawn.of(new))
+        _write(escapes.of(new))
     return max(shown, len(raw))
 
 

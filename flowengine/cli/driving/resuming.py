@@ -5,14 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import clean, err
-from flowengine.cli.session import EXIT_CODES, Session
+from flowengine.cli.driving.watching import watch
+from flowengine.cli.session import Session
+from flowengine.cli.terminal.output import clean, err
+from flowengine.cli.views.outcome import EXIT_CODES, as_object, show_outcome
 from flowengine.errors import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flowengine.cli.progress import Progress
+    from flowengine.cli.driving.progress import Progress
     from flowengine.engines.results import Decision, Result
 
 Resumed = tuple[list[dict[str, Any]], list[int]]
@@ -77,10 +79,12 @@ def resume_due(session: Session) -> Resumed:
 
 
 def _resume(session: Session, execution: str) -> tuple[Result | None, Progress]:
-    return session.follow(partial(session.engine.resume, execution))
+    return watch(session, partial(session.engine.resume, execution))
 
 
 def _finish(session: Session, result: Result, resumed: Resumed) -> None:
     objects, codes = resumed
-    objects.append(session.as_object(result))
-    codes.append(EXIT_CODES[result.status] if session.arguments.json else session.finish(result))
+    objects.append(as_object(session, result))
+    codes.append(
+        EXIT_CODES[result.status] if session.arguments.json else show_outcome(session, result)
+    )

@@ -1,4 +1,4 @@
-"""What programs in a sandbox may do to the terminal of who uses them: write and draw, no more.
+"""What programs in a sandbox may do to the terminal of their user: only write and draw.
 
 A terminal obeys what is written to it. It puts text on the clipboard, prints, renames its window,
 and answers questions as if the answer was typed, perhaps when the shell of the user reads it. So
@@ -36,8 +36,8 @@ _KEPT = "\n\r\t\b\a\x0e\x0f"
 _SIGNS = {code: shown for code, shown in HARMFUL.items() if chr(code) not in _KEPT}
 
 
-class Drawn:
-    """Lets through what draws, of output that comes in pieces."""
+class EscapeFilter:
+    """Lets through text and sequences that draw. Output may come in pieces."""
 
     def __init__(self) -> None:
         self._decoder = getincrementaldecoder("utf-8")("replace")

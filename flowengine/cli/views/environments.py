@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.output import clean, one_line, table, when
+from flowengine.cli.terminal.output import clean, one_line, table, when
 from flowengine.errors import FlowEngineError
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.handing import link_text
-from flowengine.cli.output import clean, one_line, paint, table, when
-from flowengine.cli.waiting import is_overdue, times
-from flowengine.cli.yaml_text import inline
+from flowengine.cli.terminal.output import clean, one_line, paint, table, when
+from flowengine.cli.views.waits import is_overdue, times
+from flowengine.cli.views.yaml_text import inline
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session
@@ -117,6 +116,19 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
         yield _fact("file", f"{file.get('name', '')}  {file.get('path', '')}" if named else file)
     if is_open:
         yield from _choices(wait)
+
+
+def link_text(link: Mapping[str, Any]) -> str:
+    """Return one link of the chain of an approval as a person reads it."""
+    if link["do"] == "escalated":
+        text = f"escalated to {', '.join(link['to'])} at {when(link['at'])}"
+        return clean(text)
+    what = {
+        "claimed": f"claimed by {link['by']}",
+        "released": f"released by {link['by']}",
+        "delegated": f"delegated to {link.get('to')} by {link['by']}",
+    }[link["do"]]
+    return clean(f"{what} at {when(link['at'])}")
 
 
 def decision_lines(wait: WaitInfo) -> Iterator[str]:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from flowengine.cli.output import Colours, clean, is_terminal, rendered
-from flowengine.cli.progress import STATUS_WIDTH, Progress
-from flowengine.cli.results import results
+from flowengine.cli.driving.progress import STATUS_WIDTH, Progress
+from flowengine.cli.terminal.output import Colours, clean, is_terminal, rendered
+from flowengine.cli.terminal.result_stream import results
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flowengine.cli import arguments as read
-from flowengine.cli.output import clean, err, out, out_json, when
+from flowengine.cli.parsing import arguments as read
+from flowengine.cli.terminal.output import clean, err, out, out_json
+from flowengine.cli.views.approvals import link_text
+from flowengine.cli.views.waits import answers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from flowengine.cli.session import Session
     from flowengine.engines.results import WaitInfo
 
@@ -38,21 +38,6 @@ def say(session: Session, wait: WaitInfo) -> int:
     short = session.short_wait(wait["id"])
     out(f"{short} {link_text(wait['handed'][-1])}")
     if wait.get("claimed_by") == session.engine.user and not session.arguments.quiet:
-        from flowengine.cli.waiting import answers
-
         for name, words in answers(wait, short, session.short(wait["execution"])):
             err(f"  {clean(name):11} {session.command(*words)}")
     return 0
-
-
-def link_text(link: Mapping[str, Any]) -> str:
-    """Return one link of the chain of an approval as a person reads it."""
-    if link["do"] == "escalated":
-        text = f"escalated to {', '.join(link['to'])} at {when(link['at'])}"
-        return clean(text)
-    what = {
-        "claimed": f"claimed by {link['by']}",
-        "released": f"released by {link['by']}",
-        "delegated": f"delegated to {link.get('to')} by {link['by']}",
-    }[link["do"]]
-    return clean(f"{what} at {when(link['at'])}")

@@ -6,18 +6,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from flowengine.cli.evidence import evidence_lines
-from flowengine.cli.output import (
+from flowengine.cli.terminal.output import (
     STATUS_COLOURS,
     clean,
     duration,
     err,
     one_line,
+    out_json_line,
     out_text,
     paint,
     when,
 )
-from flowengine.cli.waiting import undelivered
+from flowengine.cli.views.evidence import evidence_lines
+from flowengine.cli.views.waits import undelivered
 from flowengine.engines.executions.views import wholes
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Progress:
 
     def _event(self, execution: str, entry: dict[str, Any]) -> None:
         if self._events:
-            self.session.tell_event(entry)
+            out_json_line(entry)
         if entry["type"] == "warning":
             self.line(f"{paint('warning:', 'yellow')} {one_line(entry['message'], 500)}")
         if self._verbose and "traceback" in entry.get("evidence", ()):
@@ -244,6 +245,6 @@ def what_for(session: Session, wait: WaitInfo) -> str:
 
 
 def _shown_value(value: Any) -> str:
-    from flowengine.cli.yaml_text import inline
+    from flowengine.cli.views.yaml_text import inline
 
     return "" if value in (None, {}, []) else one_line(inline(value), 120)

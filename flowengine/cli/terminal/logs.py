@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from flowengine.cli.output import err
+from flowengine.cli.terminal.output import err
 
 
 def show_logs(level: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from flowengine.cli.results import results
+from flowengine.cli.terminal.result_stream import results
 from flowengine.errors import FlowEngineError
 from flowengine.printable import printable
 
@@ -86,6 +86,12 @@ def out_text(text: str) -> None:
 def out_json(value: Any) -> None:
     """Write a value as JSON on one line of the result."""
     out(as_json(value))
+
+
+def out_json_line(value: Any) -> None:
+    """Print a value as one line of JSON, at once."""
+    out(as_json(value))
+    flush()
 
 
 def as_json(value: Any) -> str:

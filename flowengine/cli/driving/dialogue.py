@@ -11,15 +11,16 @@ from functools import partial
 from select import select
 from typing import TYPE_CHECKING, Any
 
-from flowengine.cli.arguments import by_type, edited_field
-from flowengine.cli.inbox import KINDS, details
-from flowengine.cli.output import ask, clean, err, one_line
-from flowengine.cli.program import show_error
-from flowengine.cli.yaml_text import inline
+from flowengine.cli.driving.watching import interrupted, watch
+from flowengine.cli.parsing.arguments import by_type, edited_field
+from flowengine.cli.terminal.errors import show_error
+from flowengine.cli.terminal.output import ask, clean, err, one_line
+from flowengine.cli.views.approvals import KINDS, details
+from flowengine.cli.views.yaml_text import inline
 from flowengine.errors import Conflict, InputError, NotFound
 
 if TYPE_CHECKING:
-    from flowengine.cli.progress import Progress
+    from flowengine.cli.driving.progress import Progress
     from flowengine.cli.session import Session
     from flowengine.engines.results import Result, WaitInfo
 
@@ -49,16 +50,16 @@ def drive_and_ask(session: Session, call: Callable[[], Result | None]) -> Result
         Interrupted: The user has stopped it.
     """
     dialogue = Dialogue(session)
-    result, _ = session.follow(call, dialogue.beside)
+    result, _ = watch(session, call, dialogue.beside)
     while result is not None and not result.ended:
         try:
             if not dialogue.has_answer(result.execution):
                 break
         except KeyboardInterrupt:
             err()
-            raise session.interrupted(result.execution) from None
+            raise interrupted(session, result.execution) from None
         again = partial(session.engine.resume, result.execution)
-        result, _ = session.follow(again, dialogue.beside)
+        result, _ = watch(session, again, dialogue.beside)
     return result
 
 

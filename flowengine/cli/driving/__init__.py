@@ -1,0 +1,1 @@
+"""Driving executions: what is shown meanwhile, and what the user is asked."""

@@ -1,0 +1,65 @@
+"""Driving an execution while its progress is shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from flowengine.cli.driving.progress import Progress
+from flowengine.cli.terminal.output import is_terminal
+from flowengine.engines.attempts.printed import heard
+
+if TYPE_CHECKING:
+    from flowengine.cli.session import Session
+    from flowengine.engines.results import Result
+
+Beside = Callable[[Progress], AbstractContextManager[None]]
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user has stopped the process. The message says what is saved, and where."""
+
+
+def watch(
+    session: Session, call: Callable[[], Result | None], beside: Beside | None = None
+) -> tuple[Result | None, Progress]:
+    """Drive an execution and show its progress.
+
+    Args:
+        call: Drives it.
+        beside: What happens at the same time.
+
+    Returns:
+        What the call returned, and what was seen.
+
+    Raises:
+        Interrupted: The user has stopped it.
+    """
+    progress = _progress(session)
+    end = session.engine.subscribe(progress, output=session.arguments.verbose)
+    try:
+        with heard(), progress, nullcontext() if beside is None else beside(progress):
+            result = call()
+    except KeyboardInterrupt:
+        if progress.execution is None:
+            raise Interrupted("nothing was run") from None
+        raise interrupted(session, progress.execution) from None
+    finally:
+        end()
+    return result, progress
+
+
+def interrupted(session: Session, execution: str) -> Interrupted:
+    """Return the error that says that an execution was stopped, and where it is saved."""
+    short = session.short(execution)
+    return Interrupted(f"saved as {short}; to resume: {session.command('resume', short)}")
+
+
+def _progress(session: Session) -> Progress:
+    if not session.arguments.quiet and is_terminal(sys.stderr):
+        from flowengine.cli.driving.live_progress import LiveProgress
+
+        return LiveProgress(session)
+    return Progress(session)

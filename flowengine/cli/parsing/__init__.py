@@ -1,0 +1,1 @@
+"""The commands there are, their parsers, and how the values of their options are read."""

@@ -1,0 +1,77 @@
+"""The commands there are, and where each one is.
+
+A command is a module of `flowengine.cli.commands` with `HELP` (one line), `EXAMPLE` (lines to
+paste), `configure(parser)` and `run(arguments) -> exit code`.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from importlib import import_module
+from typing import Protocol, cast
+
+GROUPS: dict[str, dict[str, str]] = {
+    "Run": {
+        "run": "run",
+        "resume": "resume",
+        "signal": "signal",
+        "cancel": "cancel",
+        "retry": "retry",
+        "fork": "fork",
+        "upgrade": "upgrade",
+    },
+    "Decide": {
+        "approvals list": "approvals_list",
+        "approvals show": "approvals_show",
+        "approvals approve": "approve",
+        "approvals reject": "reject",
+        "approvals decide": "decide",
+        "approvals claim": "approvals_claim",
+        "approvals release": "approvals_release",
+        "approvals delegate": "approvals_delegate",
+        "approve": "approve",
+        "reject": "reject",
+    },
+    "Inspect": {
+        "list": "list",
+        "show": "show",
+        "why": "why",
+        "events": "events",
+        "diff": "diff",
+        "graph": "graph",
+    },
+    "Environments": {
+        "envs list": "envs_list",
+        "envs show": "envs_show",
+        "envs shell": "envs_shell",
+        "envs release": "envs_release",
+        "envs reap": "envs_reap",
+        "envs doctor": "envs_doctor",
+    },
+    "Authoring": {"init": "init", "check": "check", "test": "test", "schema": "schema"},
+    "Maintenance": {"prune": "prune", "completion": "completion"},
+}
+COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
+"""The words of each command → its module."""
+FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
+"""First words that are no command by themselves."""
+
+
+class Command(Protocol):
+    """What the module of a command offers."""
+
+    HELP: str
+    """What it does, in one line."""
+    EXAMPLE: str
+    """Lines to paste."""
+
+    def configure(self, parser: ArgumentParser) -> None:
+        """Add its arguments."""
+
+    def run(self, arguments: Namespace) -> int:
+        """Do it, and return the exit code."""
+
+
+def load(words: str) -> Command:
+    """Import the module of a command."""
+    return cast("Command", import_module(f"flowengine.cli.commands.{COMMANDS[words]}"))

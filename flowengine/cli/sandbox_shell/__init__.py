@@ -1,0 +1,1 @@
+"""Using a shell of an environment: from a script or at a terminal."""

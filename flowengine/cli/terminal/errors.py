@@ -1,0 +1,42 @@
+"""Errors as people and programs read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowengine.cli.terminal.output import err, err_text, out_json, paint
+from flowengine.errors import FlowEngineError, FlowFileError
+
+
+def report(error: FlowEngineError, *, as_json: bool) -> int:
+    """Say what went wrong, and return the exit code."""
+    if as_json:
+        out_json({"errors": _as_dicts(error)})
+    if isinstance(error, FlowFileError):
+        err_text(error.message)
+    else:
+        show_error(error)
+    return error.exit_code
+
+
+def show_error(error: FlowEngineError) -> None:
+    """Write an error as a person reads it."""
+    first, *more = error.message.split("\n")
+    err(f"{paint('error:', 'red')} {first}")
+    for line in [*more, *(error.hint or "").splitlines()]:
+        err(f"  {line}")
+
+
+def _as_dicts(error: FlowEngineError) -> list[dict[str, Any]]:
+    if isinstance(error, FlowFileError) and error.diagnostics:
+        return [one.as_dict() for one in error.diagnostics]
+    return [
+        {
+            "file": None,
+            "line": None,
+            "column": None,
+            "code": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint,
+        }
+    ]

@@ -1,0 +1,99 @@
+"""How an execution stands after a command: on standard error for people, or as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.cli.terminal.output import (
+    STATUS_COLOURS,
+    clean,
+    duration,
+    err,
+    out,
+    out_json,
+    paint,
+)
+
+if TYPE_CHECKING:
+    from flowengine.cli.session import Session
+    from flowengine.engines.results import Result
+
+EXIT_CODES = {
+    "succeeded": 0,
+    "failed": 1,
+    "waiting": 4,
+    "stalled": 5,
+    "cancelled": 6,
+    "running": 4,
+    "interrupted": 4,
+}
+
+
+def show_outcome(session: Session, result: Result) -> int:
+    """Show how an execution stands, and return the exit code."""
+    code = EXIT_CODES[result.status]
+    if session.arguments.json:
+        out_json(as_object(session, result))
+        return code
+    if getattr(session.arguments, "events", False):
+        return code
+    if result.ended:
+        _show_end(session, result)
+    elif not session.arguments.quiet:
+        from flowengine.cli.views.waits import say_waits
+
+        say_waits(session, result)
+    return code
+
+
+def as_object(session: Session, result: Result) -> dict[str, Any]:
+    """Return a result as the documented JSON object."""
+    found = {key: value for key, value in result._asdict().items() if key != "due"}
+    if result.status == "failed":
+        from flowengine.engines.attempts.failures import again, not_undone
+
+        found["command"] = session.pasted(again(result.error, session.short(result.execution)))
+        if left := not_undone(result.error):
+            found["not_undone"] = left
+    return found
+
+
+def _show_end(session: Session, result: Result) -> None:
+    from flowengine.cli.views.yaml_text import entry
+
+    if not session.arguments.quiet:
+        record = session.engine.store.execution(result.execution)
+        took = duration((record.ended_at or record.created_at) - record.created_at)
+        err(f"{paint(result.status, STATUS_COLOURS.get(result.status))} in {took}")
+    if result.error is not None:
+        _show_error(session, result)
+    for name, value in (result.outputs or {}).items():
+        out(entry(name, value))
+
+
+def _show_error(session: Session, result: Result) -> None:
+    error: Any = result.error
+    if result.status == "cancelled":
+        if error["message"]:
+            err(f"  reason      {clean(error['message'])}")
+        return
+    from flowengine.cli.views.evidence import (
+        LINES,
+        again_lines,
+        evidence_lines,
+        evidence_of,
+        failed_at,
+    )
+
+    place = f" at {error['step']}" if error.get("step") else ""
+    told = clean(f"{error['type']}{place}: {error['message']}")
+    err(f"{paint('error:', 'red')} {told}")
+    evidence = evidence_of(session, result.execution, error)
+    for line in evidence_lines(evidence, most=LINES):
+        err(line)
+    if result.status == "failed":
+        short = session.short(result.execution)
+        words = ["show", short, *(["--step", failed_at(error)] if evidence else [])]
+        err(f"  look        {session.command(*words)}")
+        for line in again_lines(as_object(session, result)):
+            err(f"  {line}")
