@@ -12,7 +12,7 @@ Rooms, each of which imports only from those above it:
 |---|---|
 | `events`, `commands`, `errors`, `notation/` | the words in which the kernel is spoken to |
 | `graph/` | the compiled flow |
-| `state/` | the state of an execution: its records, what states they can be in, every move |
+| `state/` | the state of an execution: its records, their states and moves, what is left to do |
 | `machine` | one `advance` at work: what all rooms below share |
 | `expressions/` | what expressions see |
 | `limits/` | what holds a unit back: locks, budgets, places in a map |

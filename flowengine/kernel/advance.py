@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from flowengine.kernel import flows, held_failures, timers
 from flowengine.kernel.agenda import AGENDA
@@ -31,6 +31,7 @@ from flowengine.kernel.limits.suspension import rest
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import signals, triggers
 from flowengine.kernel.recovery import interrupted, retrying
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import attempts, cancelling, outcomes, scopes
 from flowengine.kernel.steps.passing import go_straight
@@ -207,7 +208,7 @@ def _cut(m: Machine, event: CutOff) -> None:
         cut.pop("undo", None)
         for number, undo in m.state["undos"].items():
             if event["unit"] in undo["cut"]:
-                m.agenda.append(("undo", number))
+                m.agenda.append(entries.undo(number))
 
 
 def _decided(m: Machine, event: Decided) -> None:
@@ -265,11 +266,15 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
 
 
 def _work(m: Machine) -> None:
-    agenda = m.agenda
+    agenda, tables = m.agenda, cast("dict[str, dict[int, object]]", m.state)
     while True:
         while agenda:
             entry = agenda.popleft()
-            AGENDA[entry[0]](m, *entry[1:])
+            table, do = AGENDA[entry[0]]
+            if table is None:
+                do(m, *entry[1:])
+            elif (named := tables[table].get(entry[1])) is not None:
+                do(m, named, *entry[2:])
         if not _quiet(m):
             return
 
@@ -334,7 +339,7 @@ def _fill_places(m: Machine) -> None:
     for number in list(m.places):
         del m.places[number]
         if number in m.state["acts"]:
-            m.agenda.append(("fill", number))
+            m.agenda.append(entries.fill(number))
 
 
 # --- 4 End of the event ------------------------------------------------------------------------

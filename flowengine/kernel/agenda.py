@@ -1,52 +1,63 @@
 """The agenda: what its entries do, by their names.
 
-An entry is `(name, *arguments)`. It names units, activations and scopes by their numbers, since
-they may be gone when its turn comes; then it does nothing.
+`state/entries.py` makes them. An entry names units, activations and scopes by their numbers, since
+they may be gone when its turn comes; then it does nothing. mypy checks that what is done with an
+entry takes what the entry carries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeAlias
 
 from flowengine.kernel import flows, held_failures
 from flowengine.kernel.ending import cleaning, closing, compensation
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.limits.suspension import unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import triggers
 from flowengine.kernel.recovery import interrupted, retrying
+from flowengine.kernel.state import entries
 from flowengine.kernel.steps import attempts, cancelling, handlers, outcomes, scopes
 from flowengine.kernel.tokens import activations, joins
 from flowengine.kernel.waiting import environment_questions
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import Arrival
+    from flowengine.kernel.state.entries import Broken, Entry
+    from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
+
+P = ParamSpec("P")
+_Doing: TypeAlias = "Callable[[Callable[P, None]], Row]"
 
 
-def _of_unit(do: Callable[..., None]) -> Callable[..., None]:
-    """Return an entry that does something to a unit, if it is still there when its turn comes."""
+class Row(NamedTuple):
+    """What is done with an entry."""
 
-    def entry(m: Machine, number: int, *more: Any) -> None:
-        unit = m.state["units"].get(number)
-        if unit is not None:
-            do(m, unit, *more)
-
-    return entry
+    table: str | None
+    """Where in the state it finds what it names first; if that is gone, nothing is done. None: it
+    looks for itself, since something is to be done even then."""
+    do: Callable[..., None]
 
 
-def _of_act(do: Callable[..., None]) -> Callable[..., None]:
-    """Return an entry that does something to an activation, if it is still there by then."""
+def _any(entry: Callable[P, Entry]) -> _Doing[Concatenate[Machine, P]]:
+    return lambda do: Row(None, do)
 
-    def entry(m: Machine, number: int, *more: Any) -> None:
-        act = m.state["acts"].get(number)
-        if act is not None:
-            do(m, act, *more)
 
-    return entry
+def _unit(entry: Callable[Concatenate[int, P], Entry]) -> _Doing[Concatenate[Machine, Unit, P]]:
+    return lambda do: Row("units", do)
+
+
+def _act(
+    entry: Callable[Concatenate[int, P], Entry],
+) -> _Doing[Concatenate[Machine, Activation, P]]:
+    return lambda do: Row("acts", do)
+
+
+def _scope(entry: Callable[Concatenate[int, P], Entry]) -> _Doing[Concatenate[Machine, Scope, P]]:
+    return lambda do: Row("scopes", do)
 
 
 def _group_over(m: Machine, number: int, output: Plain, past: int) -> None:
@@ -64,47 +75,31 @@ def _round_over(m: Machine, number: int, output: Plain, outcome: str, past: int 
         provenance.drop(m.state, past)
 
 
-def _unit_broken(
-    m: Machine,
-    number: int,
-    failure: StepFailure | EvaluationError,
-    again: str | None = None,
-) -> None:
-    """Fail a unit whose expression failed; `again` is what begins anew on a retry (its attempt)."""
-    unit = m.state["units"].get(number)
-    if unit is not None:
-        if not m.act_of(unit)["units"][number]:
-            unpark(m, unit)
-        error = as_error(failure, m.address(unit))
-        outcomes.unit_failed(m, unit, error, None if again is None else (again, number))
+def _unit_broken(m: Machine, unit: Unit, failure: Broken, anew: Entry | None = None) -> None:
+    """Fail a unit whose expression failed."""
+    if not m.act_of(unit)["units"][unit["id"]]:
+        unpark(m, unit)
+    outcomes.unit_failed(m, unit, as_error(failure, m.address(unit)), anew)
 
 
-def _act_broken(
-    m: Machine,
-    number: int,
-    failure: StepFailure | EvaluationError,
-    again: tuple[Any, ...] | None = None,
-) -> None:
+def _act_broken(m: Machine, act: Activation, failure: Broken, anew: Entry | None = None) -> None:
     """Fail an activation before it could begin; a limit of its scope no step of it handles."""
-    act = m.state["acts"].get(number)
-    if act is None:
-        return
     error = as_error(failure, m.step_address(act))
     if error["type"] != "LimitExceeded":
-        outcomes.activation_failed(m, act, error, again)
-    elif not held_failures.hold_act(m, act, again or ("begin_act", number)):
+        outcomes.activation_failed(m, act, error, anew)
+    elif not held_failures.hold_act(m, act, anew or entries.begin_act(act["id"])):
         handlers.fail(m, act, error)
 
 
-def _broken_join(m: Machine, step: int, scope: int, failure: Any) -> None:
-    found = m.state["scopes"].get(scope)
-    if found is not None and not held_failures.hold_scope(m, found, ("needs", scope)):
-        error = as_error(failure, found["path"] + m.graph.node(step).id)
+def _need_broken(m: Machine, join: int, number: int, failure: Broken) -> None:
+    scope = m.state["scopes"].get(number)
+    if scope is not None and not held_failures.hold_scope(m, scope, entries.needs(number)):
+        error = as_error(failure, scope["path"] + m.graph.node(join).id)
         if m.blame is not None:
-            m.blame.forget(("scope", scope))
-            m.blame.see(("scope", scope), error["step"])
-            m.blame.note(("scope", scope))
-        flows.fail_scope(m, found, error)
+            m.blame.forget(("scope", number))
+            m.blame.see(("scope", number), error["step"])
+            m.blame.note(("scope", number))
+        flows.fail_scope(m, scope, error)
 
 
 def _too_few(m: Machine, step: int, arrivals: list[Arrival], need: int, came: list[str]) -> None:
@@ -117,42 +112,31 @@ def _too_few(m: Machine, step: int, arrivals: list[Arrival], need: int, came: li
         failure = retrying.too_few(m, act, need, came)
     except StepFailure as exceeded:
         failure = exceeded
-    _act_broken(m, act["id"], failure, ("enough", act["id"], came))
+    _act_broken(m, act, failure, entries.enough(act["id"], came))
 
 
-def _trigger_broken(m: Machine, arrival: Arrival, failure: EvaluationError) -> None:
+def _trigger_broken(m: Machine, arrival: Arrival, failure: Broken) -> None:
     """Fail a triggered step: whether the message is for it could not be found out."""
     if not m.root().get("over"):
         triggers.awake(m, m.root())
         act = activations.new_activation(m, m.graph.node(arrival["step"]), [arrival])
-        _act_broken(m, act["id"], failure)
+        _act_broken(m, act, failure)
 
 
-def _map_broken(m: Machine, number: int, failure: StepFailure | EvaluationError) -> None:
+def _map_broken(m: Machine, act: Activation, failure: Broken) -> None:
     """Fail a map that runs because of what it says of itself, not because of an item."""
-    act = m.state["acts"].get(number)
-    if act is not None and not held_failures.hold_act(m, act, ("counted", number)):
+    if not held_failures.hold_act(m, act, entries.counted(act["id"])):
         closing.close_units(m, act)
         outcomes.activation_failed(m, act, as_error(failure, m.step_address(act)))
 
 
-def _map_over(m: Machine, number: int) -> None:
-    act = m.state["acts"].get(number)
-    if act is not None and not act["units"]:
+def _map_over(m: Machine, act: Activation) -> None:
+    if not act["units"]:
         outcomes.map_over(m, act)
 
 
-def _end_all(m: Machine, number: int, line: list[int], past: int) -> None:
-    scopes.end_all(m, m.state["scopes"][number], line, past)
-
-
-def _cancel_late(m: Machine, number: int, join: int) -> None:
-    closing.cancel_late(m, m.state["scopes"][number], join)
-
-
-def _scope_failed(m: Machine, number: int, error: ErrorData) -> None:
-    scope = m.state["scopes"].get(number)
-    if scope is not None and not scope.get("over"):
+def _scope_failed(m: Machine, scope: Scope, error: ErrorData) -> None:
+    if not scope.get("over"):
         flows.fail_scope(m, scope, error)
 
 
@@ -167,56 +151,67 @@ def _undo_failed(m: Machine, scope: int, error: ErrorData, then: list[Any]) -> N
         flows.end(m, status, error, None, scope)
 
 
-AGENDA: dict[str, Callable[..., None]] = {
-    "arrive": joins.arrive,
-    "activate": activations.activate,
-    "attempt": _of_unit(attempts.attempt),
-    "again": _of_unit(interrupted.run_again),
-    "answered": environment_questions.answered,
-    "round": _of_unit(attempts.begin_round),
-    "round_over": _round_over,
-    "round_next": _of_unit(attempts.pause_before_round),
-    "begin_act": _of_act(activations.begin_act),
-    "needs": joins.look_again,
-    "enough": _of_act(retrying.look_if_enough),
-    "counted": _of_act(outcomes.counted),
-    "uncertain": _of_unit(retrying.ask_first),
-    "limit": _of_unit(retrying.limit_anew),
-    "deadline": _of_act(retrying.deadline_anew),
-    "duration": retrying.duration_anew,
-    "scope_over": retrying.end_anew,
-    "ended": _of_unit(outcomes.attempt_ended),
-    "group_over": _group_over,
-    "attempt_failed": _of_unit(outcomes.attempt_failed),
-    "unit_ended": _of_unit(outcomes.unit_ended),
-    "unit_broken": _unit_broken,
-    "act_ended": _of_act(outcomes.activation_ended),
-    "act_broken": _act_broken,
-    "broken": _broken_join,
-    "too_few": _too_few,
-    "trigger_broken": _trigger_broken,
-    "fill": _of_act(activations.fill),
-    "add_item": _of_act(activations.add_item),
-    "map_broken": _map_broken,
-    "map_over": _map_over,
-    "items_left": _of_act(outcomes.items_left),
-    "cancel": _of_unit(cancelling.cancel),
-    "cancel_late": _cancel_late,
-    "end_all": _end_all,
-    "scope_failed": _scope_failed,
-    "handled": _of_act(handlers.compensated),
-    "opened": _of_act(scopes.opened),
-    "undo": compensation.go_on,
-    "undo_failed": _undo_failed,
-    "clean": cleaning.first_of_scope,
-    "clean_on": cleaning.go_on,
-    "act_failed": _of_act(handlers.handle),
-    "unit_failed": _of_unit(outcomes.unit_failed),
-    "pause": _of_unit(attempts.pause_before_attempt),
-    "flow_over": flows.succeed,
-    "flow_handled": flows.handled,
-    "flow_cancelled": cancelling.cancel_flow,
-    "flow_end": flows.end,
-    "flow_close": flows.close,
+def _flow_cancelled(m: Machine, reason: str) -> None:
+    cancelling.cancel_flow(m, reason, at_once=False)
+
+
+AGENDA = {
+    # Tokens and joins
+    "arrive": _any(entries.arrive)(joins.arrive),
+    "activate": _any(entries.activate)(activations.activate),
+    "too_few": _any(entries.too_few)(_too_few),
+    "cancel_late": _scope(entries.cancel_late)(closing.cancel_late),
+    "broken": _any(entries.need_broken)(_need_broken),
+    "needs": _any(entries.needs)(joins.look_again),
+    "trigger_broken": _any(entries.trigger_broken)(_trigger_broken),
+    # Attempts and rounds of a unit
+    "attempt": _unit(entries.attempt)(attempts.attempt),
+    "again": _unit(entries.again)(interrupted.run_again),
+    "uncertain": _unit(entries.uncertain)(retrying.ask_first),
+    "pause": _unit(entries.pause)(attempts.pause_before_attempt),
+    "ended": _unit(entries.ended)(outcomes.attempt_ended),
+    "group_over": _any(entries.group_over)(_group_over),
+    "attempt_failed": _unit(entries.attempt_failed)(outcomes.attempt_failed),
+    "round": _unit(entries.begin_round)(attempts.begin_round),
+    "round_over": _any(entries.round_over)(_round_over),
+    "round_next": _unit(entries.pause_before_round)(attempts.pause_before_round),
+    "limit": _unit(entries.limit)(retrying.limit_anew),
+    "answered": _any(entries.answered)(environment_questions.answered),
+    "cancel": _unit(entries.cancel)(cancelling.cancel),
+    # The end of a unit
+    "unit_ended": _unit(entries.unit_ended)(outcomes.unit_ended),
+    "unit_failed": _unit(entries.unit_failed)(outcomes.unit_failed),
+    "unit_broken": _unit(entries.unit_broken)(_unit_broken),
+    # Activations and maps
+    "begin_act": _act(entries.begin_act)(activations.begin_act),
+    "enough": _act(entries.enough)(retrying.look_if_enough),
+    "deadline": _act(entries.deadline)(retrying.deadline_anew),
+    "fill": _act(entries.fill)(activations.fill),
+    "add_item": _act(entries.add_item)(activations.add_item),
+    "counted": _act(entries.counted)(outcomes.counted),
+    "map_broken": _act(entries.map_broken)(_map_broken),
+    "map_over": _act(entries.map_over)(_map_over),
+    "items_left": _act(entries.items_left)(outcomes.items_left),
+    "act_ended": _act(entries.act_ended)(outcomes.activation_ended),
+    "act_failed": _act(entries.act_failed)(handlers.handle),
+    "act_broken": _act(entries.act_broken)(_act_broken),
+    "handled": _act(entries.handled)(handlers.compensated),
+    # Scopes
+    "opened": _act(entries.opened)(scopes.opened),
+    "end_all": _scope(entries.end_all)(scopes.end_all),
+    "scope_failed": _scope(entries.scope_failed)(_scope_failed),
+    "scope_over": _any(entries.scope_over)(retrying.end_anew),
+    "duration": _any(entries.duration)(retrying.duration_anew),
+    # Undoing and cleaning up
+    "undo": _any(entries.undo)(compensation.go_on),
+    "undo_failed": _any(entries.undo_failed)(_undo_failed),
+    "clean": _any(entries.clean)(cleaning.first_of_scope),
+    "clean_on": _any(entries.clean_on)(cleaning.go_on),
+    # Flows; `of` is the scope of a flow
+    "flow_over": _any(entries.flow_over)(flows.succeed),
+    "flow_handled": _any(entries.flow_handled)(flows.handled),
+    "flow_end": _any(entries.flow_end)(flows.end),
+    "flow_cancelled": _any(entries.flow_cancelled)(_flow_cancelled),
+    "flow_close": _any(entries.flow_close)(flows.close),
 }
 """What an entry of the agenda does, by its name."""

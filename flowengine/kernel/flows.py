@@ -27,6 +27,7 @@ from flowengine.kernel.limits import budgets, locks
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.messages import signals, triggers
 from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.state import entries
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.steps.scopes import first_line, hold_end, keep_for_finally, open_scope, start
 from flowengine.kernel.tokens import routing
@@ -64,7 +65,7 @@ def begin(m: Machine, event: Started) -> None:
             if spec.get("key") is not None:
                 state["keys"][signal] = str(evaluate(names, spec["key"]))
     except EvaluationError as failure:
-        m.agenda.append(("scope_failed", scope["id"], as_error(failure, "")))
+        m.agenda.append(entries.scope_failed(scope["id"], as_error(failure, "")))
     duration = flow.limits.get("duration")
     if duration:
         m.set_timer(parse_duration(duration), "duration", scope["id"])
@@ -112,7 +113,7 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
         remove_scope(m, scope)
         if m.blame is not None:
             m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
-        m.agenda.append(("attempt_failed", unit["id"], error))
+        m.agenda.append(entries.attempt_failed(unit["id"], error))
         return
     scope["over"] = True
     specs = [] if scope.get("rescued") else _flow(m, scope).on_error
@@ -123,12 +124,12 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
     except EvaluationError as failure:
         broken = as_error(failure, _address(scope))
         broken["cause"] = error
-        m.agenda.append(("flow_end", "failed", broken, None, scope["id"]))
+        m.agenda.append(entries.flow_end("failed", broken, None, scope["id"]))
         return
     if spec is None:
-        m.agenda.append(("flow_end", "failed", error, None, scope["id"]))
+        m.agenda.append(entries.flow_end("failed", error, None, scope["id"]))
         return
-    then = ("flow_handled", specs.index(spec), error, scope["id"])
+    then = entries.flow_handled(specs.index(spec), error, scope["id"])
     if spec.get("compensate"):
         todo, cut = scope["done"], scope["cut"]
         scope["done"], scope["cut"] = [], []
@@ -164,7 +165,7 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
     if scope is None:
         return
     of = scope["id"]
-    if cleaning.first(m, "scope", scope, ("flow_handled", index, error, of), error):
+    if cleaning.first(m, "scope", scope, entries.flow_handled(index, error, of), error):
         return
     spec: HandlerSpec = _flow(m, scope).on_error[index]
     past = routing.merged_past(m, scope)
@@ -178,18 +179,18 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
             _rescue(m, scope, spec["to"], provenance.share(m.state, past))
         elif do == "fail":
             failure = handlers.instead(evaluate(names, spec["fail"]), error.get("step", ""), error)
-            m.agenda.append(("flow_end", "failed", failure, None, of))
+            m.agenda.append(entries.flow_end("failed", failure, None, of))
         elif do == "output":
             output = evaluate(names, spec["output"])
-            m.agenda.append(("flow_end", "succeeded", None, output, of))
+            m.agenda.append(entries.flow_end("succeeded", None, output, of))
         elif do == "continue":
-            m.agenda.append(("flow_over", of, provenance.share(m.state, past)))
+            m.agenda.append(entries.flow_over(of, provenance.share(m.state, past)))
         else:
-            m.agenda.append(("flow_end", "failed", error, None, of))
+            m.agenda.append(entries.flow_end("failed", error, None, of))
     except (StepFailure, EvaluationError) as failed:
         broken = as_error(failed, _address(scope))
         broken["cause"] = error
-        m.agenda.append(("flow_end", "failed", broken, None, of))
+        m.agenda.append(entries.flow_end("failed", broken, None, of))
     provenance.drop(m.state, past)
 
 
@@ -199,7 +200,7 @@ def _rescue(m: Machine, scope: Scope, step: int, past: int) -> None:
     scope["rescued"] = True
     arrival = routing.unsent(scope["id"], step, past, [])
     learn(arrival, scope.get("knows"))
-    m.agenda.append(("arrive", arrival))
+    m.agenda.append(entries.arrive(arrival))
     triggers.take_kept(m)
 
 
@@ -222,9 +223,9 @@ def succeed(m: Machine, number: int, past: int) -> None:
         if m.blame is not None:
             m.blame.note(("scope", number))
         error = as_error(failure, _address(scope))
-        m.agenda.append(("flow_end", "failed", error, None, number))
+        m.agenda.append(entries.flow_end("failed", error, None, number))
     else:
-        m.agenda.append(("flow_end", "succeeded", None, outputs, number))
+        m.agenda.append(entries.flow_end("succeeded", None, outputs, number))
     keep_for_finally(m, scope, past)
     provenance.drop(m.state, past)
 
@@ -261,7 +262,7 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, o
         due: Final = {"step": final, "address": "finally", "local": {}, "past": past}
         learn(due, scope.get("knows"))
         scope.setdefault("finals", []).append({**due, "error": error})
-    if not cleaning.first(m, "scope", scope, ("flow_end", status, error, outputs), error):
+    if not cleaning.first(m, "scope", scope, entries.main_flow_end(status, error, outputs), error):
         close(m, status, error, outputs)
 
 
@@ -274,10 +275,10 @@ def _leave(m: Machine, scope: Scope, error: ErrorData | None, outputs: Any) -> N
         if m.blame is not None:
             m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
         whose: ErrorData = {"step": m.address(unit), "attempt": unit["tries"], "cause": error}
-        m.agenda.append(("attempt_failed", unit["id"], {**error, **whose}))
+        m.agenda.append(entries.attempt_failed(unit["id"], {**error, **whose}))
         return
     stop_timeout(m, unit)
-    then = ("ended", unit["id"], outputs, "ok")
+    then = entries.ended(unit["id"], outputs, "ok")
     if not cleaning.first(m, "unit", unit, then):
         m.agenda.append(then)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.kernel.machine import Machine
+    from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation, Scope, State, Unit
 
 KINDS = ("unit", "act", "scope")
@@ -42,7 +43,7 @@ def is_held(m: Machine, kind: str, number: int) -> bool:
     return hold is not None and number in hold.get(kind, ())
 
 
-def hold_unit(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
+def hold_unit(m: Machine, unit: Unit, then: Entry) -> bool:
     """Hold a unit that is about to fail for good, if that is asked for.
 
     Args:
@@ -66,7 +67,7 @@ def hold_unit(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     return True
 
 
-def hold_act(m: Machine, act: Activation, then: tuple[Any, ...]) -> bool:
+def hold_act(m: Machine, act: Activation, then: Entry) -> bool:
     """Hold an activation that is about to fail, if that is asked for; see `hold_unit`."""
     if not is_held(m, "act", act["id"]):
         if m.blame is not None:
@@ -77,7 +78,7 @@ def hold_act(m: Machine, act: Activation, then: tuple[Any, ...]) -> bool:
     return True
 
 
-def hold_scope(m: Machine, scope: Scope, then: tuple[Any, ...]) -> bool:
+def hold_scope(m: Machine, scope: Scope, then: Entry) -> bool:
     """Hold a scope that is about to fail, if that is asked for; see `hold_unit`."""
     if not is_held(m, "scope", scope["id"]):
         if m.blame is not None:

@@ -1,7 +1,7 @@
 """One advance at work: what all machines share while an event is applied.
 
 Machines never call upwards. What follows from a transition and belongs to another machine is put on
-the agenda, a first-in-first-out list of entries `(what, *arguments)` that `advance` works off; so
+the agenda, a first-in-first-out list of entries (`state/entries.py`) that `advance` works off; so
 nothing recurses, and the order of work is the order in which it was asked for.
 """
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation, Scope, State, Unit
 
 
@@ -161,7 +162,7 @@ class Machine(View):
         self.blame = blame
         self.stood = 0
         self.commands: list[Command] = []
-        self.agenda: deque[tuple[Any, ...]] = deque()
+        self.agenda: deque[Entry] = deque()
         self.moved: list[int] = []
         self.marked: set[int] = set()
         self.calm: dict[int, bool] = {}

@@ -12,6 +12,7 @@ from flowengine.kernel import held_failures
 from flowengine.kernel.ending import closing
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import attempts, outcomes, scopes
 from flowengine.kernel.waiting import approvals, budget_questions, waits
@@ -54,7 +55,7 @@ def _goes_on(m: Machine, unit: Unit, failure: StepFailure) -> bool:
         return False
     if attempts.tries_again(m, unit, as_error(failure, m.address(unit), unit["tries"])):
         return False
-    unit["then"] = ["limit", unit["id"]]
+    unit["then"] = list(entries.limit(unit["id"]))
     return True
 
 
@@ -63,7 +64,7 @@ def _deadline(m: Machine, number: int, _arg: int) -> None:
     units = [m.state["units"][n] for n in act["units"]]
     last = units[0].get("last") if len(units) == 1 else None
     act.pop("deadline", None)
-    if held_failures.hold_act(m, act, ("deadline", number)):
+    if held_failures.hold_act(m, act, entries.deadline(number)):
         return
     closing.close_units(m, act)
     failure = StepFailure(
@@ -76,17 +77,17 @@ def _pause(m: Machine, number: int, arg: int) -> None:
     unit = m.state["units"][number]
     unit.pop("timer", None)
     move(unit, "ready")
-    m.agenda.append(("round" if arg else "attempt", number))
+    m.agenda.append((entries.begin_round if arg else entries.attempt)(number))
 
 
 def _duration(m: Machine, number: int, _arg: int) -> None:
     limit = m.flow_of(m.state["scopes"][number].get("frame", 0)).limits["duration"]
     failure = StepFailure("LimitExceeded", f"ran longer than {limit} (limits.duration)")
-    if held_failures.hold_scope(m, m.state["scopes"][number], ("duration", number)):
+    if held_failures.hold_scope(m, m.state["scopes"][number], entries.duration(number)):
         return
     if m.blame is not None:
         m.blame.note(("scope", number))
-    m.agenda.append(("scope_failed", number, as_error(failure, "")))
+    m.agenda.append(entries.scope_failed(number, as_error(failure, "")))
 
 
 def _idle(m: Machine, number: int, _arg: int) -> None:

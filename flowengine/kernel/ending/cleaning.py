@@ -18,6 +18,8 @@ from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state.causality import learn, of_frame, writer
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import begin_unit, new_activation, settle_in_frame
 
@@ -30,7 +32,7 @@ def first(
     m: Machine,
     kind: str,
     owner: Any,
-    then: tuple[Any, ...] | None,
+    then: Entry | None,
     cause: ErrorData | None = None,
     past: int = 0,
 ) -> bool:
@@ -63,7 +65,7 @@ def first(
         owner["cleaning"] = owner.get("cleaning", 0) + 1
     else:
         owner["cleanup"] = number
-    m.agenda.append(("clean_on", number))
+    m.agenda.append(entries.clean_on(number))
     return True
 
 
@@ -130,7 +132,7 @@ def ended(m: Machine, act: Activation, error: ErrorData | None) -> None:
         if m.blame is not None and "failure" not in cleanup:
             m.blame.note(("cleanup", number), ("act", act["id"]))
         cleanup.setdefault("failure", error)
-    m.agenda.append(("clean_on", number))
+    m.agenda.append(entries.clean_on(number))
 
 
 def _take_over(m: Machine, number: int, cleanup: Cleanup, of: int, other: Cleanup) -> None:
@@ -148,7 +150,7 @@ def _finish(m: Machine, number: int, cleanup: Cleanup) -> None:
         del cleanups[number]
         waiter = cleanup["waiter"]
         _take_over(m, waiter, cleanups[waiter], number, cleanup)
-        m.agenda.append(("clean_on", cleanup["waiter"]))
+        m.agenda.append(entries.clean_on(cleanup["waiter"]))
         return
     if "kind" not in cleanup:
         cleanup["over"] = True  # until somebody goes on who has to know
@@ -188,7 +190,7 @@ def _go_on_after(m: Machine, number: int, cleanup: Cleanup) -> None:
         m.touch(of)
     if "failure" not in cleanup:
         if cleanup["then"] is not None:
-            m.agenda.append(tuple(cleanup["then"]))
+            m.agenda.append(Entry(cleanup["then"]))
         return
     provenance.drop(m.state, cleanup["past"])
     if m.blame is not None and cleanup["cause"] is None:
@@ -197,11 +199,11 @@ def _go_on_after(m: Machine, number: int, cleanup: Cleanup) -> None:
     error: ErrorData = {**cleanup["failure"]}
     error["cause"] = error.get("cause") or cleanup["cause"]
     if kind == "unit":
-        m.agenda.append(("attempt_failed", of, error))
+        m.agenda.append(entries.attempt_failed(of, error))
     elif kind == "act":
-        m.agenda.append(("act_failed", of, error))
+        m.agenda.append(entries.act_failed(of, error))
     elif cleanup["then"] is None:
-        m.agenda.append(("scope_failed", of, error))
+        m.agenda.append(entries.scope_failed(of, error))
     else:
         status = "cancelled" if m.state["cancelling"] else "failed"
-        m.agenda.append(("flow_end", status, error, None, of))
+        m.agenda.append(entries.flow_end(status, error, None, of))

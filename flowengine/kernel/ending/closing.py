@@ -18,6 +18,7 @@ from flowengine.kernel.held_failures import drop_then
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.limits.locks import leave
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.joins import held_arrivals, number_held
@@ -278,7 +279,7 @@ def hand_over(m: Machine, act: Activation) -> None:
         scope["cut"].extend(act["cut"])
     if act.get("finals"):
         pass_finals(act, scope)
-        m.agenda.append(("clean", scope["id"]))
+        m.agenda.append(entries.clean(scope["id"]))
 
 
 def forget_undoing(m: Machine, act: Activation) -> None:
@@ -320,7 +321,7 @@ def withdraw_under_way(m: Machine, scope: Scope) -> None:
     """Withdraw the tokens of a scope that are under way, and what else it has on the agenda."""
     left = []
     for entry in m.agenda:
-        arrivals = _arrivals_of(entry)
+        arrivals = entries.arrivals_of(entry)
         if arrivals and arrivals[0]["scope"] == scope["id"]:
             for arrival in arrivals:
                 leave_past(m, scope, arrival["line"], arrival["past"])
@@ -332,15 +333,6 @@ def withdraw_under_way(m: Machine, scope: Scope) -> None:
     m.agenda.extend(left)
 
 
-def _arrivals_of(entry: tuple[object, ...]) -> list[Arrival]:
-    """Return the tokens that an entry of the agenda moves."""
-    if entry[0] == "arrive":
-        return [entry[1]]  # type: ignore[list-item]
-    if entry[0] in ("activate", "too_few"):
-        return entry[2]  # type: ignore[return-value]
-    return []
-
-
 def cancel_late(m: Machine, scope: Scope, join: int) -> None:
     """Withdraw the tokens of a scope that can still reach a join that has fired (pattern 29).
 
@@ -350,7 +342,7 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
     left = []
     withdrawn: list[Arrival | Activation] = []
     for entry in m.agenda:
-        arrivals = _arrivals_of(entry)
+        arrivals = entries.arrivals_of(entry)
         step = arrivals[0]["step"] if arrivals and arrivals[0]["scope"] == scope["id"] else -1
         if (step >= 0 and step != join and body.reaches(step, join)) or (
             step == join and entry[0] == "arrive"

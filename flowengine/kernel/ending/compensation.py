@@ -19,6 +19,8 @@ from flowengine.kernel.expressions.names import Names, evaluate, join_secrets, l
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import begin_unit, new_activation, settle_in_frame
 from flowengine.kernel.waiting.approvals import ask_about
@@ -54,7 +56,7 @@ def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int |
     m.scope_of(act)["done"].append(done)
 
 
-def begin(m: Machine, act: Activation, cause: ErrorData, then: tuple[Any, ...]) -> None:
+def begin(m: Machine, act: Activation, cause: ErrorData, then: Entry) -> None:
     """Compensate what completed in a group or subflow, or so far in the scope around other steps.
 
     Args:
@@ -78,7 +80,7 @@ def begin_in(
     todo: list[Done],
     cut: list[int],
     cause: ErrorData | None,
-    then: tuple[Any, ...],
+    then: Entry,
 ) -> None:
     """Compensate `todo`, with the compensations at work in `scope`; then go on with `then`."""
     number = m.new_id()
@@ -91,7 +93,7 @@ def begin_in(
         "then": list(then),
     }
     m.state["undos"][number] = undo
-    m.agenda.append(("undo", number))
+    m.agenda.append(entries.undo(number))
 
 
 def go_on(m: Machine, number: int) -> None:
@@ -182,7 +184,7 @@ def result_of_cut(m: Machine, number: int, status: str, value: Plain) -> None:
     cut["settled"] = status
     cut["value"] = value
     if "undo" in cut:
-        m.agenda.append(("undo", cut["undo"]))
+        m.agenda.append(entries.undo(cut["undo"]))
 
 
 def _settled(m: Machine, undo: Undo, cut: Cut) -> None:
@@ -248,13 +250,13 @@ def compensated(m: Machine, act: Activation, error: ErrorData | None) -> None:
     routing.forget(m, act)
     provenance.drop(m.state, act["past"])
     provenance.drop(m.state, undo.pop("current")["past"])
-    m.agenda.append(("undo", number))
+    m.agenda.append(entries.undo(number))
 
 
 def _finish(m: Machine, number: int, undo: Undo) -> None:
     del m.state["undos"][number]
     if not undo["failures"]:
-        m.agenda.append(tuple(undo["then"]))
+        m.agenda.append(Entry(undo["then"]))
         return
     failed = ", ".join(f["step"] for f in undo["failures"])
     failure = StepFailure(
@@ -262,4 +264,4 @@ def _finish(m: Machine, number: int, undo: Undo) -> None:
     )
     error = as_error(failure, undo["failures"][0]["step"])
     error["cause"] = undo["cause"]
-    m.agenda.append(("undo_failed", undo["scope"], error, undo["then"]))
+    m.agenda.append(entries.undo_failed(undo["scope"], error, undo["then"]))

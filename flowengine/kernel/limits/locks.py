@@ -14,7 +14,7 @@ order in which it was claimed, and the unit waits until it hears so.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.errors import StepFailure
@@ -24,10 +24,11 @@ from flowengine.kernel.limits.suspension import hold_back, let_on
 from flowengine.kernel.machine import Machine, require
 
 if TYPE_CHECKING:
+    from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation, Cleanup, Lock, Unit
 
 
-def take(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
+def take(m: Machine, unit: Unit, then: Entry) -> bool:
     """Take the lock of a unit's step, or queue for it.
 
     Args:
@@ -79,7 +80,7 @@ def is_shared(name: str) -> bool:
     return not name[0].isdigit()
 
 
-def _claim(m: Machine, unit: Unit, name: str, permits: int, then: tuple[Any, ...]) -> None:
+def _claim(m: Machine, unit: Unit, name: str, permits: int, then: Entry) -> None:
     unit["lock"] = name
     hold_back(m, unit, "lock", then)
     m.state.setdefault("claims", {})[unit["id"]] = name

@@ -7,18 +7,17 @@ that another item can begin, and takes it again when it goes on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Scope, Unit
 
 
-def hold_back(
-    m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: tuple[Any, ...]
-) -> None:
+def hold_back(m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: Entry) -> None:
     """Hold a unit back until somebody lets it on.
 
     Args:
@@ -33,7 +32,7 @@ def hold_back(
 def let_on(m: Machine, unit: Unit) -> None:
     """Resume a unit that was held back."""
     move(unit, "ready")
-    m.agenda.append(tuple(unit.pop("then")))
+    m.agenda.append(Entry(unit.pop("then")))
 
 
 def park(m: Machine, unit: Unit) -> None:

@@ -16,6 +16,7 @@ from flowengine.kernel.expressions.names import Names, holds
 from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError, Plain, TriggerSpec
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.state import entries
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.waiting.waits import is_for
 
@@ -56,7 +57,7 @@ def _offer(m: Machine, step: int, spec: TriggerSpec, message: Plain) -> bool:
             if not holds(Names(m, None, extra={"signal": seen}), spec["match"]):
                 return False
         except EvaluationError as failure:
-            m.agenda.append(("trigger_broken", _token(m, step), failure))
+            m.agenda.append(entries.trigger_broken(_token(m, step), failure))
             return False
     _fire(m, step, seen)
     return True
@@ -99,7 +100,7 @@ def _fire(m: Machine, step: int, message: Plain = None) -> None:
     if message is not None:
         arrival["message"] = message
     awake(m, m.root())
-    m.agenda.append(("arrive", arrival))
+    m.agenda.append(entries.arrive(arrival))
 
 
 def take_kept(m: Machine) -> None:

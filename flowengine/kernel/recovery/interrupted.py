@@ -15,6 +15,7 @@ from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import outcomes
 from flowengine.kernel.steps.attempts import limit, run, tries_again
@@ -45,7 +46,7 @@ def resume_cut(m: Machine, unit: Unit) -> None:
         park(m, unit)
     else:
         move(unit, "ready")
-        m.agenda.append(("attempt_failed", unit["id"], uncertain(m, unit)))
+        m.agenda.append(entries.attempt_failed(unit["id"], uncertain(m, unit)))
 
 
 def lose(m: Machine, unit: Unit, ran: str, error: ErrorData) -> None:
@@ -68,22 +69,22 @@ def lose(m: Machine, unit: Unit, ran: str, error: ErrorData) -> None:
     handled = node.map is None and is_named(node.on_error, error["type"])
     if ran == "no":
         if handled or tries_again(m, unit, error):
-            m.agenda.append(("attempt_failed", unit["id"], error))
+            m.agenda.append(entries.attempt_failed(unit["id"], error))
         else:
             ask_for_environment(m, unit, error)
             park(m, unit)
         return
     cut_off(m, unit)
     if node.effect != "once" or node.on_crash == "retry":
-        m.agenda.append(("attempt_failed", unit["id"], error))
+        m.agenda.append(entries.attempt_failed(unit["id"], error))
     elif handled:
-        m.agenda.append(("unit_failed", unit["id"], error))
+        m.agenda.append(entries.unit_failed(unit["id"], error))
     elif node.on_crash == "ask":
         ask(m, unit, error)
         park(m, unit)
     else:
         unknown = as_error(uncertain(m, unit), m.address(unit), unit["tries"])
-        m.agenda.append(("unit_failed", unit["id"], {**unknown, "cause": error}))
+        m.agenda.append(entries.unit_failed(unit["id"], {**unknown, "cause": error}))
 
 
 def uncertain(m: Machine, unit: Unit) -> StepFailure:
@@ -106,18 +107,18 @@ def run_again(m: Machine, unit: Unit, noted: bool = False) -> None:
     if noted:
         forget_cut(m, act, unit)
     try:
-        if budget_questions.waits(m, unit, ("again", unit["id"], True)):
+        if budget_questions.waits(m, unit, entries.again(unit["id"], True)):
             cut_off(m, unit)
             return
     except StepFailure as failure:
         cut_off(m, unit)
-        m.agenda.append(("attempt_failed", unit["id"], failure))
+        m.agenda.append(entries.attempt_failed(unit["id"], failure))
         return
     unit["attempt"] += 1
     try:
         limit(m, m.node(act), unit)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("attempt_failed", unit["id"], failure))
+        m.agenda.append(entries.attempt_failed(unit["id"], failure))
     else:
         run(m, unit)
 

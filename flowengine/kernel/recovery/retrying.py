@@ -19,6 +19,8 @@ from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.recovery import interrupted
+from flowengine.kernel.state import entries
+from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import attempts
 from flowengine.kernel.waiting.approvals import ask
@@ -34,7 +36,7 @@ PUT_OFF = frozenset(
 """Why a timer is set that does not run while an execution stands failed: a `wait` goes by the
 clock."""
 
-BOUNDS = {"timeout": "limit", "deadline": "deadline", "duration": "duration"}
+BOUNDS = {"timeout": entries.limit, "deadline": entries.deadline, "duration": entries.duration}
 """Why a timer is set that bounds something → the entry of the agenda that sets it anew."""
 
 
@@ -66,7 +68,7 @@ def retry(m: Machine, event: RetryAsked, stood: int) -> None:
     for kind, table in tables:
         for number, place in table.items():
             if number in begins[kind] and "then" in place:
-                m.agenda.append(tuple(place.pop("then")))
+                m.agenda.append(Entry(place.pop("then")))
 
 
 def _let_go(state: State, hold: dict[str, Any]) -> dict[str, list[int]]:
@@ -128,7 +130,7 @@ def _bound_anew(m: Machine, timers: list[int]) -> None:
             del m.state["acts"][owner]["deadline"]
         else:
             m.state["scopes"][owner].pop("timer", None)
-        m.agenda.append((BOUNDS[timer["why"]], owner))
+        m.agenda.append(BOUNDS[timer["why"]](owner))
 
 
 def _forget_refusals(state: State) -> None:
@@ -183,7 +185,7 @@ def _begin_unit(m: Machine, unit: Unit, *, late: bool) -> None:
         move(unit, "ready")
     if then[0] == "round":
         unit.pop("max", None)
-    m.agenda.append(tuple(then))
+    m.agenda.append(Entry(then))
 
 
 def ask_first(m: Machine, unit: Unit) -> None:
@@ -201,7 +203,7 @@ def limit_anew(m: Machine, unit: Unit) -> None:
     try:
         attempts.limit(m, m.node(m.act_of(unit)), unit)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("attempt_failed", unit["id"], failure))
+        m.agenda.append(entries.attempt_failed(unit["id"], failure))
 
 
 def deadline_anew(m: Machine, act: Activation) -> None:
@@ -212,7 +214,7 @@ def deadline_anew(m: Machine, act: Activation) -> None:
     try:
         delay = duration_of(evaluate(Names(m, act), node.deadline), "deadline")
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("act_broken", act["id"], failure))
+        m.agenda.append(entries.act_broken(act["id"], failure))
     else:
         act["deadline"] = m.set_timer(delay, "deadline", act["id"])
 
@@ -249,13 +251,13 @@ def look_if_enough(m: Machine, act: Activation, came: list[str]) -> None:
     """Begin a step whose join was short of arrivals, if they are enough by now."""
     join = m.node(act).join
     if join is None or join["kind"] != "count":
-        m.agenda.append(("begin_act", act["id"]))
+        m.agenda.append(entries.begin_act(act["id"]))
         return
     try:
         need = evaluate(of_scope(m, m.scope_of(act), act["past"]), join["need"])
         if isinstance(need, int) and len(act["arrivals"]) < need:
             raise too_few(m, act, need, came)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("act_broken", act["id"], failure, ("enough", act["id"], came)))
+        m.agenda.append(entries.act_broken(act["id"], failure, entries.enough(act["id"], came)))
     else:
-        m.agenda.append(("begin_act", act["id"]))
+        m.agenda.append(entries.begin_act(act["id"]))

@@ -30,6 +30,7 @@ from flowengine.kernel.limits import budgets, locks
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.scopes import open_scope
 from flowengine.kernel.steps.subflows import enter
@@ -70,11 +71,11 @@ def begin_round(m: Machine, unit: Unit) -> None:
             again = holds(Names(m, act, unit, unit.get("seen"), seen), spec["before"])
             unit["round"] -= 1
             if not again:
-                m.agenda.append(("unit_ended", unit["id"], of_loop(node, unit, last)))
+                m.agenda.append(entries.unit_ended(unit["id"], of_loop(node, unit, last)))
                 return
         _bound_rounds(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("unit_broken", unit["id"], failure, "round"))
+        m.agenda.append(entries.unit_broken(unit["id"], failure, entries.begin_round(unit["id"])))
         return
     unit["round"] += 1
     unit["tries"] = 0
@@ -123,9 +124,10 @@ def attempt(m: Machine, unit: Unit) -> None:
     if (node.asks or "asks" in unit) and not may_begin(m, unit):
         return
     refused: StepFailure | None = None
-    if node.action == "task":  # before the lock: nobody has one while people think
+    # Before the lock: nobody has one while people think.
+    if node.action == "task" and not budget_questions.BUDGETED.isdisjoint(m.state):
         try:
-            if budget_questions.waits(m, unit, ("attempt", unit["id"])):
+            if budget_questions.waits(m, unit, entries.attempt(unit["id"])):
                 return
         except StepFailure as failure:
             refused = failure
@@ -140,7 +142,7 @@ def attempt(m: Machine, unit: Unit) -> None:
             limit(m, node, unit)
         _act(m, node, unit)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("attempt_failed", unit["id"], failure))
+        m.agenda.append(entries.attempt_failed(unit["id"], failure))
 
 
 def _has_lock(m: Machine, node: Node, unit: Unit) -> bool:
@@ -149,9 +151,9 @@ def _has_lock(m: Machine, node: Node, unit: Unit) -> bool:
     if node.action in ("wait", "approval") and not node.lock.get("hold"):
         return True
     try:
-        return locks.take(m, unit, ("attempt", unit["id"]))
+        return locks.take(m, unit, entries.attempt(unit["id"]))
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("attempt_failed", unit["id"], failure))
+        m.agenda.append(entries.attempt_failed(unit["id"], failure))
         return False
 
 
@@ -168,7 +170,7 @@ def _act(m: Machine, node: Node, unit: Unit) -> None:
         _prepare(m, node, unit)
         run(m, unit)
     elif action == "none":
-        m.agenda.append(("ended", unit["id"], None, "ok"))
+        m.agenda.append(entries.ended(unit["id"], None, "ok"))
     elif action == "group":
         m.note(m.act_of(unit), "running", unit=unit)
         open_scope(m, node.child, unit)
@@ -183,7 +185,7 @@ def _act(m: Machine, node: Node, unit: Unit) -> None:
     elif action == "fail":
         _fail(m, node, unit)
     else:
-        m.agenda.append(("cancel", unit["id"]))
+        m.agenda.append(entries.cancel(unit["id"]))
 
 
 def _prepare(m: Machine, node: Node, unit: Unit) -> None:
@@ -242,7 +244,7 @@ def run(m: Machine, unit: Unit) -> None:
 def _fail(m: Machine, node: Node, unit: Unit) -> None:
     assert node.input is not None
     given = evaluate(Names(m, m.act_of(unit), unit), node.input)
-    m.agenda.append(("attempt_failed", unit["id"], raised(given)))
+    m.agenda.append(entries.attempt_failed(unit["id"], raised(given)))
 
 
 def raised(given: Plain) -> StepFailure | ErrorData:
@@ -300,7 +302,7 @@ def begin_anew(m: Machine, unit: Unit) -> None:
     no_longer_wait(m, unit)
     locks.leave(m, unit)
     unit["tries"] = 0
-    if not cleaning.first(m, "unit", unit, ("attempt", unit["id"])):
+    if not cleaning.first(m, "unit", unit, entries.attempt(unit["id"])):
         attempt(m, unit)
 
 
@@ -369,12 +371,14 @@ def pause_before_round(m: Machine, unit: Unit) -> None:
     spec = m.node(act).loop
     assert spec is not None
     if "every" not in spec:
-        m.agenda.append(("round", unit["id"]))
+        m.agenda.append(entries.begin_round(unit["id"]))
         return
     try:
         delay = duration_of(evaluate(Names(m, act, unit), spec["every"]), "every")
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("unit_broken", unit["id"], failure, "round_next"))
+        m.agenda.append(
+            entries.unit_broken(unit["id"], failure, entries.pause_before_round(unit["id"]))
+        )
         return
     longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
     move(unit, "pause")

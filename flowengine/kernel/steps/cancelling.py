@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.ending import cleaning, compensation
 from flowengine.kernel.ending.closing import close_units, empty_scope, hand_over
@@ -12,6 +12,7 @@ from flowengine.kernel.expressions.step_records import record
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.tokens import routing
 
@@ -32,12 +33,12 @@ def cancel(m: Machine, unit: Unit) -> None:
     try:
         reason = evaluate(Names(m, act, unit), spec["reason"]) if "reason" in spec else None
     except EvaluationError as failure:
-        m.agenda.append(("attempt_failed", unit["id"], failure))
+        m.agenda.append(entries.attempt_failed(unit["id"], failure))
         return
     text = reason if isinstance(reason, str) else f"cancelled by {m.node(act).id!r}"
     if spec.get("execution"):
         m.note(act, "succeeded", outcome="ok", output={"cancelled": []})
-        m.agenda.append(("flow_cancelled", text, False))
+        m.agenda.append(entries.flow_cancelled(text))
         return
     hit: list[str] = []
     # All are looked up first: with a group around it, this step is withdrawn itself.
@@ -47,7 +48,7 @@ def cancel(m: Machine, unit: Unit) -> None:
             _withdraw(m, instance, spec.get("outcome", "cancelled"), text)
             learn(act, instance.get("knows"))
     if unit["id"] in m.state["units"]:
-        m.agenda.append(("ended", unit["id"], {"cancelled": hit}, "ok"))
+        m.agenda.append(entries.ended(unit["id"], {"cancelled": hit}, "ok"))
 
 
 def _instances(m: Machine, act: Activation, target: int) -> list[Activation]:
@@ -69,9 +70,9 @@ def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
     output = _so_far(m, act) if how == "succeeded" else None
     close_units(m, act)
     if how == "succeeded":
-        then: tuple[Any, ...] = ("act_ended", act["id"], "succeeded", "ok", output)
+        then = entries.act_ended(act["id"], "succeeded", "ok", output)
         if node.each:
-            then = ("items_left", act["id"])
+            then = entries.items_left(act["id"])
         if not cleaning.first(m, "act", act, then):
             m.agenda.append(then)
         return
@@ -132,9 +133,9 @@ def cancel_flow(m: Machine, reason: str, at_once: bool) -> None:
         spec.get("compensate") and matches("Cancelled", spec.get("types", [])) for spec in specs
     )
     if at_once:
-        m.agenda.append(("flow_close", "cancelled", error))
+        m.agenda.append(entries.flow_close("cancelled", error))
     elif undoes:
         todo, cut = scope["done"], scope["cut"]
-        compensation.begin_in(m, scope, todo, cut, error, ("flow_end", "cancelled", error))
+        compensation.begin_in(m, scope, todo, cut, error, entries.cancelled_flow_end(error))
     else:
-        m.agenda.append(("flow_end", "cancelled", error))
+        m.agenda.append(entries.cancelled_flow_end(error))

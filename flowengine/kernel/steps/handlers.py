@@ -14,6 +14,7 @@ from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.compiled import EvaluationError, HandlerSpec, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import signals
+from flowengine.kernel.state import entries
 from flowengine.kernel.steps.attempts import raised
 from flowengine.kernel.tokens import routing
 
@@ -46,7 +47,7 @@ def find(
 
 def handle(m: Machine, act: Activation, error: ErrorData) -> None:
     """Pass an error to the first matching handler of a step; without one, fail the scope."""
-    if held_failures.hold_act(m, act, ("begin_act", act["id"])):
+    if held_failures.hold_act(m, act, entries.begin_act(act["id"])):
         return
     specs = m.node(act).on_error
     names = Names(m, act, extra={"error": error})
@@ -58,8 +59,8 @@ def handle(m: Machine, act: Activation, error: ErrorData) -> None:
         fail(m, act, broken)
         return
     if spec is not None and spec.get("compensate"):
-        compensation.begin(m, act, error, ("handled", act["id"], specs.index(spec), error))
-    elif cleaning.first(m, "act", act, ("act_failed", act["id"], error), error):
+        compensation.begin(m, act, error, entries.handled(act["id"], specs.index(spec), error))
+    elif cleaning.first(m, "act", act, entries.act_failed(act["id"], error), error):
         return
     elif spec is None:
         fail(m, act, error)
@@ -69,7 +70,7 @@ def handle(m: Machine, act: Activation, error: ErrorData) -> None:
 
 def compensated(m: Machine, act: Activation, index: int, error: ErrorData) -> None:
     """Clean up what is due, then do what a handler says that has compensated."""
-    if not cleaning.first(m, "act", act, ("handled", act["id"], index, error), error):
+    if not cleaning.first(m, "act", act, entries.handled(act["id"], index, error), error):
         perform(m, act, m.node(act).on_error[index], error)
 
 
@@ -83,7 +84,7 @@ def fail(m: Machine, act: Activation, error: ErrorData, handler: int = -1) -> No
     routing.forget(m, act)
     routing.end_token(m, scope, act["line"], act["past"])
     # At once: nothing that was set off before may begin in a scope that has failed.
-    m.agenda.appendleft(("scope_failed", scope["id"], error))
+    m.agenda.appendleft(entries.scope_failed(scope["id"], error))
 
 
 def perform(m: Machine, act: Activation, spec: HandlerSpec, error: ErrorData) -> None:

@@ -32,6 +32,7 @@ from flowengine.kernel.limits import locks
 from flowengine.kernel.limits.suspension import unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import signals
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.steps.attempts import (
@@ -46,6 +47,7 @@ from flowengine.kernel.tokens.activations import need_now
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation, Unit
 
 Failure: TypeAlias = "StepFailure | EvaluationError | ErrorData"
@@ -105,7 +107,7 @@ def attempt_ended(
 def _has_lock(m: Machine, unit: Unit, raw: Plain, outcome: str, past: int | None) -> bool:
     """Take the lock for what follows a wait or approval that did not hold it; others have it."""
     try:
-        return locks.take(m, unit, ("ended", unit["id"], raw, outcome))
+        return locks.take(m, unit, entries.ended(unit["id"], raw, outcome))
     except (StepFailure, EvaluationError) as failure:
         compensation.remember(m, m.act_of(unit), unit, raw, past)
         error = as_error(failure, m.address(unit), unit["tries"])
@@ -113,11 +115,11 @@ def _has_lock(m: Machine, unit: Unit, raw: Plain, outcome: str, past: int | None
         return False
 
 
-def _ended_again(unit: Unit, raw: Plain, outcome: str, past: int | None) -> tuple[object, ...]:
+def _ended_again(unit: Unit, raw: Plain, outcome: str, past: int | None) -> Entry:
     """Return what follows when what comes after an attempt begins anew: the attempt stands."""
     if past is None:
-        return ("ended", unit["id"], raw, outcome)
-    return ("group_over", unit["id"], raw, past)
+        return entries.ended(unit["id"], raw, outcome)
+    return entries.group_over(unit["id"], raw, past)
 
 
 def _raised(type: str, node: Node, raw: Plain) -> StepFailure:
@@ -165,7 +167,7 @@ def round_over(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | 
         try:
             done = holds(names, node.loop["until"])
         except EvaluationError as failure:
-            again = ("round_over", unit["id"], output, outcome, past)
+            again = entries.round_over(unit["id"], output, outcome, past)
             unit_failed(m, unit, as_error(failure, m.address(unit)), again)
             return
         if done:
@@ -206,14 +208,14 @@ def counted(m: Machine, act: Activation) -> None:
         try:
             need = need_now(m, act)
         except (StepFailure, EvaluationError) as failure:
-            m.agenda.append(("map_broken", act["id"], failure))
+            m.agenda.append(entries.map_broken(act["id"], failure))
             return
         if act["succeeded"] >= need:
             _go_early(m, act)
             return
         if _may_not_reach(act, spec):
             _cancel_items(m, act)
-    m.agenda.append(("fill", act["id"]))
+    m.agenda.append(entries.fill(act["id"]))
 
 
 def _may_not_reach(act: Activation, spec: MapSpec) -> bool:
@@ -250,7 +252,7 @@ def _item_leaves(m: Machine, act: Activation, unit: Unit, output: Plain, outcome
             node, Names(m, act, extra={"output": output, "outcome": outcome}), outcome
         )
     except (StepFailure, EvaluationError) as failure:
-        again = ("unit_ended", unit["id"], output, outcome)
+        again = entries.unit_ended(unit["id"], output, outcome)
         unit_failed(m, unit, as_error(failure, m.address(unit)), again)
         return
     _remove_unit(m, act, unit)
@@ -263,7 +265,7 @@ def _item_leaves(m: Machine, act: Activation, unit: Unit, output: Plain, outcome
     act["succeeded"] += 1
     line = [*act["line"], unit["item"]]
     routing.send(m, act, targets, line, past, output, unit.get("knows"))
-    m.agenda.append(("fill", act["id"]))
+    m.agenda.append(entries.fill(act["id"]))
 
 
 def items_left(m: Machine, act: Activation) -> None:
@@ -287,14 +289,14 @@ def _go_early(m: Machine, act: Activation) -> None:
     assert spec is not None
     if spec.get("late") == "cancel":
         _cancel_items(m, act)
-        m.agenda.append(("map_over", act["id"]))
+        m.agenda.append(entries.map_over(act["id"]))
         return
     output = [None if r is None else r[1] for r in act["results"]]
     try:
         variables.make_writes(m, act)
         targets = _choose(m, act, "ok", output)
     except (StepFailure, EvaluationError) as failure:
-        if held_failures.hold_act(m, act, ("counted", act["id"])):
+        if held_failures.hold_act(m, act, entries.counted(act["id"])):
             return
         _cancel_items(m, act)
         activation_failed(m, act, as_error(failure, m.step_address(act)))
@@ -305,7 +307,7 @@ def _go_early(m: Machine, act: Activation) -> None:
     routing.place(m, m.scope_of(act), act["step"], -1)
     act["gone"] = True
     m.note(act, "succeeded", outcome="ok", output=output, to=targets)
-    m.agenda.append(("fill", act["id"]))
+    m.agenda.append(entries.fill(act["id"]))
 
 
 def _cancel_items(m: Machine, act: Activation) -> None:
@@ -322,7 +324,7 @@ def map_over(m: Machine, act: Activation) -> None:
         m: The advance at work.
         act: The map's activation.
     """
-    again = ("map_over", act["id"])
+    again = entries.map_over(act["id"])
     if act.get("gone"):
         variables.make_fitting(m, act)
         hand_over(m, act)
@@ -393,9 +395,9 @@ def _item_failed(m: Machine, act: Activation, unit: Unit, error: ErrorData) -> N
         "bears", act["failed"]
     ):
         _cancel_items(m, act)
-        m.agenda.append(("map_over", act["id"]))
+        m.agenda.append(entries.map_over(act["id"]))
     else:
-        m.agenda.append(("fill", act["id"]))
+        m.agenda.append(entries.fill(act["id"]))
 
 
 def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
@@ -412,19 +414,17 @@ def attempt_failed(m: Machine, unit: Unit, failure: Failure) -> None:
         error: ErrorData = {**whose, **failure}
     else:
         error = as_error(failure, m.address(unit), unit["tries"])
-    again = ("uncertain" if unit["phase"] == "run" else "attempt", unit["id"])
+    again = (entries.uncertain if unit["phase"] == "run" else entries.attempt)(unit["id"])
     stop_attempt(m, unit)
     if not act["units"][unit["id"]]:
         unpark(m, unit)
     if not tries_again(m, unit, error):
         unit_failed(m, unit, error, again)
-    elif not cleaning.first(m, "unit", unit, ("pause", unit["id"], error), error):
+    elif not cleaning.first(m, "unit", unit, entries.pause(unit["id"], error), error):
         pause_before_attempt(m, unit, error)
 
 
-def unit_failed(
-    m: Machine, unit: Unit, error: ErrorData, again: tuple[object, ...] | None = None
-) -> None:
+def unit_failed(m: Machine, unit: Unit, error: ErrorData, again: Entry | None = None) -> None:
     """End a unit that has failed for good.
 
     Args:
@@ -435,11 +435,11 @@ def unit_failed(
     """
     act = m.act_of(unit)
     stop_attempt(m, unit)
-    if held_failures.hold_unit(m, unit, again or ("attempt", unit["id"])):
+    if held_failures.hold_unit(m, unit, again or entries.attempt(unit["id"])):
         return
     is_item = unit["item"] >= 0
     holds_on = is_item or "held" in unit
-    if holds_on and cleaning.first(m, "unit", unit, ("unit_failed", unit["id"], error), error):
+    if holds_on and cleaning.first(m, "unit", unit, entries.unit_failed(unit["id"], error), error):
         return
     if unit["round"] and unit["tries"] and not is_item:
         m.note(act, "failed", unit=unit, error=error)
@@ -469,13 +469,13 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
         cleaning.ended(m, act, None)
         return
     if "opens" in act:
-        m.agenda.append(("opened", act["id"], None))
+        m.agenda.append(entries.opened(act["id"], None))
         return
     try:
         targets = _choose(m, act, outcome, output)
     except (StepFailure, EvaluationError) as failure:
         error = as_error(failure, m.step_address(act))
-        activation_failed(m, act, error, ("act_ended", act["id"], status, outcome, output))
+        activation_failed(m, act, error, entries.act_ended(act["id"], status, outcome, output))
         return
     _remember(m, act, status, outcome, output)
     if m.observe is not None:
@@ -505,7 +505,7 @@ def _remember(m: Machine, act: Activation, status: str, outcome: str, output: Pl
 
 
 def activation_failed(
-    m: Machine, act: Activation, error: ErrorData, again: tuple[object, ...] | None = None
+    m: Machine, act: Activation, error: ErrorData, again: Entry | None = None
 ) -> None:
     """Let a failed activation be handled by its `on_error`, or fail its scope.
 
@@ -515,7 +515,7 @@ def activation_failed(
         error: What it failed with.
         again: What follows if it begins anew; None: all of it.
     """
-    if held_failures.hold_act(m, act, again or ("begin_act", act["id"])):
+    if held_failures.hold_act(m, act, again or entries.begin_act(act["id"])):
         return
     end_bounds(m, act)
     if "undo" in act:
@@ -523,6 +523,6 @@ def activation_failed(
     elif "final" in act:
         cleaning.ended(m, act, error)
     elif "opens" in act:
-        m.agenda.append(("opened", act["id"], error))
+        m.agenda.append(entries.opened(act["id"], error))
     else:
         handlers.handle(m, act, error)

@@ -21,6 +21,7 @@ from flowengine.kernel.expressions.names import Names
 from flowengine.kernel.expressions.step_records import known
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.machine import Machine, View
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.tokens.activations import count, new_unit, put_activation
@@ -59,7 +60,7 @@ def pass_on(m: Machine, act: Activation, output: Plain) -> bool:
     try:
         count(m, scope, following)
     except StepFailure as failure:
-        m.agenda.append(("act_broken", following["id"], failure))
+        m.agenda.append(entries.act_broken(following["id"], failure))
         return True
     attempt(m, new_unit(m, scope, following, -1))
     return True
@@ -159,7 +160,7 @@ def _begin(
         except (StepFailure, EvaluationError) as failure:
             state["running"] -= 1
             m = Machine(view.graph, state, None, event)
-            m.agenda.append(("attempt_failed", number, failure))
+            m.agenda.append(entries.attempt_failed(number, failure))
             return m
     move(unit, "run")
     address = scope["path"] + node.id

@@ -18,6 +18,7 @@ from flowengine.kernel.flow_state.causality import learn, writer
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import triggers
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import begin_unit, new_activation
@@ -119,7 +120,7 @@ def opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
     if error is not None:
         if m.blame is not None:
             m.blame.note(("scope", scope["id"]), ("act", act["id"]))
-        m.agenda.append(("scope_failed", scope["id"], error))
+        m.agenda.append(entries.scope_failed(scope["id"], error))
         return
     _put_tokens(m, scope, act["line"])
     if not scope["unit"]:
@@ -171,7 +172,7 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
     past = routing.merged_past(m, scope)
     body = m.graph.body(scope["body"])
     if body.kind == "flow":
-        m.agenda.append(("flow_over", scope["id"], past))
+        m.agenda.append(entries.flow_over(scope["id"], past))
         scope["over"] = True
         return
     unit = m.state["units"][scope["unit"]]
@@ -193,16 +194,16 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
     remove_scope(m, scope)
     stop_timeout(m, unit)
     if failure is not None:
-        m.agenda.append(("attempt_failed", unit["id"], failure))
+        m.agenda.append(entries.attempt_failed(unit["id"], failure))
         return
-    then = ("group_over", unit["id"], output, past)
+    then = entries.group_over(unit["id"], output, past)
     if not cleaning.first(m, "unit", unit, then, past=past):
         m.agenda.append(then)
 
 
 def hold_end(m: Machine, scope: Scope, past: int) -> bool:
     """Hold a scope whose outputs have no value, if that is asked for; its past stays with it."""
-    if not held_failures.hold_scope(m, scope, ("scope_over", scope["id"])):
+    if not held_failures.hold_scope(m, scope, entries.scope_over(scope["id"])):
         return False
     scope.pop("over", None)
     scope["ended"].append([[], past])

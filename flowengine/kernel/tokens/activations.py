@@ -21,6 +21,7 @@ from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.limits.suspension import unpark
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.notation.percentages import share
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.waiting.listeners import listen, watch
@@ -50,13 +51,13 @@ def activate(m: Machine, step: int, arrivals: list[Arrival]) -> None:
     try:
         count(m, m.state["scopes"][arrivals[0]["scope"]], act)
         if "hold" in m.state and held_failures.begins_held(m, act):
-            act["then"] = ["begin_act", act["id"]]
+            act["then"] = list(entries.begin_act(act["id"]))
         elif node.plain:
             begin_unit(m, act, -1)
         else:
             _begin(m, node, act)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("act_broken", act["id"], failure))
+        m.agenda.append(entries.act_broken(act["id"], failure))
 
 
 def new_activation(m: Machine, node: Node, arrivals: list[Arrival]) -> Activation:
@@ -218,13 +219,13 @@ def begin_act(m: Machine, act: Activation) -> None:
             _refuse_more(m.graph.limits["steps"])
         _begin(m, m.node(act), act)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("act_broken", act["id"], failure))
+        m.agenda.append(entries.act_broken(act["id"], failure))
 
 
 def _begin(m: Machine, node: Node, act: Activation) -> None:
     names = Names(m, act)
     if node.when is not None and not holds(names, node.when):
-        m.agenda.append(("act_ended", act["id"], "skipped", "skipped", None))
+        m.agenda.append(entries.act_ended(act["id"], "skipped", "skipped", None))
         return
     if node.deadline is not None:
         delay = duration_of(evaluate(names, node.deadline), "deadline")
@@ -277,7 +278,7 @@ def _begin_map(m: Machine, node: Node, act: Activation, names: Names) -> None:
         watch(m, act["id"], m.watched(act, spec.get("watches", ())))
     if "more" in spec:
         listen(m, act["id"], spec["more"])
-    m.agenda.append(("fill", act["id"]))
+    m.agenda.append(entries.fill(act["id"]))
 
 
 def _with_kept(m: Machine, frame: int, signal: str, over: list[Plain]) -> list[Plain]:
@@ -339,15 +340,15 @@ def add_item(m: Machine, act: Activation, item: Plain) -> None:
         act["over"].append(item)
         _bound_failures(m, node, act)
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("map_broken", act["id"], failure))
+        m.agenda.append(entries.map_broken(act["id"], failure))
         return
     if node.map is not None and "key" in node.map and key in act["keys"]:
         same = _same_key(node, act["keys"].index(key), index, key)
-        m.agenda.append(("map_broken", act["id"], same))
+        m.agenda.append(entries.map_broken(act["id"], same))
         return
     act["keys"].append(key)
     act["results"].append(None)
-    m.agenda.append(("fill", act["id"]))
+    m.agenda.append(entries.fill(act["id"]))
 
 
 def _kind(value: Plain) -> str:
@@ -413,7 +414,7 @@ def fill(m: Machine, act: Activation) -> None:
         act["next"] += 1
         begin_unit(m, act, index)
     if act["next"] >= len(act["over"]) and not act["units"]:
-        m.agenda.append(("map_over", act["id"]))
+        m.agenda.append(entries.map_over(act["id"]))
 
 
 def begin_unit(m: Machine, act: Activation, item: int) -> None:
@@ -427,7 +428,8 @@ def begin_unit(m: Machine, act: Activation, item: int) -> None:
     unit = new_unit(m, m.state["scopes"][act["scope"]], act, item)
     if item >= 0 and "knows" in act:
         learn(unit, act["knows"])
-    then = ("attempt" if m.graph.nodes[act["step"]].loop is None else "round", unit["id"])
+    looping = m.graph.nodes[act["step"]].loop is not None
+    then = (entries.begin_round if looping else entries.attempt)(unit["id"])
     if item >= 0 and "hold" in m.state and held_failures.begins_held(m, act, unit):
         move(unit, "held")
         unit["then"] = list(then)

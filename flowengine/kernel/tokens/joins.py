@@ -27,6 +27,7 @@ from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError
 from flowengine.kernel.graph.linked import Body, Node
 from flowengine.kernel.held_failures import is_held
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
 from flowengine.kernel.tokens import routing
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def arrive(m: Machine, arrival: Arrival) -> None:
     node = m.graph.nodes[arrival["step"]]
     join = node.join
     if join is None or join["kind"] == "each":
-        m.agenda.append(("activate", node.index, [arrival]))
+        m.agenda.append(entries.activate(node.index, [arrival]))
         return
     scope = m.state["scopes"][arrival["scope"]]
     if join["kind"] == "all":
@@ -88,7 +89,7 @@ def _arrive_all(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
             del scope["joins"][node.index]
         for _ in taken:
             _hold(m, scope, node, -1)
-        m.agenda.append(("activate", node.index, taken))
+        m.agenda.append(entries.activate(node.index, taken))
 
 
 def _arrive_count(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
@@ -172,7 +173,7 @@ def _need(m: Machine, scope: Scope, node: Node, first: Arrival) -> int:
                 "ValidationError", f"'need' of {node.id!r} is {need!r}, not 1 or more"
             )
     except (StepFailure, EvaluationError) as failure:
-        m.agenda.append(("broken", node.index, scope["id"], failure))
+        m.agenda.append(entries.need_broken(node.index, scope["id"], failure))
         return UNKNOWN if is_held(m, "scope", scope["id"]) else 1
     return need
 
@@ -182,9 +183,9 @@ def _fire(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
     taken = _take(m, scope, node, round_)
     round_["fired"] = True
     if node.join.get("late") == "cancel":
-        m.agenda.appendleft(("cancel_late", scope["id"], node.index))
+        m.agenda.appendleft(entries.cancel_late(scope["id"], node.index))
         round_["heard"] = dict.fromkeys(node.sources, True)
-    m.agenda.append(("activate", node.index, taken))
+    m.agenda.append(entries.activate(node.index, taken))
 
 
 def _take(m: Machine, scope: Scope, node: Node, round_: JoinState) -> list[Arrival]:
@@ -217,7 +218,7 @@ def _end_round(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
             scope["joins"][node.index] = {**again, "kept": later}
     for arrival in kept:
         _hold(m, scope, node, -1)
-        m.agenda.append(("arrive", arrival))
+        m.agenda.append(entries.arrive(arrival))
 
 
 def _next_wave(node: Node, kept: list[Arrival]) -> tuple[list[Arrival], list[Arrival]]:
@@ -309,11 +310,11 @@ def _act(m: Machine, scope: Scope, index: int, held: JoinState) -> None:
         del scope["joins"][index]
         for _ in taken:
             _hold(m, scope, node, -1)
-        m.agenda.append(("activate", index, taken))
+        m.agenda.append(entries.activate(index, taken))
     elif held["fired"]:
         _end_round(m, scope, node, held)
     else:
         got = _take(m, scope, node, held)
         came = list(dict.fromkeys(m.graph.node(a["source"]).id for a in got if a["source"] >= 0))
-        m.agenda.append(("too_few", index, got, held["need"], came))
+        m.agenda.append(entries.too_few(index, got, held["need"], came))
         _end_round(m, scope, node, held)

@@ -11,6 +11,7 @@ from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import END, END_ALL, START, Plain, SplitSpec
 from flowengine.kernel.graph.linked import Node
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Arrival, Scope
@@ -140,7 +141,7 @@ def _send(
     if target == END:
         end_token(m, m.scope_of(act), line, past)
     elif target == END_ALL:
-        m.agenda.append(("end_all", act["scope"], line, past))
+        m.agenda.append(entries.end_all(act["scope"], line, past))
     else:
         arrival: Arrival = {
             "scope": act["scope"],
@@ -155,7 +156,7 @@ def _send(
             arrival["message"] = act["message"]
         if knows:
             learn(arrival, knows)
-        m.agenda.append(("arrive", arrival))
+        m.agenda.append(entries.arrive(arrival))
 
 
 def unsent(scope: int, step: int, past: int, line: list[int]) -> Arrival:
@@ -178,7 +179,7 @@ def start(m: Machine, scope: Scope, targets: list[int], line: list[int]) -> None
         past = provenance.share(m.state, scope["past"])
         arrival = unsent(scope["id"], target, past, [*line, entry] if several else line)
         learn(arrival, scope.get("knows"))
-        m.agenda.append(("arrive", arrival))
+        m.agenda.append(entries.arrive(arrival))
 
 
 def end_token(m: Machine, scope: Scope, line: list[int], past: int) -> None:

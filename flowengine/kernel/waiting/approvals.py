@@ -15,6 +15,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.state import entries
 from flowengine.kernel.waiting import approval_ownership
 from flowengine.kernel.waiting.waits import add_wait, duration_of, end_wait, new_wait, show
 
@@ -141,7 +142,7 @@ def _close(m: Machine, wait: Wait, decision: dict[str, Plain], how: str, outcome
     output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
     if "asks" in wait:
         more = decision["value"] if isinstance(decision.get("value"), dict) else {}
-        m.agenda.append(("answered", wait["id"], how, output, more))
+        m.agenda.append(entries.answered(wait["id"], how, output, more))
     else:
         end_wait(m, wait, how, output, outcome)
 

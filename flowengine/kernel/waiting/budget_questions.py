@@ -7,7 +7,7 @@ more, when an event has been dealt with, is withdrawn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import Plain
@@ -23,12 +23,14 @@ from flowengine.kernel.limits.budgets import (
 from flowengine.kernel.limits.suspension import hold_back, let_on
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
+from flowengine.kernel.state import entries
 from flowengine.kernel.waiting.approvals import answer, counting
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Decided
     from flowengine.kernel.graph.compiled import BudgetSpec
+    from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Budget, Unit, Wait
 
 DURATION = r"^(\d{1,3}w)?(\d{1,4}d)?(\d{1,5}h)?(\d{1,7}m)?(\d{1,8}s)?(\d{1,11}ms)?$"
@@ -43,7 +45,11 @@ MOST_CALLS = 2**53
 """What a limit of calls can be raised to: any JSON reader holds it, and no execution reaches it."""
 
 
-def waits(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
+BUDGETED = frozenset({"budget", "frames"})
+"""What a state has if calls may have to wait: a budget, or subflows, which may have some."""
+
+
+def waits(m: Machine, unit: Unit, then: Entry) -> bool:
     """Say whether a call has to wait until somebody has raised a budget.
 
     Args:
@@ -56,8 +62,6 @@ def waits(m: Machine, unit: Unit, then: tuple[Any, ...]) -> bool:
     Raises:
         StepFailure: `BudgetExceeded`: a budget is used up, and nobody is asked to raise it.
     """
-    if "budget" not in m.state and "frames" not in m.state:
-        return False
     act = m.act_of(unit)
     if "opens" in act or not bounding(m.state, m.frame_of(act)):
         return False
@@ -124,7 +128,7 @@ def _stop_calls(m: Machine, number: int, budget: Budget) -> None:
     told = _told(m, number, budget, "wall_time")
     for unit in _bound(budget):
         failure = StepFailure("BudgetExceeded", *told, retryable=False)
-        m.agenda.append(("attempt_failed", unit, failure))
+        m.agenda.append(entries.attempt_failed(unit, failure))
 
 
 def _asks(m: Machine, number: int, budget: Budget) -> bool:

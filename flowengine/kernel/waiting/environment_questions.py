@@ -20,6 +20,7 @@ from flowengine.kernel.expressions.names import Names, evaluate, regions
 from flowengine.kernel.graph.compiled import EvaluationError, Plain, SecretText
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.waiting import shared_questions
 from flowengine.kernel.waiting.approvals import fill_in
@@ -81,7 +82,7 @@ def _fail(m: Machine, unit: Unit, failure: StepFailure | EvaluationError) -> Non
     unit.pop("asks", None)
     unit["attempt"] += 1
     unit["tries"] += 1
-    m.agenda.append(("attempt_failed", unit["id"], failure))
+    m.agenda.append(entries.attempt_failed(unit["id"], failure))
 
 
 def _question(m: Machine, unit: Unit, use: dict[str, Plain], about: About) -> int:
@@ -227,7 +228,7 @@ def answered(
         if failure is not None:
             _fail(m, unit, failure)
         else:
-            m.agenda.append(("attempt", unit["id"]))
+            m.agenda.append(entries.attempt(unit["id"]))
 
 
 def _refusal(wait: Wait, output: dict[str, Any], value: dict[str, Any]) -> StepFailure:
@@ -277,4 +278,4 @@ def _begin_again(m: Machine, unit: Unit) -> None:
     unit["asks"] = []
     move(unit, "ready")
     unpark(m, unit)
-    m.agenda.append(("attempt", unit["id"]))
+    m.agenda.append(entries.attempt(unit["id"]))

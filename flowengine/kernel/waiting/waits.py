@@ -17,6 +17,7 @@ from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import format_time, parse_duration, parse_time
+from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.waiting.listeners import listen, listeners, unlisten, unwatch, watch
 
@@ -288,14 +289,14 @@ def receive(m: Machine, message: Plain) -> bool:
             act = m.state["acts"][number]
             open_ = act["units"] or act["next"] < len(act["over"])
             if open_ and is_for(m, m.frame_of(act), message):
-                m.agenda.append(("add_item", number, message["data"]))
+                m.agenda.append(entries.add_item(number, message["data"]))
                 return True
             continue
         try:
             if offer(m, wait, message):
                 return True
         except EvaluationError as failure:
-            m.agenda.append(("unit_broken", wait["unit"], failure))
+            m.agenda.append(entries.unit_broken(wait["unit"], failure))
     return False
 
 
@@ -333,7 +334,7 @@ def end_wait(m: Machine, wait: Wait, how: str, output: Plain, outcome: str) -> N
     """
     start_hits_anew(m, wait, m.state["units"][wait["unit"]])
     close_wait(m, wait, how, output)
-    m.agenda.append(("ended", wait["unit"], output, outcome))
+    m.agenda.append(entries.ended(wait["unit"], output, outcome))
 
 
 def start_hits_anew(m: Machine, wait: Wait, unit: Unit) -> None:
@@ -379,7 +380,7 @@ def look_at_state(m: Machine, wait: Wait) -> bool:
         try:
             _look(m, wait, index)
         except EvaluationError as failure:
-            m.agenda.append(("unit_broken", wait["unit"], failure))
+            m.agenda.append(entries.unit_broken(wait["unit"], failure))
             return True
         if not is_open(m, wait):
             return True
