@@ -33,7 +33,7 @@ from flowengine.kernel.messages import signals, triggers
 from flowengine.kernel.recovery import interrupted, retrying
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
-from flowengine.kernel.steps import attempts, cancelling, outcomes, scopes
+from flowengine.kernel.steps import attempt_outcomes, attempts, cancelling, maps, scopes
 from flowengine.kernel.steps.passing import go_straight
 from flowengine.kernel.tokens import joins
 from flowengine.kernel.waiting import (
@@ -149,7 +149,7 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
     unit = _running(m, event["unit"], event["attempt"])
     if unit is not None:
         budgets.settle_unit(m, unit)
-        outcomes.attempt_ended(m, unit, event["value"], "ok")
+        attempt_outcomes.attempt_ended(m, unit, event["value"], "ok")
     elif _settles(m, event["unit"], event["attempt"]):
         compensation.result_of_cut(m, event["unit"], "succeeded", event["value"])
 
@@ -159,7 +159,7 @@ def _failed(m: Machine, event: Failed) -> None:
     if unit is not None:
         budgets.settle_unit(m, unit)
         move(unit, "ready")
-        outcomes.attempt_failed(m, unit, event["error"])
+        attempt_outcomes.attempt_failed(m, unit, event["error"])
     elif _settles(m, event["unit"], event["attempt"]):
         compensation.result_of_cut(m, event["unit"], "failed", None)
 
@@ -330,7 +330,7 @@ def _look(m: Machine, number: int) -> bool:
         return waits.look_at_state(m, wait)
     act = m.state["acts"].get(number)
     if act is not None:
-        outcomes.counted(m, act)
+        maps.counted(m, act)
     return bool(m.agenda)
 
 

@@ -20,8 +20,19 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.messages import triggers
 from flowengine.kernel.recovery import interrupted, retrying
 from flowengine.kernel.state import entries
-from flowengine.kernel.steps import attempts, cancelling, handlers, outcomes, scopes
-from flowengine.kernel.tokens import activations, joins
+from flowengine.kernel.steps import (
+    activation_outcomes,
+    attempt_outcomes,
+    attempts,
+    cancelling,
+    handlers,
+    loops,
+    maps,
+    retries,
+    scopes,
+    unit_outcomes,
+)
+from flowengine.kernel.tokens import activations, joins, map_items
 from flowengine.kernel.waiting import environment_questions
 
 if TYPE_CHECKING:
@@ -63,14 +74,14 @@ def _scope(entry: Callable[Concatenate[int, P], Entry]) -> _Doing[Concatenate[Ma
 def _group_over(m: Machine, number: int, output: Plain, past: int) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
-        outcomes.attempt_ended(m, unit, output, "ok", past)
+        attempt_outcomes.attempt_ended(m, unit, output, "ok", past)
     provenance.drop(m.state, past)
 
 
 def _round_over(m: Machine, number: int, output: Plain, outcome: str, past: int | None) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
-        outcomes.round_over(m, unit, output, outcome, past)
+        loops.round_over(m, unit, output, outcome, past)
     if past is not None:
         provenance.drop(m.state, past)
 
@@ -79,14 +90,14 @@ def _unit_broken(m: Machine, unit: Unit, failure: Broken, anew: Entry | None = N
     """Fail a unit whose expression failed."""
     if not m.act_of(unit)["units"][unit["id"]]:
         unpark(m, unit)
-    outcomes.unit_failed(m, unit, as_error(failure, m.address(unit)), anew)
+    unit_outcomes.unit_failed(m, unit, as_error(failure, m.address(unit)), anew)
 
 
 def _act_broken(m: Machine, act: Activation, failure: Broken, anew: Entry | None = None) -> None:
     """Fail an activation before it could begin; a limit of its scope no step of it handles."""
     error = as_error(failure, m.step_address(act))
     if error["type"] != "LimitExceeded":
-        outcomes.activation_failed(m, act, error, anew)
+        activation_outcomes.activation_failed(m, act, error, anew)
     elif not held_failures.hold_act(m, act, anew or entries.begin_act(act["id"])):
         handlers.fail(m, act, error)
 
@@ -123,18 +134,6 @@ def _trigger_broken(m: Machine, arrival: Arrival, failure: Broken) -> None:
         _act_broken(m, act, failure)
 
 
-def _map_broken(m: Machine, act: Activation, failure: Broken) -> None:
-    """Fail a map that runs because of what it says of itself, not because of an item."""
-    if not held_failures.hold_act(m, act, entries.counted(act["id"])):
-        closing.close_units(m, act)
-        outcomes.activation_failed(m, act, as_error(failure, m.step_address(act)))
-
-
-def _map_over(m: Machine, act: Activation) -> None:
-    if not act["units"]:
-        outcomes.map_over(m, act)
-
-
 def _scope_failed(m: Machine, scope: Scope, error: ErrorData) -> None:
     if not scope.get("over"):
         flows.fail_scope(m, scope, error)
@@ -168,31 +167,31 @@ AGENDA = {
     "attempt": _unit(entries.attempt)(attempts.attempt),
     "again": _unit(entries.again)(interrupted.run_again),
     "uncertain": _unit(entries.uncertain)(retrying.ask_first),
-    "pause": _unit(entries.pause)(attempts.pause_before_attempt),
-    "ended": _unit(entries.ended)(outcomes.attempt_ended),
+    "pause": _unit(entries.pause)(retries.pause_before_attempt),
+    "ended": _unit(entries.ended)(attempt_outcomes.attempt_ended),
     "group_over": _any(entries.group_over)(_group_over),
-    "attempt_failed": _unit(entries.attempt_failed)(outcomes.attempt_failed),
-    "round": _unit(entries.begin_round)(attempts.begin_round),
+    "attempt_failed": _unit(entries.attempt_failed)(attempt_outcomes.attempt_failed),
+    "round": _unit(entries.begin_round)(loops.begin_round),
     "round_over": _any(entries.round_over)(_round_over),
-    "round_next": _unit(entries.pause_before_round)(attempts.pause_before_round),
+    "round_next": _unit(entries.pause_before_round)(loops.pause_before_round),
     "limit": _unit(entries.limit)(retrying.limit_anew),
     "answered": _any(entries.answered)(environment_questions.answered),
     "cancel": _unit(entries.cancel)(cancelling.cancel),
     # The end of a unit
-    "unit_ended": _unit(entries.unit_ended)(outcomes.unit_ended),
-    "unit_failed": _unit(entries.unit_failed)(outcomes.unit_failed),
+    "unit_ended": _unit(entries.unit_ended)(unit_outcomes.unit_ended),
+    "unit_failed": _unit(entries.unit_failed)(unit_outcomes.unit_failed),
     "unit_broken": _unit(entries.unit_broken)(_unit_broken),
     # Activations and maps
     "begin_act": _act(entries.begin_act)(activations.begin_act),
     "enough": _act(entries.enough)(retrying.look_if_enough),
     "deadline": _act(entries.deadline)(retrying.deadline_anew),
-    "fill": _act(entries.fill)(activations.fill),
-    "add_item": _act(entries.add_item)(activations.add_item),
-    "counted": _act(entries.counted)(outcomes.counted),
-    "map_broken": _act(entries.map_broken)(_map_broken),
-    "map_over": _act(entries.map_over)(_map_over),
-    "items_left": _act(entries.items_left)(outcomes.items_left),
-    "act_ended": _act(entries.act_ended)(outcomes.activation_ended),
+    "fill": _act(entries.fill)(map_items.fill),
+    "add_item": _act(entries.add_item)(map_items.add_item),
+    "counted": _act(entries.counted)(maps.counted),
+    "map_broken": _act(entries.map_broken)(maps.fail_map),
+    "map_over": _act(entries.map_over)(maps.end_map),
+    "items_left": _act(entries.items_left)(maps.items_left),
+    "act_ended": _act(entries.act_ended)(activation_outcomes.activation_ended),
     "act_failed": _act(entries.act_failed)(handlers.handle),
     "act_broken": _act(entries.act_broken)(_act_broken),
     "handled": _act(entries.handled)(handlers.compensated),

@@ -14,7 +14,7 @@ from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
-from flowengine.kernel.steps import attempts, outcomes, scopes
+from flowengine.kernel.steps import activation_outcomes, attempt_outcomes, retries, scopes
 from flowengine.kernel.waiting import approvals, budget_questions, waits
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ def _timeout(m: Machine, number: int, _arg: int) -> None:
         if _goes_on(m, unit, failure):
             return
         closing.close_scope(m, m.state["scopes"][unit["scope"]])
-    outcomes.attempt_failed(m, unit, failure)
+    attempt_outcomes.attempt_failed(m, unit, failure)
 
 
 def _goes_on(m: Machine, unit: Unit, failure: StepFailure) -> bool:
     """Return whether a group or subflow is held as it is, to be given more time."""
     if not held_failures.is_held(m, "unit", unit["id"]):
         return False
-    if attempts.tries_again(m, unit, as_error(failure, m.address(unit), unit["tries"])):
+    if retries.tries_again(m, unit, as_error(failure, m.address(unit), unit["tries"])):
         return False
     unit["then"] = list(entries.limit(unit["id"]))
     return True
@@ -70,7 +70,7 @@ def _deadline(m: Machine, number: int, _arg: int) -> None:
     failure = StepFailure(
         "Deadline", f"{m.step_address(act)} did not end within its deadline", {"last": last}
     )
-    outcomes.activation_failed(m, act, as_error(failure, m.step_address(act)))
+    activation_outcomes.activation_failed(m, act, as_error(failure, m.step_address(act)))
 
 
 def _pause(m: Machine, number: int, arg: int) -> None:

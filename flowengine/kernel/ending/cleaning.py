@@ -21,7 +21,8 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.tokens.activations import begin_unit, new_activation, settle_in_frame
+from flowengine.kernel.tokens.activations import new_activation, settle_in_frame
+from flowengine.kernel.tokens.units import begin_unit
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData

@@ -17,8 +17,9 @@ from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
-from flowengine.kernel.steps import outcomes
-from flowengine.kernel.steps.attempts import limit, run, tries_again
+from flowengine.kernel.steps import attempt_outcomes
+from flowengine.kernel.steps.attempts import limit, run
+from flowengine.kernel.steps.retries import tries_again
 from flowengine.kernel.waiting import budget_questions
 from flowengine.kernel.waiting.approvals import ask, ask_for_environment
 from flowengine.kernel.waiting.waits import close_wait
@@ -142,12 +143,12 @@ def answered(m: Machine, wait: Wait, event: Decided) -> None:
     if choice == "retry":
         run_again(m, unit)
     elif choice == "result":
-        outcomes.attempt_ended(m, unit, event.get("value"), "ok")
+        attempt_outcomes.attempt_ended(m, unit, event.get("value"), "ok")
     elif error is not None and wait["record"]["ran"] == "no":
         error["retryable"] = False
-        outcomes.attempt_failed(m, unit, error)
+        attempt_outcomes.attempt_failed(m, unit, error)
     else:
-        outcomes.attempt_failed(m, unit, uncertain(m, unit))
+        attempt_outcomes.attempt_failed(m, unit, uncertain(m, unit))
 
 
 def _settle_cut(m: Machine, number: int, event: Decided) -> None:

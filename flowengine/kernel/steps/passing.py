@@ -24,7 +24,8 @@ from flowengine.kernel.machine import Machine, View
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.attempts import attempt
-from flowengine.kernel.tokens.activations import count, new_unit, put_activation
+from flowengine.kernel.tokens.activations import count, put_activation
+from flowengine.kernel.tokens.units import new_unit
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Succeeded

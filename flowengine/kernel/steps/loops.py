@@ -1,0 +1,156 @@
+"""`loop`: rounds of a step's action (language reference, §9.3).
+
+    `while` holds? ─► fewer rounds than `max`? ─► attempts ─► `until` holds? ─► output of the loop
+       ▲                  └─ no: `LoopLimit`                       │ no
+       └──────────────────────── pause of `every` ◄────────────────┘
+
+`max` is evaluated once, before the first round. Each round has its own retries, lock and writes.
+A loop gives the output of its last round; with `keep` those of all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel.errors import StepFailure, as_error
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.names import (
+    Names,
+    evaluate,
+    holds,
+)
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.graph.linked import Node
+from flowengine.kernel.machine import Machine, require
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.state import entries
+from flowengine.kernel.state.moves import move
+from flowengine.kernel.steps.attempts import attempt
+from flowengine.kernel.steps.retries import spaced
+from flowengine.kernel.steps.unit_outcomes import unit_ended, unit_failed
+from flowengine.kernel.waiting.waits import duration_of
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import Unit
+
+
+def begin_round(m: Machine, unit: Unit) -> None:
+    """Begin the next round of a loop, or end the loop if `while` no longer holds.
+
+    Args:
+        unit: The unit that loops.
+    """
+    act = m.act_of(unit)
+    node = m.node(act)
+    spec = node.loop
+    assert spec is not None
+    try:
+        if "max" not in unit:
+            bound = evaluate(Names(m, act, unit), spec["max"])
+            require(
+                isinstance(bound, int) and not isinstance(bound, bool) and bound >= 0,
+                "ValidationError",
+                f"'loop.max' of {node.id!r} is {bound!r}, not a whole number",
+            )
+            unit["max"] = bound
+        last = unit.get("last")
+        if "before" in spec:
+            seen = {"output": last, "outcome": "ok" if unit["round"] else None}
+            # Before the first round there is no `round` yet: the condition sees the first one.
+            unit["round"] += 1
+            again = holds(Names(m, act, unit, unit.get("seen"), seen), spec["before"])
+            unit["round"] -= 1
+            if not again:
+                m.agenda.append(entries.unit_ended(unit["id"], of_loop(node, unit, last)))
+                return
+        _bound_rounds(m, node, unit)
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(entries.unit_broken(unit["id"], failure, entries.begin_round(unit["id"])))
+        return
+    unit["round"] += 1
+    unit["tries"] = 0
+    attempt(m, unit)
+
+
+def _bound_rounds(m: Machine, node: Node, unit: Unit) -> None:
+    """Count a round that is about to begin.
+
+    Raises:
+        StepFailure: There have been as many as there may be.
+    """
+    if unit["round"] >= unit["max"]:
+        raise StepFailure(
+            "LoopLimit",
+            f"{node.id!r} was not done after {unit['max']} rounds (loop.max)",
+            {"last": unit.get("last"), "rounds": unit["round"]},
+        )
+    begun = m.rounds[unit["id"]] = m.rounds.get(unit["id"], 0) + 1
+    limit = m.graph.limits["steps"]
+    if begun > limit:
+        raise StepFailure(
+            "LimitExceeded",
+            f"{node.id!r} began more than {limit} rounds in which nothing was called or waited for "
+            "(limits.steps)",
+            {"limit": "steps"},
+        )
+
+
+def of_loop(node: Node, unit: Unit, last: Plain) -> Plain:
+    """Return what a loop gives: the output of its last round, or with `keep` those of all."""
+    assert node.loop is not None
+    return unit.get("outputs", []) if node.loop.get("keep") else last
+
+
+def pause_before_round(m: Machine, unit: Unit) -> None:
+    """Wait for `loop.every`, then begin the next round; begin it now if left empty."""
+    act = m.act_of(unit)
+    spec = m.node(act).loop
+    assert spec is not None
+    if "every" not in spec:
+        m.agenda.append(entries.begin_round(unit["id"]))
+        return
+    try:
+        delay = duration_of(evaluate(Names(m, act, unit), spec["every"]), "every")
+    except (StepFailure, EvaluationError) as failure:
+        m.agenda.append(
+            entries.unit_broken(unit["id"], failure, entries.pause_before_round(unit["id"]))
+        )
+        return
+    longest = parse_duration(spec["max_delay"]) if "max_delay" in spec else max(delay, 60_000)
+    move(unit, "pause")
+    pause = spaced(delay, spec.get("backoff", 1), longest, unit["round"])
+    unit["timer"] = m.set_timer(pause, "pause", unit["id"], 1)
+
+
+def round_ended(
+    m: Machine, node: Node, unit: Unit, output: Plain, outcome: str, past: int | None
+) -> None:
+    """Test `until` after a round; the next one begins after its pause."""
+    assert node.loop is not None
+    unit["last"] = output
+    if node.loop.get("keep"):
+        unit.setdefault("outputs", []).append(output)
+    if past is not None and "before" in node.loop:
+        provenance.drop(m.state, unit.get("seen", 0))
+        unit["seen"] = provenance.share(m.state, past)
+    if m.observe is not None:
+        m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
+    unit["tries"] = 0
+    round_over(m, unit, output, outcome, past)
+
+
+def round_over(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
+    """Test `until` after a round, whose output has been noted."""
+    node = m.node(m.act_of(unit))
+    if node.loop is not None and "until" in node.loop:
+        names = Names(m, m.act_of(unit), unit, past, {"output": output, "outcome": outcome})
+        try:
+            done = holds(names, node.loop["until"])
+        except EvaluationError as failure:
+            again = entries.round_over(unit["id"], output, outcome, past)
+            unit_failed(m, unit, as_error(failure, m.address(unit)), again)
+            return
+        if done:
+            unit_ended(m, unit, of_loop(node, unit, output), outcome)
+            return
+    pause_before_round(m, unit)

@@ -1,0 +1,87 @@
+"""`retry`: another attempt after one that failed (language reference, §9.5).
+
+    failed ─► tries left, and may this error be retried? ─► pause ─► attempt
+                 └─ no: the unit has failed
+
+Pauses grow by `backoff` from `delay` up to `max_delay`, and jitter shortens them; one that the
+error itself asks for (`retry_after`) is kept if it is longer. Attempts that a crash cut off do not
+count. To retry an execution that has failed is something else: `recovery.retrying`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from flowengine.kernel.errors import may_retry
+from flowengine.kernel.expressions.names import (
+    Names,
+    holds,
+)
+from flowengine.kernel.graph.compiled import EvaluationError
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.state.moves import move
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state.records import Unit
+
+
+def tries_again(m: Machine, unit: Unit, error: ErrorData) -> bool:
+    """Say whether `retry` allows another attempt.
+
+    Args:
+        unit: The unit whose attempt failed.
+        error: What it failed with.
+
+    Returns:
+        Whether another attempt follows.
+    """
+    act = m.act_of(unit)
+    spec = m.node(act).retry
+    if spec is None or unit["tries"] >= spec.get("attempts", 1):
+        return False
+    if not may_retry(error, spec.get("only"), spec.get("exclude")):
+        return False
+    if "when" in spec:
+        try:
+            if not holds(Names(m, act, unit, extra={"error": error}), spec["when"]):
+                return False
+        except EvaluationError:
+            return False
+    return True
+
+
+def pause_before_attempt(m: Machine, unit: Unit, error: ErrorData) -> None:
+    """Set the pause before another attempt, after one that failed with `error`."""
+    pause = max(_pause(m, unit), error.get("retry_after") or 0)
+    move(unit, "pause")
+    unit["timer"] = m.set_timer(pause, "pause", unit["id"])
+    m.note(m.act_of(unit), "retrying", unit=unit, error=error)
+
+
+def _pause(m: Machine, unit: Unit) -> int:
+    """Return the pause before the next attempt (ms): exponential, with jitter (§9.5).
+
+    The jitter is drawn from the execution, the unit and the attempt, so that replay draws the same.
+    """
+    spec = m.node(m.act_of(unit)).retry
+    assert spec is not None
+    full = spaced(
+        parse_duration(spec.get("delay", "1s")),
+        spec.get("backoff", 2),
+        parse_duration(spec.get("max_delay", "1m")),
+        unit["tries"],
+    )
+    jitter = spec.get("jitter", "full")
+    share = {"full": 1.0, "none": 0.0}.get(jitter) if isinstance(jitter, str) else float(jitter)
+    seed = f"{m.state['execution'].get('id')}/{unit['id']}/{unit['attempt']}"
+    drawn = crc32(seed.encode()) / 0xFFFFFFFF
+    return int(full * (1 - (share or 0.0) * drawn))
+
+
+def spaced(delay: int, backoff: float, longest: int, number: int) -> int:
+    """Return the `number`-th pause (ms) of a series that grows by `backoff` up to `longest`."""
+    grown = delay * backoff ** min(number - 1, 64)
+    return int(min(grown, longest))
