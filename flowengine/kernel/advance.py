@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         RetryAsked,
         StateSet,
         Succeeded,
+        Upgraded,
     )
     from flowengine.kernel.state.records import Cut, State, Unit
 
@@ -70,6 +71,7 @@ def advance(
     event: Event,
     observe: list[Observation] | None = None,
     blame: Blame | None = None,
+    after: Graph | None = None,
 ) -> list[Command]:
     """Apply an event to an execution.
 
@@ -80,6 +82,8 @@ def advance(
             an event that has it makes unnecessary.
         observe: Gets what happened to each activation, for people to see; None costs nothing.
         blame: Gets what made each place fail, see `held_failures`; None costs nothing.
+        after: The flow that it runs from this event on, if that is `upgraded`: the form that the
+            event names, against which `moving.obstacles` finds nothing.
 
     Returns:
         What is to be done now, in order. It may be done once the event is on disk.
@@ -96,14 +100,17 @@ def advance(
     if event["type"] == "succeeded" and observe is None and blame is None:
         went = go_straight(graph, state, event)
         if went is not None:
-            return settle(went, event) if isinstance(went, Machine) else went
-    m = Machine(graph, state, observe, event, blame)
+            return _settle(went, event) if isinstance(went, Machine) else went
+    m = Machine(graph if after is None else after, state, observe, event, blame)
     m.stood = state["now"] - before
-    EVENTS[event["type"]](m, event)
-    return settle(m, event)
+    if event["type"] == "upgraded":
+        _upgraded(m, graph, event)
+    else:
+        EVENTS[event["type"]](m, event)
+    return _settle(m, event)
 
 
-def settle(m: Machine, event: Any) -> list[Command]:
+def _settle(m: Machine, event: Any) -> list[Command]:
     """Do all that follows; the end of every event.
 
     Args:
@@ -243,6 +250,12 @@ def _state_set(m: Machine, event: StateSet) -> None:
         variables.put(m, key, value)
 
 
+def _upgraded(m: Machine, before: Graph, event: Upgraded) -> None:
+    from flowengine.kernel.moving.upgrading import upgrade  # few executions are ever moved
+
+    upgrade(m, before, event["mapping"])
+
+
 EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "started": flows.begin,
     "succeeded": _succeeded,
@@ -259,7 +272,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "state": _state_set,
     "warning": lambda m, event: None,
 }
-"""What an event does, by its type."""
+"""What an event does, by its type; `upgraded`, which needs two flows, beside it."""
 
 
 # --- 2 Agenda ----------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ class StateSet(TypedDict):
 
 
 class Upgraded(TypedDict):
-    """An operator moved the execution to another form of its flow; see `upgrading.upgrade`.
+    """An operator moved the execution to another form of its flow; see `moving.upgrading`.
 
     `before` and `after` are the structural hashes of its forms.
     """

@@ -210,13 +210,11 @@ class Simulator:
 
         Args:
             flow: The other form, against which `moving.obstacles` finds nothing.
-            mapping: What is called otherwise in it, see `flowengine.kernel.pairing`.
+            mapping: What is called otherwise in it, see `flowengine.kernel.moving.pairing`.
 
         Returns:
             The commands that follow.
         """
-        from flowengine.kernel.moving.upgrading import upgrade
-
         old, self.graph = self.graph, flow if isinstance(flow, Graph) else graph_of(flow)
         self._forms.append(self.graph)
         event: Upgraded = {
@@ -225,7 +223,7 @@ class Simulator:
             "evaluator": "", "by": "user:test", "via": "test",
         }  # fmt: skip
         self.journal.append(event)
-        commands = upgrade(old, self.graph, self.state, event, self.observations)
+        commands = advance(old, self.state, event, self.observations, after=self.graph)
         state: Any = self.state
         for (unit, attempt), run in list(self.running.items()):
             acts, units, cuts = state["acts"], state["units"], state["cuts"]

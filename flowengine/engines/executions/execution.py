@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.executions.programs import Program, Programs
     from flowengine.journal.records import Loaded
+    from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State
     from flowengine.sdk import Execution as Context
 
@@ -305,17 +306,15 @@ class Execution:
             address, why = address_of(graph, state, event), why_of(state, event)
             told.entries.append((number, event, address, why))
         observe = None if told is None else told.steps
-        if event["type"] == "upgraded":
-            commands = self._upgrade(event, observe)
-        else:
-            try:
-                commands = advance(graph, state, event, observe)
-            except EXPLAINED:
+        after = self._go_on_under(event) if event["type"] == "upgraded" else None
+        try:
+            commands = advance(graph, state, event, observe, after=after)
+        except EXPLAINED:
+            raise
+        except Exception as error:
+            if not self._loaded:  # its state was made here, event by event
                 raise
-            except Exception as error:
-                if not self._loaded:  # its state was made here, event by event
-                    raise
-                raise damage(f"what is stored of execution {self.id}", error) from error
+            raise damage(f"what is stored of execution {self.id}", error) from error
         if event["type"] == "started":
             self._enter_workdir()
         if "reduced" in event:  # what reducers of the user have given now is part of it
@@ -336,16 +335,14 @@ class Execution:
                 return pack_result(event["at"], event["unit"], event["attempt"], packed)
         return pack(event)
 
-    def _upgrade(self, event: Upgraded, observe: list[Observation] | None) -> list[Command]:
+    def _go_on_under(self, event: Upgraded) -> Graph:
         """Go on under another form of the flow; the next `take` writes a snapshot."""
-        from flowengine.kernel.moving.upgrading import upgrade
-
         before, self.program = self.program, self._programs.by_hash(event["after"])
         self.context = self.context._replace(version=event["version"])
         self._moved = event["after"], event["version"]
         self._forms.append(before.hash)
         self._rewritten = True
-        return upgrade(before.graph, self.program.graph, self.state, event, observe)
+        return self.program.graph
 
     def apply_queue(self) -> None:
         """Apply the events of the queue, in order."""

@@ -149,17 +149,9 @@ def apply(
     observe: list[Observation] | None = None,
 ) -> Graph:
     """Apply an event, and return the flow that follows it."""
-    if event["type"] != "upgraded":
-        advance(graph, state, event, observe)
-        return graph
-    from flowengine.kernel.moving.upgrading import upgrade
-
-    holds: Any = event.get("holds")
-    if holds is not None:
-        state["hold"] = added(state.get("hold"), holds)
-    after = programs.by_hash(event["after"]).graph
-    upgrade(graph, after, state, event, observe)
-    return after
+    after = programs.by_hash(event["after"]).graph if event["type"] == "upgraded" else None
+    advance(graph, state, event, observe, after=after)
+    return after or graph
 
 
 def line(journal: Sequence[Event], last: int) -> list[Any]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Flow as Linked
 
 SECTIONS = ("steps", "state", "signals", "inputs", "values")
-"""Keys of a mapping; see `flowengine.kernel.pairing`."""
+"""Keys of a mapping; see `flowengine.kernel.moving.pairing`."""
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 
 
@@ -45,7 +45,7 @@ class Upgrading:
         flow: The form to move them to, or the path of its file.
         executions: Ids, or beginnings of them; none: all open ones of the flow that do not run this
             form already.
-        mapping: What is called otherwise in it, see `flowengine.kernel.pairing`.
+        mapping: What is called otherwise in it, see `flowengine.kernel.moving.pairing`.
         who: Who moves them.
         check: Only look what would become of each.
 
@@ -174,7 +174,7 @@ def check_mapping(
     Args:
         records: What it is for.
         program: The form to move to.
-        mapping: See `flowengine.kernel.pairing`.
+        mapping: See `flowengine.kernel.moving.pairing`.
 
     Returns:
         The mapping as plain data.

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 def move(old: Graph, new: Graph, state: State, mapping: Mapping[str, Any]) -> State:
     """Return a state with the numbers and names of another graph.
 
-    What is made anew by the kernel - who watches what - is left empty; see `upgrading.upgrade`.
+    What is made anew by the kernel - who watches what - is left empty; see `upgrading`.
 
     Args:
         old: The graph that the state was made with.
         new: The other one; `obstacles` finds none.
         state: It is not changed.
-        mapping: See `flowengine.kernel.pairing`.
+        mapping: See `flowengine.kernel.moving.pairing`.
     """
     pairing = Pairing(old, new, mapping)
     moved: State = Walker(state, _Mover(pairing)).copy()

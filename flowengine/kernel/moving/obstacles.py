@@ -61,7 +61,7 @@ def obstacles(
         old: The graph that the state was made with.
         new: The other one.
         state: Of an open execution; it is not changed.
-        mapping: See `flowengine.kernel.pairing`.
+        mapping: See `flowengine.kernel.moving.pairing`.
         ran: Names of the steps that have ended, which the state tells only of some.
 
     Returns:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.advance import settle
-from flowengine.kernel.commands import Command, Observation, OpenWait
+from flowengine.kernel.commands import OpenWait
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.moving.budgets import declare_anew, declared
@@ -18,42 +17,30 @@ from flowengine.kernel.notation.times import parse_duration, parse_time
 from flowengine.kernel.waiting import environment_questions, listeners, waits
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Upgraded
+    from collections.abc import Mapping
+
     from flowengine.kernel.graph.linked import Graph
-    from flowengine.kernel.state.records import State
 
 
-def upgrade(
-    old: Graph,
-    new: Graph,
-    state: State,
-    event: Upgraded,
-    observe: list[Observation] | None = None,
-) -> list[Command]:
-    """Apply the event by which an execution goes on under another form of its flow.
+def upgrade(m: Machine, before: Graph, mapping: Mapping[str, Any]) -> None:
+    """Let an execution go on under another form of its flow.
 
     Args:
-        old: The flow that it ran.
-        new: The flow that it runs from now on; `obstacles` finds nothing against it.
-        state: Its state; changed in place.
-        event: Says what is called otherwise now.
-        observe: As for `advance`.
-
-    Returns:
-        What is to be done now, in order.
+        m: The advance at work, with the flow that the execution runs from now on; `obstacles` finds
+            nothing against it.
+        before: The flow that it ran.
+        mapping: What is called otherwise now.
     """
+    state = m.state
     records = {number: wait["record"] for number, wait in state["waits"].items()}
-    duration = old.flows[0].limits.get("duration")
-    bounds = declared(old, state)
-    moved: Any = move(old, new, state, event["mapping"])
+    duration = before.flows[0].limits.get("duration")
+    bounds = declared(before, state)
+    moved: Any = move(before, m.graph, state, mapping)
     whole: Any = state
     whole.clear()
     whole.update(moved)
-    state["events"] += 1
-    before, state["now"] = state["now"], max(state["now"], event["at"])
-    if new.timed:
-        budgets.skip(state, before)  # who runs an execution cannot move it
-    m = Machine(new, state, observe, event)
+    if m.graph.timed:
+        budgets.skip(state, m.now - m.stood)  # who runs an execution cannot move it
     _set_duration(m, duration)
     declare_anew(m, bounds)
     set_keys(m)
@@ -71,7 +58,6 @@ def upgrade(
     listeners.wake_all(m)
     for number in state["scopes"]:
         m.touch(number)
-    return settle(m, event)
 
 
 def _set_duration(m: Machine, before: str | None) -> None:
