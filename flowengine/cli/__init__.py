@@ -1,4 +1,4 @@
-"""The command line: one file a command under `commands`, and what they share.
+"""The command line: one file per command in `commands`, and what they share.
 
 Only what the called command needs is imported; nothing here imports asyncio, YAML or Rich at its
 top.

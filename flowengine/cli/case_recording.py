@@ -1,4 +1,4 @@
-"""Writes a case made of an execution: into the test file of its flow, or onto standard output."""
+"""Writes a test case made of an execution to the test file of its flow, or to standard output."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def record_case(arguments: Namespace) -> int:
         arguments: Of `flowengine test`.
 
     Returns:
-        The exit code: 1 if playing the case does not give the recorded history.
+        The exit code: 1 if replaying the case does not yield the recorded history.
 
     Raises:
-        UsageError: Several files are named, or the file cannot take another case.
+        UsageError: Several files are named, or no case can be added to the file.
     """
     if len(arguments.files) > 1:
         raise UsageError("--from writes into one file; name one")
@@ -56,10 +56,10 @@ def record_case(arguments: Namespace) -> int:
 
 
 def _check_flow(path: str, flow: str, execution: str) -> None:
-    """Check that a file is that of the flow of an execution, as far as it says its id.
+    """Check that a file is for the flow of an execution, if it names the flow's id.
 
     Raises:
-        UsageError: It is of another flow.
+        UsageError: It is for another flow.
     """
     if path.endswith(SUFFIX) or not os.path.isfile(path):
         return
@@ -79,7 +79,7 @@ def _tell(recorded: Recorded) -> int:
 
 
 def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
-    """Add a case to a file, which is made if it is not there; return it with the name it got."""
+    """Add a case to a file, which is created if necessary; return it with its final name."""
     if not os.path.exists(path):
         _save(path, f"cases:\n{text_of(case)}")
         return case
@@ -112,7 +112,7 @@ def _write(path: str, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _indent(source: Source) -> int | None:
-    """Return how far the dashes of the cases stand from the left, or None if there are none."""
+    """Return the indentation of the dashes of the cases; None if there are none."""
     line = source.line_text(source.position(("cases", 0)).line)
     dash = line.lstrip(" ")[:2]
     return len(line) - len(line.lstrip(" ")) if dash == "- " else None

@@ -15,28 +15,29 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def script() -> NoReturn:
-    """Run the command line of this process, and end it without tearing it down."""
+    """Run the command line of this process, and exit without cleaning up."""
     _open_streams()
     Process.ends_at_once = True
     try:
         code = main()
     except Exception as error:
         code = _unexpected(error)
-    with suppress(OSError, ValueError):  # nobody reads it, which changes nothing
+    with suppress(OSError, ValueError):  # nobody reads it
         sys.stderr.flush()
     os._exit(code)
 
 
 def _open_streams() -> None:
-    """Open what of the standard streams is closed on nothing.
+    """Open standard streams that are closed, on the null device.
 
-    Else a file that is opened next, such as the store, would be what others write their lines to.
+    Otherwise the next file to be opened, such as the store, would take their place and receive
+    output.
     """
     for number, (name, mode) in enumerate(_STREAMS):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # has the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
         if getattr(sys, name) is None:
             stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - kept
             setattr(sys, name, stream)
@@ -44,7 +45,7 @@ def _open_streams() -> None:
 
 
 def _unexpected(error: Exception) -> int:
-    """Say what nobody has foreseen, and return the exit code."""
+    """Report an unexpected error, and return the exit code."""
     import logging
     import traceback
 

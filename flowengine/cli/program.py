@@ -27,7 +27,7 @@ from flowengine.cli.terminal.result_stream import results, results_apart
 from flowengine.errors import FlowEngineError, NotFound, UsageError
 
 TALKING = {"envs shell"}
-"""Commands that pass on what a sandbox writes, and run nothing of the user's in this process."""
+"""Commands that forward the output of a sandbox, and run no user code in this process."""
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line.
 
     Args:
-        argv: The words behind the program's name. Default: those of this process.
+        argv: The words after the program's name. Default: those of this process.
 
     Returns:
         The exit code.
@@ -52,12 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _ended(words)
         flush()
-    except BrokenPipeError:  # whoever read the results has seen enough
+    except BrokenPipeError:  # the reader of the results has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
         return PIPE_CLOSED
     except OutputLost as error:
         return report(error, as_json=False)
-    with suppress(OSError, ValueError):  # here steps print, and nobody may read it
+    with suppress(OSError, ValueError):  # steps print here, and perhaps nobody reads it
         sys.stdout.flush()
     return code
 
@@ -101,7 +101,7 @@ def _run(words: list[str]) -> int:
     add_common(parser)
     try:
         arguments = parser.parse_args(rest)
-    except SystemExit:  # it has printed its help
+    except SystemExit:  # it has printed the help
         return 0
     if arguments.log_level:
         from flowengine.cli.terminal.logs import show_logs
@@ -115,7 +115,7 @@ def _run(words: list[str]) -> int:
 
 
 def _check_folder() -> None:
-    """Check that the current folder is there: paths are relative to it."""
+    """Check that the current folder exists: paths are relative to it."""
     try:
         os.getcwd()
     except OSError as error:

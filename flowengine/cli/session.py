@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """The engine of one command line, and how its user is told.
+    """The engine of one command line, and its options.
 
     Args:
-        make: Path of the flow that it is about: if there is no store, it is made once this flow
-            has been found right. None: there has to be a store.
+        make: Path of the flow to run. If there is no store, it is created once this flow has proved
+            valid. None: the store must exist.
 
     Attributes:
         engine: The engine.
-        arguments: Of the command line.
-        named: Executions that were named to the user before something was said of them.
+        arguments: The arguments of the command line.
+        named: Executions that have been introduced to the user.
     """
 
     def __init__(self, arguments: Namespace, *, make: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Session:
                 )
             from flowengine.engines.flows import load
 
-            load(make)  # what cannot run leaves nothing behind
+            load(make)  # an invalid flow leaves nothing behind
         self.engine = Engine(
             store if by_name else "",
             durability=arguments.durability,
@@ -60,19 +60,19 @@ class Session:
             self.engine.close()
 
     def command(self, *words: str) -> str:
-        """Return a command line that works when it is pasted here."""
+        """Return a command line that works when pasted here."""
         import shlex
 
         store = ["--store", self.arguments.store] if self.arguments.store else []
         return shlex.join(["flowengine", *store, *words])
 
     def make_pasted(self, view: Any) -> None:
-        """Replace the command line in a view, if it has one, by one that works when pasted here."""
+        """Replace the command line in a view, if any, with one that works when pasted here."""
         if view.get("command"):
             view["command"] = self.pasted(view["command"])
 
     def pasted(self, command: str) -> str:
-        """Return a command line of the engine's own so that it works when it is pasted here."""
+        """Return the engine's command line in a form that works when pasted here."""
         return command.replace("flowengine", self.command(), 1)
 
     @property
@@ -81,11 +81,11 @@ class Session:
         return os.path.dirname(self.engine.store.location)
 
     def short(self, execution: str) -> str:
-        """Return the beginning of an execution's id that is only its own."""
+        """Return the shortest unambiguous prefix of an execution's id."""
         return self.engine.store.short_execution(execution)
 
     def short_wait(self, wait: str) -> str:
-        """Return the beginning of a wait's id that is only its own."""
+        """Return the shortest unambiguous prefix of a wait's id."""
         return self.engine.store.short_wait(wait)
 
     def flow_of(self, execution: str) -> LoadedFlow:

@@ -1,4 +1,4 @@
-"""What a shell asks for when somebody presses the tabulator: words that can stand there."""
+"""Completion in shells: the words that are possible where the user presses Tab."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def whole_parser() -> ArgumentParser:
 
 
 def _add_completers(parser: ArgumentParser) -> None:
-    """Complete ids from the store, where an argument takes one."""
+    """Complete ids from the store for arguments that take one."""
     for action in parser._actions:
         if action.dest in ("execution", "executions", "other_execution"):
             action.completer = executions  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def executions(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, st
 
 
 def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
-    """Return what waits for people: id → title."""
+    """Return the waits for people: id → title."""
     from flowengine.cli.views.approvals import KINDS
 
     with_session = _session(parsed_args)
@@ -81,7 +81,7 @@ def waits(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
 
 
 def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
-    """Return what is open or was left open: name → kind and state."""
+    """Return the environments that are open or were left open: name → kind and state."""
     with_session = _session(parsed_args)
     if with_session is None:
         return {}

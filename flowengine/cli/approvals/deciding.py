@@ -1,4 +1,4 @@
-"""What `approve`, `reject` and `approvals decide` share: what is decided, and going on."""
+"""What `approve`, `reject` and `approvals decide` share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_filters(parser: ArgumentParser) -> None:
-    """Add what selects approvals."""
+    """Add the options that select approvals."""
     parser.add_argument("--mine", action="store_true", help="only those that I may decide")
     parser.add_argument("--flow", metavar="F", help="only those of the flow with this id")
     parser.add_argument("--execution", metavar="ID", help="only those of this execution")
@@ -33,7 +33,6 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
     """Add the arguments of a deciding command.
 
     Args:
-        parser: Where to.
         fills: Whether a form can be filled in and the subject edited.
     """
     parser.add_argument(
@@ -78,7 +77,7 @@ def configure(parser: ArgumentParser, *, fills: bool) -> None:
 
 
 def run(arguments: Namespace, choice: str | None) -> int:
-    """Decide, then go on with what waited.
+    """Decide, then resume what was waiting.
 
     Args:
         choice: Id of the choice; None: `arguments.counts_as` says which kind of choice.
@@ -87,7 +86,7 @@ def run(arguments: Namespace, choice: str | None) -> int:
         The exit code: that of the first approval or execution that did not succeed.
 
     Raises:
-        FlowEngineError: The only one could not be decided.
+        FlowEngineError: There was only one, and it could not be decided.
     """
     with Session(arguments) as session:
         waits = _chosen(session, arguments, choice)
@@ -119,7 +118,7 @@ def run(arguments: Namespace, choice: str | None) -> int:
 
 
 def say(session: Session, decision: Decision) -> None:
-    """Say what stands as decided."""
+    """Report the decision that counts."""
     if session.arguments.quiet:
         return
     from flowengine.engines.people.approvals import participle
@@ -135,12 +134,11 @@ def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[
     """Return the waits that the command line means.
 
     Args:
-        arguments: Its.
-        choice: Id of the choice, if that is what is given: then questions are meant, too.
+        choice: Id of the choice. If it is given, questions are included.
 
     Raises:
-        NotFound: None fits the filters, or offers the choice.
-        UsageError: It names none, or names some and filters too.
+        NotFound: None matches the filters or offers the choice.
+        UsageError: It names neither approvals nor filters, or both.
     """
     engine = session.engine
     if bool(arguments.waits) == arguments.all:
@@ -172,7 +170,7 @@ def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[
 def _fitting(
     session: Session, arguments: Namespace, assignee: str | None, kinds: Sequence[str]
 ) -> Iterator[WaitInfo]:
-    """Yield all open waits that the filters leave."""
+    """Yield all open waits that match the filters."""
     after = None
     while True:
         page = session.engine.waits(
@@ -190,7 +188,7 @@ def _fitting(
 
 
 def for_others(session: Session, waits: Sequence[WaitInfo]) -> str:
-    """Say that others are asked where nothing waits for the user."""
+    """Say that only others are asked: nothing waits for this user."""
     count = f"{len(waits)} are waiting" if len(waits) != 1 else "1 is waiting"
     return f"{count} for others: {session.command('approvals', 'list')}"
 
@@ -235,7 +233,7 @@ def _decide(session: Session, wait: WaitInfo, choice: str | None) -> Decision:
 
 
 def _readable(session: Session, wait: WaitInfo, message: str) -> str:
-    """Return an error with the short id of the wait, and times as people read them."""
+    """Return an error with the short id of the wait, and times in a readable form."""
     return when(message.replace(wait["id"], session.short_wait(wait["id"])))
 
 

@@ -24,10 +24,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def say(session: Session, wait: WaitInfo) -> int:
-    """Say what was done with an approval last, and how it can be answered.
-
-    Args:
-        wait: As it stands.
+    """Report the last change of an approval's ownership, and how to answer it.
 
     Returns:
         The exit code.

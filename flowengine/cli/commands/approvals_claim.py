@@ -1,4 +1,4 @@
-"""`flowengine approvals claim`: an approval that nobody else decides on from now on."""
+"""`flowengine approvals claim`: reserve an approval, so that nobody else can decide it."""
 
 from __future__ import annotations
 

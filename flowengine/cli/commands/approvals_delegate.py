@@ -1,4 +1,4 @@
-"""`flowengine approvals delegate`: let somebody else decide in your place."""
+"""`flowengine approvals delegate`: have somebody else decide instead of you."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Hand it on.
+    """Delegate it.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""`flowengine approvals release`: give back what was claimed."""
+"""`flowengine approvals release`: release a claimed approval."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Give it back.
+    """Release it.
 
     Returns:
         The exit code.

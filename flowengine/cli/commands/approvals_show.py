@@ -1,4 +1,4 @@
-"""`flowengine approvals show`: all about one approval."""
+"""`flowengine approvals show`: everything about one approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flowengine cancel`: withdraw executions."""
+"""`flowengine cancel`: cancel executions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def _settled(session: Session, result: Result) -> Result:
-    """Return how an execution stands once the process that holds it had time to cancel it."""
+    """Return the state of an execution after giving the process that holds it time to cancel it."""
     end = time.monotonic() + PATIENCE
     while not result.ended and time.monotonic() < end:
         time.sleep(0.05)
@@ -50,7 +50,7 @@ def _settled(session: Session, result: Result) -> Result:
 
 
 def _told(result: Result) -> str:
-    """Return in words what became of the request."""
+    """Return the result of the request in words."""
     if not result.ended:
         return "cancellation requested; the process that holds it will cancel it"
     if result.status != "cancelled":
@@ -62,10 +62,10 @@ def run(arguments: Namespace) -> int:
     """Cancel them.
 
     Returns:
-        The exit code: that of the first that could not be cancelled.
+        The exit code: that of the first execution that could not be cancelled.
 
     Raises:
-        FlowEngineError: The only one could not be.
+        FlowEngineError: There was only one, and it could not be cancelled.
     """
     code = 0
     objects = []

@@ -1,4 +1,4 @@
-"""`flowengine check`: find what is wrong in flow files without running anything."""
+"""`flowengine check`: find errors in flow files without running anything."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _check(path: str, arguments: Namespace) -> tuple[int, list[Diagnostic]]:
-    """Check one file, say what was found, and return the exit code with it."""
+    """Check one file, report what was found, and return the findings with the exit code."""
     from flowengine.flow.compile import check_file
 
     flow, found, report = check_file(path)

@@ -1,4 +1,4 @@
-"""`flowengine completion`: code that lets a shell complete command lines."""
+"""`flowengine completion`: code for shells that completes command lines."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ WIDTH = 80
 NAME = 20
 COLUMN = (WIDTH - NAME - 4) // 2
 MOST = 30
-"""Further steps that are written out."""
+"""How many further steps are printed."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def _origin(found: Difference) -> Iterator[str]:
 
 
 def _parting(found: Difference, point: Parting) -> Iterator[str]:
-    """Yield the point where the histories part, and what the step there got and gave."""
+    """Yield the point where the histories diverge, and input and output of the step there."""
     yield _fact("diverge", f"at {_what(point)}")
     for side, one in (("left", point["left"]), ("right", point["right"])):
         if one is None:
@@ -122,7 +122,7 @@ def _what(point: Parting) -> str:
 
 
 def _values(left: dict[str, Any] | None, right: dict[str, Any] | None) -> Iterator[str]:
-    """Yield what a step got and gave on both sides."""
+    """Yield input and output of a step on both sides."""
     yield f"  {'':{NAME}}{'left':{COLUMN}}  right"
     for key in dict.fromkeys([*(left or ()), *(right or ())]):
         if key in ("seq", "address"):
@@ -133,7 +133,7 @@ def _values(left: dict[str, Any] | None, right: dict[str, Any] | None) -> Iterat
 
 
 def _columns(places: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield places at which two values differ."""
+    """Yield the places where two values differ."""
     yield f"  {'':{NAME}}{'left':{COLUMN}}  right"
     for place in places:
         name = place["path"] or "value"
@@ -142,7 +142,7 @@ def _columns(places: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _row(name: str, has_left: Any, left: Any, has_right: Any, right: Any) -> Iterator[str]:
-    """Yield two values beside one another; the wide ones below one another, cut where they part."""
+    """Yield two values side by side; wide ones below each other, cut where they differ."""
     a = _text(left) if has_left else "-"
     b = _text(right) if has_right else "-"
     name = one_line(name, WIDTH - 4)
@@ -164,7 +164,7 @@ def _text(value: Any) -> str:
 
 
 def _cut(text: str, part: int) -> str:
-    """Return as much of a text as fits on a line, around where it parts from another."""
+    """Return the part of a text around where it differs from another, as long as fits."""
     room = WIDTH - 12
     if len(text) <= room:
         return text
@@ -175,7 +175,7 @@ def _cut(text: str, part: int) -> str:
 
 
 def _further(pairs: list[StepPair]) -> Iterator[str]:
-    """Yield the other steps that went otherwise, a line each."""
+    """Yield the other steps that differ, one line each."""
     if not pairs:
         return
     yield "other steps that differ"

@@ -1,4 +1,4 @@
-"""`flowengine envs doctor`: what this machine can give."""
+"""`flowengine envs doctor`: what this machine can provide."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(arguments: Namespace) -> int:
     """Probe every kind in every sandbox; nothing is opened.
 
     Returns:
-        The exit code: 0, also where something is missing.
+        The exit code: 0, even if something is missing.
     """
     import tempfile
 

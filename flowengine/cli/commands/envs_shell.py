@@ -1,4 +1,4 @@
-"""`flowengine envs shell`: commands that are typed here run in a sandbox's shell."""
+"""`flowengine envs shell`: run commands typed here in the shell of a sandbox."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Open the environment, run what comes, and close it.
+    """Open the environment, run the commands, and close it.
 
     Returns:
         The exit code of the last command.
 
     Raises:
-        UsageError: The environment takes no such argument, or nobody can be asked about it here.
-        NotAllowed: Who was asked said no.
-        FlowEngineError: It cannot be had.
+        UsageError: The environment takes no such argument, or there is nobody to ask for approval.
+        NotAllowed: The approval was denied.
+        FlowEngineError: It cannot be opened.
     """
     import os
 
@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
     with Session(arguments, make=arguments.file) as session:
         manager = session.engine.environments
         spec = declared.spec(name, args, inputs, owner, manager)
-        if "approval" in spec:  # asked here and now: nothing waits that could be resumed
+        if "approval" in spec:  # asked here and now: there is no execution that could be resumed
             _check_terminal(name)
         try:
             with _opened(manager.use(spec, holder="envs shell")) as shell:
@@ -93,11 +93,11 @@ def run(arguments: Namespace) -> int:
 
 @contextmanager
 def _opened(use: AbstractContextManager[Any]) -> Iterator[Any]:
-    """Open the environment, and close it in the end.
+    """Open the environment, and close it at the end.
 
     Raises:
-        NotAllowed: Who was asked said no.
-        FlowEngineError: It cannot be had; the message says why.
+        NotAllowed: The approval was denied.
+        FlowEngineError: It cannot be opened; the message says why.
     """
     from flowengine.sdk import Refused, Rejected
 
@@ -111,7 +111,7 @@ def _opened(use: AbstractContextManager[Any]) -> Iterator[Any]:
 
 
 def _check_terminal(name: str) -> None:
-    """Refuse at once what has to be asked about where nobody can be."""
+    """Refuse an environment that needs approval if there is nobody to ask."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(
             f"opening '{name}' needs somebody's approval, and there is no terminal here",
@@ -120,7 +120,7 @@ def _check_terminal(name: str) -> None:
 
 
 def _end_in_order() -> None:
-    """Close what is open when a signal ends this process or its terminal goes away."""
+    """Close what is open when a signal ends this process or its terminal is closed."""
     import signal
 
     for number in (signal.SIGTERM, signal.SIGHUP):

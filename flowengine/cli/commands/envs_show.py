@@ -1,4 +1,4 @@
-"""`flowengine envs show`: all that is written down of an environment."""
+"""`flowengine envs show`: everything that is recorded about an environment."""
 
 from __future__ import annotations
 

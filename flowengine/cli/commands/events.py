@@ -26,7 +26,7 @@ SHOWN = (
     "inputs",
     "reason",
 )
-"""What is shown of an event, in this order; `--json` gives all."""
+"""The fields of an event that are shown, in this order; `--json` prints all."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -60,11 +60,7 @@ def run(arguments: Namespace) -> int:
 
 
 def line(entry: dict[str, Any]) -> str:
-    """Return an entry of the journal as one line.
-
-    Args:
-        entry: As the engine gives it.
-    """
+    """Return an entry of the journal as one line."""
     what = clean(f"{entry['type']:10} {entry.get('address') or entry.get('signal') or ''}")
     shown = {key: entry[key] for key in SHOWN if entry.get(key) not in (None, "", {}, [])}
     if "error" in shown:

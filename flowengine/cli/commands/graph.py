@@ -58,7 +58,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _data(flow: LoadedFlow, picture: Picture, statuses: Statuses | None, format: str) -> str:
-    """Return the graph for other programs; as JSON together with its picture."""
+    """Return the graph for other programs. JSON includes the picture."""
     graph = flow.to_networkx()
     _mark(graph, statuses or {})
     if format == "graphml":
@@ -69,18 +69,18 @@ def _data(flow: LoadedFlow, picture: Picture, statuses: Statuses | None, format:
 
 
 def _mark(graph: MultiDiGraph[str], statuses: Statuses) -> None:
-    """Give the nodes of an execution's steps their status."""
+    """Set the status of the nodes of an execution's steps."""
     steps = {name: data["step"] for name, data in graph.nodes.items() if data["type"] == "step"}
     named = Counter(steps.values())
     for name, step in steps.items():
-        if named[step] == 1 or name == step:  # else: of another flow, under the same id
+        if named[step] == 1 or name == step:  # otherwise: a step of another flow with the same id
             status, told = standing(Counter(statuses.get(step, ())))
             if status is not None:
                 graph.nodes[name].update(status=status, activations=told)
 
 
 def _graphml(graph: MultiDiGraph[str]) -> str:
-    """Return the graph as GraphML, without the characters that XML cannot hold."""
+    """Return the graph as GraphML, without the characters that are invalid in XML."""
     from networkx import generate_graphml
 
     parts = [graph.graph, *graph.nodes.values(), *graph.edges.values()]
@@ -90,7 +90,7 @@ def _graphml(graph: MultiDiGraph[str]) -> str:
 
 
 def _plain(picture: Any) -> Any:
-    """Return a picture, or a part of one, as plain data."""
+    """Return a picture or a part of it as plain data."""
     if isinstance(picture, list):
         return [_plain(part) for part in picture]
     if isinstance(picture, Picture | Frame | Box | Arrow):
@@ -116,7 +116,7 @@ def _found(arguments: Namespace) -> tuple[LoadedFlow, Statuses | None]:
     """Return the flow of a file, or that of an execution with the statuses of its steps.
 
     Raises:
-        NotFound: There is neither a file nor an execution of that name.
+        NotFound: There is no such file or execution.
     """
     what = arguments.what
     if isfile(what):
@@ -132,7 +132,7 @@ def _found(arguments: Namespace) -> tuple[LoadedFlow, Statuses | None]:
 
 
 def _statuses(steps: list[StepInfo]) -> Statuses:
-    """Return the statuses to count for each step: of a map its items, of a loop its rounds."""
+    """Return the statuses to count for each step: the items of a map, the rounds of a loop."""
     whole = {one for step in steps for one in wholes(step["address"])}
     counted: dict[str, list[str]] = {}
     for step in sorted(steps, key=lambda step: step["address"] in whole):

@@ -41,13 +41,13 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Make the files; those that are there already are left as they are.
+    """Create the files; existing ones are left unchanged.
 
     Returns:
         The exit code.
 
     Raises:
-        UsageError: They cannot be written.
+        UsageError: A file cannot be written.
     """
     from flowengine.cli.commands.schema import as_text
     from flowengine.flow.export.file_schema import case_schema, flow_schema
@@ -82,7 +82,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _write(path: Path, text: str) -> bool:
-    """Write a file that is not there yet; return whether it was."""
+    """Write a file unless it exists; return whether it was written."""
     path.parent.parent.mkdir(parents=True, exist_ok=True)
     private = path.parent.name == ".flowengine"  # a store will be in it
     path.parent.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
@@ -95,7 +95,7 @@ def _write(path: Path, text: str) -> bool:
 
 
 def _first_line(text: str) -> str:
-    """Return the command that an example begins with, in a comment."""
+    """Return the command in the comment at the top of an example."""
     return next(
         line.removeprefix("# ") for line in text.splitlines() if line.startswith("# flowengine ")
     )

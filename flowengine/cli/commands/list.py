@@ -21,7 +21,7 @@ from flowengine.cli.terminal.result_stream import results
 HELP = "list executions, newest first"
 STATUSES = ["running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"]
 MOST = 5
-"""Commands that are proposed below the list."""
+"""Commands that are suggested below the list."""
 EXAMPLE = """\
 flowengine list --status waiting
 flowengine list --flow expense --label team=sales --since 1d"""

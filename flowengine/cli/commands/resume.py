@@ -12,7 +12,7 @@ from flowengine.cli.views.outcome import EXIT_CODES
 from flowengine.errors import UsageError
 
 _FAULTS = {EXIT_CODES["failed"], EXIT_CODES["stalled"]}
-"""Exit codes of executions that somebody should look at."""
+"""Exit codes of executions that need attention."""
 
 HELP = "resume a waiting, stalled or interrupted execution, or all that are due"
 EXAMPLE = """\

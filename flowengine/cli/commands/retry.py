@@ -1,4 +1,4 @@
-"""`flowengine retry`: start a failed execution again from what failed."""
+"""`flowengine retry`: continue a failed execution from what failed."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def add_driving(parser: ArgumentParser) -> None:
-    """Add what all commands take that drive an execution and may ask."""
+    """Add the options of all commands that drive an execution and may ask questions."""
     parser.add_argument(
         "--no-interactive", action="store_true", help="never ask, even on a terminal"
     )
@@ -86,10 +86,10 @@ def run(arguments: Namespace) -> int:
 
 
 def load(session: Session, path: str) -> LoadedFlow:
-    """Read a flow file, and say what the check warns of.
+    """Load a flow file and print the warnings of the check.
 
     Args:
-        session: Whose store remembers what it compiled to.
+        session: Its store caches the compiled flow.
 
     Returns:
         The flow.
@@ -109,13 +109,13 @@ def one_line_of(warning: Mapping[str, Any]) -> str:
 
 
 def tell_host_steps(session: Session, flow: LoadedFlow) -> None:
-    """Name the steps that run on this machine, as the user."""
+    """Name the steps that run on this machine as the user."""
     if flow.host_steps and not session.arguments.quiet:
         err(f"on this host, as you: {', '.join(flow.host_steps)}")
 
 
 def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
-    """Say so if the execution of an id began with another form of the flow, which it keeps."""
+    """Report that an execution was started with another version of the flow, which it keeps."""
     try:
         record = session.engine.store.execution(execution)
     except NotFound:
@@ -131,10 +131,6 @@ def tell_other_form(session: Session, flow: LoadedFlow, execution: str) -> None:
 
 def detach(session: Session, flow: LoadedFlow, execution: str) -> int:
     """Start a background process that drives a recorded execution.
-
-    Args:
-        flow: What it runs.
-        execution: Its id.
 
     Returns:
         The exit code.

@@ -49,15 +49,15 @@ def _schema(arguments: Namespace) -> dict[str, Any]:
 
 
 def as_text(schema: dict[str, Any]) -> str:
-    """Return a schema as people and version control read it."""
+    """Return a schema formatted for people and version control."""
     return json.dumps(schema, indent=2, ensure_ascii=False)
 
 
 def _schema_for(path: str) -> dict[str, Any]:
-    """Return the schema with the words of one file, which may have errors.
+    """Return the schema with the names declared in one file, which may have errors.
 
     Raises:
-        UsageError: It cannot be read as a flow at all.
+        UsageError: It cannot be read as a flow file.
     """
     from flowengine.flow.export.file_schema import schema_for
     from flowengine.flow.loading.files import Files

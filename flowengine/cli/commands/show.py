@@ -1,4 +1,4 @@
-"""`flowengine show`: all about an execution."""
+"""`flowengine show`: everything about an execution."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _lines(session: Session, found: ExecutionInfo) -> Iterator[str]:
-    """Yield an execution as a person reads it."""
+    """Yield the lines that describe an execution."""
     yield from _head(session, found)
     if found["inputs"]:
         yield "inputs"
@@ -119,7 +119,7 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
 
 
 def _budget(budget: BudgetInfo) -> str:
-    """Return one line about a budget: what is used of what it allows."""
+    """Return one line about a budget: how much of it is used."""
     parts = []
     if "tool_calls" in budget:
         calls = budget["tool_calls"]
@@ -152,7 +152,7 @@ def _step(step: StepInfo, width: int) -> str:
 
 
 def _step_lines(steps: list[StepInfo]) -> Iterator[str]:
-    """Yield all about one step."""
+    """Yield the lines that describe one step."""
     for step in steps:
         yield f"step        {clean(step['address'])} ({clean(step['kind'])})"
         yield f"status      {paint(step['status'], STATUS_COLOURS.get(step['status']), results())}"

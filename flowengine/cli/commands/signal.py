@@ -51,13 +51,13 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Send it, then go on with the execution.
+    """Send it, then resume the execution.
 
     Returns:
         The exit code.
 
     Raises:
-        UsageError: It is not said where to, or twice.
+        UsageError: No receiver is named, or more than one.
     """
     if (arguments.execution is None) == (arguments.key is None):
         raise UsageError(

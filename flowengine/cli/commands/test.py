@@ -1,4 +1,4 @@
-"""`flowengine test`: play the test cases of flows, offline and without waiting."""
+"""`flowengine test`: run the test cases of flows, offline and without waiting."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def run(arguments: Namespace) -> int:
 
 
 def _play(arguments: Namespace) -> int:
-    """Play the cases and return the exit code.
+    """Run the cases and return the exit code.
 
     Returns:
         As `run`.
 
     Raises:
-        UsageError: No case has the name that is wanted.
+        UsageError: No case has this name.
     """
     from flowengine.testing.suite import find, run_file
 
@@ -92,7 +92,7 @@ def _play(arguments: Namespace) -> int:
 
 
 def _show(report: Report, arguments: Namespace) -> None:
-    """Show one file: a line for each case, what failed, branches that nothing took."""
+    """Show one file: a line for each case, the failures, and branches that no case took."""
     path = report.cases.path
     if report.imports and not arguments.quiet:
         err(f"{report.cases.flow_path}: imports its reducers: {', '.join(report.imports)}")
@@ -110,7 +110,7 @@ def _show(report: Report, arguments: Namespace) -> None:
 
 
 def _lines(report: Report, problem: Problem) -> list[str]:
-    """Return a problem as lines, the first one with its place."""
+    """Return a problem as lines, the first with its location."""
     lines = problem.message.split("\n")
     if problem.loc is not None:
         place = report.cases.source.position(problem.loc)

@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
     """Move them.
 
     Returns:
-        The exit code: 0 if all can be moved, or were.
+        The exit code: 0 if all can be moved or were moved.
     """
     mapping = {} if arguments.map is None else _mapping(arguments.map)
     with Session(arguments) as session:
@@ -81,13 +81,13 @@ def run(arguments: Namespace) -> int:
 
 
 def _mapping(path: str) -> dict[str, Any]:
-    """Read a mapping.
+    """Read the mapping.
 
     Args:
         path: A YAML file.
 
     Returns:
-        What it holds; what that may be is for the engine to say.
+        Its content, which the engine checks.
 
     Raises:
         InputError: The file is not a mapping.
@@ -114,7 +114,7 @@ def _mapping(path: str) -> dict[str, Any]:
 
 
 def _lines(session: Session, info: UpgradeInfo, *, check: bool) -> Iterator[str]:
-    """Yield what becomes of an execution, why, and what to write into the mapping."""
+    """Yield what will happen to an execution, why, and what to write into the mapping."""
     verdict = WORDS[info["verdict"]]
     if info["verdict"] == "continues" and not check:
         verdict = "moved" if info["moved"] else "was not moved; try again"
@@ -133,7 +133,7 @@ def _fits(info: UpgradeInfo) -> dict[str, list[str]]:
 
 
 def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
-    """Yield nested maps as lines of YAML, with what may stand in place of a value behind it."""
+    """Yield nested maps as lines of YAML; the alternatives for a value follow it."""
     for name, value in data.items():
         if isinstance(value, dict):
             yield entry(str(name), {}).removesuffix(" {}")
@@ -145,7 +145,7 @@ def _yaml(data: dict[str, Any], fits: dict[str, list[str]]) -> Iterator[str]:
 
 
 def _say(found: list[UpgradeInfo], *, check: bool) -> None:
-    """Say how many there are of each."""
+    """Report how many there are of each."""
     if not found:
         err("no open execution of this flow runs another version of it")
         return

@@ -18,7 +18,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Say why.
+    """Explain it.
 
     Returns:
         The exit code.

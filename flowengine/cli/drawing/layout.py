@@ -1,10 +1,10 @@
 """Where the boxes of a frame go: in layers from top to bottom, with few crossings.
 
-The usual way of drawing directed graphs: edges that lead back are turned round, every box gets the
-layer after the last box that leads to it, edges over several layers get a bend in each, boxes are
-sorted within their layers by where their neighbours are, and then moved as near to these as the
-others allow. Between any two layers is one for the labels of arrows, so that these take room too.
-A group is laid out by itself and is then a box of that size.
+The usual layered drawing of directed graphs: edges that lead back are reversed, every box gets the
+layer after its last predecessor, edges over several layers get a bend in each, boxes are sorted
+within their layers by the positions of their neighbours and then moved as close to them as the
+other boxes allow. Between any two layers is one for the labels of arrows, which reserves space for
+them. A group is laid out by itself and then treated as a box of that size.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import NamedTuple
 from flowengine.cli.drawing.picture import Arrow, Box, Frame
 
 CHARACTER = 6.6
-"""Width of a character on average."""
+"""Average width of a character."""
 LINE = 15.0
 GAP = 28.0
-"""Between boxes of a layer."""
+"""Space between boxes of a layer."""
 ROW_GAP = 18.0
-"""Above and below a row of labels."""
+"""Space above and below a row of labels."""
 PADDING = 18.0
-"""Inside of a group."""
+"""Padding inside a group."""
 SWEEPS = 12
 
 Point = tuple[float, float]
@@ -39,12 +39,12 @@ class Route(NamedTuple):
     label: Point
     """Middle of the label."""
     from_side: bool = False
-    """It leaves its source at a side, not at the bottom; of one that leads back."""
+    """Whether an arrow that leads back leaves its source at a side, not at the bottom."""
     to_side: bool = False
 
 
 class Laid(NamedTuple):
-    """A frame laid out."""
+    """A frame with its layout."""
 
     width: float
     height: float
@@ -56,7 +56,7 @@ class Laid(NamedTuple):
 
 
 class _Edge(NamedTuple):
-    """An arrow on its way: the nodes it runs through, from the upper to the lower end."""
+    """An arrow during layout: the nodes it passes through, from the upper to the lower end."""
 
     arrow: Arrow
     turned: bool
@@ -64,12 +64,12 @@ class _Edge(NamedTuple):
 
 
 def lay_out(frame: Frame) -> Laid:
-    """Return where everything in a frame goes."""
+    """Return the position of everything in a frame."""
     return _Layout(frame).laid()
 
 
 def size_of(box: Box) -> tuple[float, float]:
-    """Return width and height of a box that is no group."""
+    """Return width and height of a box that is not a group."""
     if box.shape == "start":
         return 14.0, 14.0
     text = max([len(line) for line in box.lines], default=1) * CHARACTER
@@ -124,7 +124,7 @@ class _Layout:
         return max(inner.width, title) + 2 * PADDING, inner.height + head + 2 * PADDING
 
     def _layers(self) -> list[int]:
-        """Return the layer of each box, even numbers only, with back edges turned round."""
+        """Return the layer of each box, even numbers only, with back edges reversed."""
         following: list[list[int]] = [[] for _ in self.frame.boxes]
         for arrow in self.edges:
             following[self.number[arrow.source]].append(self.number[arrow.target])
@@ -143,7 +143,7 @@ class _Layout:
         return layer
 
     def _pull_down(self, layer: list[int], following: list[list[int]], order: list[int]) -> None:
-        """Move what does not follow the start to what it leads to, what is alone to the end."""
+        """Move boxes that do not follow the start to their successors, isolated ones to the end."""
         begun = {n for n, box in enumerate(self.frame.boxes) if box.shape == "start"}
         for n in order:
             if n in begun:
@@ -183,7 +183,7 @@ class _Layout:
                 self.above.setdefault(other, []).append(one)
 
     def _sort(self) -> None:
-        """Order each row by the mean place of its neighbours, from above and from below."""
+        """Order each row by the mean position of its neighbours, from above and from below."""
         place = {n: float(i) for row in self.rows for i, n in enumerate(row)}
         best, fewest = [list(row) for row in self.rows], self._crossings(place)
         for sweep in range(SWEEPS):
@@ -213,7 +213,7 @@ class _Layout:
         return found
 
     def _columns(self) -> list[float]:
-        """Return the middle of each node: near its neighbours, and not over the next one."""
+        """Return the middle of each node: close to its neighbours, without overlap."""
         x = [0.0] * len(self.sizes)
         for row in self.rows:
             self._settle(row, x, [0.0] * len(row))
@@ -226,10 +226,10 @@ class _Layout:
         return x
 
     def _settle(self, row: list[int], x: list[float], wanted: Sequence[float]) -> None:
-        """Put the nodes of a row where they want to be, as far as they do not overlap.
+        """Move the nodes of a row to their ideal positions as far as they do not overlap.
 
-        Without the widths this is a regression by a rising line of steps, which pooling neighbours
-        that are out of order solves exactly.
+        Without the widths, this is isotonic regression, which pooling adjacent violators solves
+        exactly.
         """
         offsets, offset = [], 0.0
         for i, n in enumerate(row):
@@ -271,7 +271,7 @@ class _Layout:
         bends: list[Point] = []
         for n in edge.chain[1:-1]:
             top, height = tops[self.layer[n]]
-            if self.layer[n] % 2 == 0:  # straight down beside the boxes of the row
+            if self.layer[n] % 2 == 0:  # straight down past the boxes of the row
                 bends += [(x[n] - left, top), (x[n] - left, top + height)]
             elif labelled:
                 bends.append((x[n] - left, top + height / 2))
@@ -295,25 +295,24 @@ class _Layout:
         """Return points from the top of a box's row through the box to the bottom of the row.
 
         Args:
-            n: The box.
-            places: Where boxes are.
-            tops: Where rows are.
-            x: Where the line runs; default: through the middle of the box.
+            places: Positions of boxes.
+            tops: Positions of rows.
+            x: Position of the line; default: the middle of the box.
         """
         left, top, width, height = places[self.frame.boxes[n].id]
         above, high = tops[self.layer[n]]
         at = left + width / 2 if x is None else x
         cut = 0.0
-        if self.frame.boxes[n].shape == "choice":  # its line falls away from the middle
+        if self.frame.boxes[n].shape == "choice":  # its line runs away from the middle
             cut = height * abs(at - left - width / 2) / width
         return [(at, above), (at, top + cut), (at, top + height - cut), (at, above + high)]
 
     def _beside(
         self, n: int, bend: Point, places: Places, tops: list[tuple[float, float]]
     ) -> tuple[list[Point], bool]:
-        """Return where an arrow that leads back touches a box, and whether that is a side of it.
+        """Return where an arrow that leads back touches a box, and whether that is a side.
 
-        From above it touches the top, from below the bottom; a side, if nothing stands between.
+        From above it touches the top, from below the bottom, or a side if nothing is in between.
         """
         left, top, width, height = places[self.frame.boxes[n].id]
         row = [places[self.frame.boxes[m].id] for m in self.rows[self.layer[n]]
@@ -354,7 +353,7 @@ def _walk(following: list[list[int]], back: set[tuple[int, int]]) -> list[int]:
 
 
 def _loop(arrow: Arrow, place: tuple[float, float, float, float]) -> Route:
-    """Return the way of an arrow from a box to itself."""
+    """Return the path of an arrow from a box to itself."""
     left, top, width, height = place
     right, middle = left + width, top + height / 2
     points = [(right - 4, middle - 4), (right - 4, middle + 4)]

@@ -26,7 +26,7 @@ OWN_CLASSES = {
     "start": ("begin", "fill:#212529,stroke:#212529"),
     "fork": ("fork", "fill:#343a40,stroke:#343a40,color:#ffffff"),
 }
-"""Shapes that are told by colour, where the status does not: the class, and how it looks."""
+"""Shapes with a colour of their own if no status colours them: class → style."""
 TITLE_LINE = 24
 """Height of a line in the title of a group; Mermaid leaves room for one."""
 LINES = {"next": "-->", "error": "-.->", "undo": "-.-", "after": "-.->"}
@@ -101,7 +101,7 @@ def _arrow(arrow: Arrow) -> str:
 
 
 def _text(lines: list[str]) -> str:
-    """Return text in quotes, with what Mermaid or HTML would read as more than text written out."""
+    """Return text in quotes, with everything escaped that Mermaid or HTML would interpret."""
     from flowengine.cli.terminal.output import clean
 
     escaped = [

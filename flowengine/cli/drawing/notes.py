@@ -1,4 +1,4 @@
-"""What is written in a box: what a step does, how tokens meet there, what is around its action."""
+"""The text in a box: what a step does, how tokens meet there, and its modifiers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from flowengine.kernel.graph.compiled import CompiledFlow, HandlerSpec, StepSpec
 
 
 class Notes:
-    """Tells of the steps of a flow in short lines.
+    """Describes the steps of a flow in short lines.
 
     Args:
-        flow: In plain form.
+        flow: As plain data.
     """
 
     def __init__(self, flow: CompiledFlow) -> None:
@@ -22,7 +22,7 @@ class Notes:
         self.expressions = flow["expressions"]
 
     def of(self, step: StepSpec) -> Iterator[str]:
-        """Yield the lines about a step below its name, in the order in which they matter.
+        """Yield the lines about a step below its name, most important first.
 
         Yields:
             Lines.
@@ -38,7 +38,7 @@ class Notes:
         """Return what a step calls.
 
         Args:
-            step: The step, or what undoes one.
+            step: The step, or its compensation.
         """
         if step["action"] == "flow":
             number = self.flow["bodies"][step["child"]].get("flow", 0)
@@ -63,11 +63,10 @@ class Notes:
         return f"{names}{match}{', transient' if trigger.get('transient') else ''}"
 
     def handlers(self, handlers: Iterable[HandlerSpec], word: str) -> Iterator[str]:
-        """Yield what follows errors without leading elsewhere.
+        """Yield the handlers of errors that lead to no other step.
 
         Args:
-            handlers: Of a step or a flow.
-            word: How a line begins.
+            word: Start of a line.
 
         Yields:
             Lines.

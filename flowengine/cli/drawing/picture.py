@@ -1,8 +1,8 @@
-"""What is drawn: boxes in frames, arrows between them, read off the compiled flow.
+"""What is drawn: boxes in frames and arrows between them, derived from the compiled flow.
 
 No edge of a flow leaves its scope, so a picture is a tree of frames - the flow, one for each group
-and each `finally` - each with its own boxes and arrows. A flow that others run is drawn once, as a
-frame beside the main flow's steps: it may run itself.
+and each `finally` - each with its own boxes and arrows. A subflow is drawn once, as a frame beside
+the main flow's steps, because it may run itself.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from flowengine.cli.drawing.words import condition, cut
 from flowengine.kernel.graph.compiled import END, CompiledFlow, HandlerSpec, SplitSpec, StepSpec
 
 WORST_FIRST = ("failed", "uncertain", "running", "waiting", "cancelled", "succeeded", "skipped")
-"""Of several activations of a step the first of these colours it."""
+"""The first of these among the activations of a step gives its colour."""
 
 
 class Box(NamedTuple):
-    """A thing in a frame."""
+    """An element of a frame."""
 
     id: str
     """Unique in the picture: letters, digits and underscores."""
@@ -28,20 +28,20 @@ class Box(NamedTuple):
     """`start`, `end`, `end_all`, `error`, `trigger`, `choice`, `fork` (to all of them), `person`,
     `wait`, `fail`, `cancel`, `flow`, `undo`, `finally` or `step`."""
     lines: list[str]
-    """Its name, then what it does and how tokens meet there."""
+    """The name, then what it does and how tokens meet there."""
     status: str | None
     frame: Frame | None
     """What is in it, if it is a group."""
 
 
 class Arrow(NamedTuple):
-    """A way from a box to a box of the same frame."""
+    """An arrow between two boxes of the same frame."""
 
     source: str
     target: str
     label: str
     kind: str
-    """`next`, `error`; `undo` for what is only done if need be, `after` for what follows an end."""
+    """`next`, `error`; `undo` for a compensation, `after` for what follows an end."""
 
 
 class Frame(NamedTuple):
@@ -62,7 +62,7 @@ def draw(flow: CompiledFlow, statuses: Mapping[str, Iterable[str]] | None = None
     """Return the picture of a flow.
 
     Args:
-        flow: In plain form.
+        flow: As plain data.
         statuses: Step id → status of each of its activations, to show an execution.
 
     Returns:
@@ -91,7 +91,7 @@ class _Drawer:
         return Frame(boxes, arrows)
 
     def frame(self, number: int, handlers: list[HandlerSpec] | None = None) -> Frame:
-        """Return the frame of a body; with the handlers of the flow, if it is a flow's own."""
+        """Return the frame of a body; with the flow's handlers, if it is the body of a flow."""
         body = self.flow["bodies"][number]
         inside = [self.steps[step] for step in body["steps"]]
         boxes = [self.box(step) for step in inside]
@@ -124,7 +124,7 @@ class _Drawer:
         return Frame([*begins, *boxes, *ends], arrows)
 
     def id(self, step: StepSpec) -> str:
-        """Return the id of a step's box: those of other flows may be called the same."""
+        """Return the id of a step's box: steps of other flows may have the same id."""
         flow = self.number(step)
         return f"flow_{flow}_step_{step['id']}" if flow else f"step_{step['id']}"
 
@@ -203,7 +203,7 @@ def _shape(step: StepSpec) -> str:
 
 
 def _routing(split: SplitSpec | None) -> str:
-    """Return the shape of a step that only says where tokens go: to one of several, or to all."""
+    """Return the shape of a step that only routes tokens: to one of several targets, or to all."""
     if split is None or split["kind"] == "one":
         return "step"
     if split["kind"] == "all" and all("when" not in entry for entry in split["entries"]):
@@ -212,7 +212,7 @@ def _routing(split: SplitSpec | None) -> str:
 
 
 def standing(counts: Counter[str]) -> tuple[str | None, str]:
-    """Return the status that colours a step, and what is said of it.
+    """Return the status that colours a step, and the text about it.
 
     Args:
         counts: How many of its activations have each status.

@@ -63,7 +63,7 @@ def _frame(frame: Frame, laid: Laid, x: float, y: float) -> Iterator[str]:
 
 
 def _label(route: Route, x: float, y: float) -> Iterator[str]:
-    """Return what is written at an arrow, on a ground that hides arrows behind it."""
+    """Return the label of an arrow, on a background that hides arrows behind it."""
     lx, ly = route.label[0] + x, route.label[1] + y
     half = len(route.arrow.label) * 2.8 + 4
     yield (
@@ -143,7 +143,7 @@ def _line(text: str, x: float, y: float, style: str) -> str:
 
 
 def _curve(route: Route, dx: float, dy: float) -> str:
-    """Return a path that goes upright through every point, and level to and from sides."""
+    """Return a path that is vertical at every point, and horizontal at sides."""
     (x, y), *rest = [(px + dx, py + dy) for px, py in route.points]
     if route.arrow.source == route.arrow.target:  # at its right
         return f"M{x:.1f} {y:.1f} c40 -24 40 32 0 8"

@@ -14,8 +14,8 @@ def condition(number: int, expressions: Sequence[Any]) -> str:
     """Return a condition as text.
 
     Args:
-        number: Of its expression.
-        expressions: All of the flow.
+        number: Number of its expression.
+        expressions: All expressions of the flow.
     """
     return cut(_node(expressions[number]["node"]))
 
@@ -25,7 +25,7 @@ def value(tree: Any, expressions: Sequence[Any]) -> str:
 
     Args:
         tree: See `flowengine.kernel.graph.compiled`.
-        expressions: All of the flow.
+        expressions: All expressions of the flow.
     """
     kind = tree[0]
     if kind == "const":
@@ -36,7 +36,7 @@ def value(tree: Any, expressions: Sequence[Any]) -> str:
 
 
 def _node(node: Any) -> str:
-    """Return an expression's tree as it may have been written."""
+    """Return an expression's tree as source text."""
     kind, *rest = node
     if kind == "cel":
         return _fragment(*rest)
@@ -45,7 +45,7 @@ def _node(node: Any) -> str:
 
 
 def _fragment(text: str, slots: Any) -> str:
-    """Return a piece of CEL with what stands in its slots, and without casts of constants."""
+    """Return a piece of CEL with its slots filled in, and without casts of constants."""
     for name, node in slots.items():
         text = re.sub(rf"\b{name}\b", lambda _, node=node: _node(node), text)  # type: ignore[misc]
     return re.sub(r"\bdyn\(([^()]*)\)", r"\1", text)
@@ -79,7 +79,7 @@ def _constant(constant: Any) -> str:
 
 
 def _operand(node: Any) -> str:
-    """Return a part of a condition, in brackets where it would be read otherwise."""
+    """Return a part of a condition, in parentheses where necessary."""
     text = _node(node)
     simple = node[0] in ("path", "get", "call", "const", "has", "default", "not", "loop")
     return text if simple else f"({text})"
@@ -113,7 +113,7 @@ def cut(text: str) -> str:
     """Return text that fits into a box or beside an arrow.
 
     Args:
-        text: Any, of several lines too.
+        text: Any text, also of several lines.
     """
     text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from flowengine.engines.results import Result, WaitInfo
 
 PATIENCE = 1.0
-"""Seconds that other steps have to go on for before a question interrupts their progress; if they
-end sooner, it is asked then."""
+"""Seconds for which other steps must run before a question interrupts their progress. If they end
+sooner, it is asked then."""
 
 
 class Left(Exception):
@@ -34,7 +34,7 @@ class Left(Exception):
 
 
 class Over(Exception):
-    """Nobody wants the answer any more."""
+    """The answer is no longer needed."""
 
 
 def drive_and_ask(session: Session, call: Callable[[], Result | None]) -> Result | None:
@@ -44,7 +44,7 @@ def drive_and_ask(session: Session, call: Callable[[], Result | None]) -> Result
         call: Drives it.
 
     Returns:
-        How it stands when all is answered or left open; None: nobody drives it here.
+        Its state when everything is answered or left open; None: it is not driven here.
 
     Raises:
         Interrupted: The user has stopped it.
@@ -72,7 +72,7 @@ class Dialogue:
         self._answered = False
         self._ended = False
         self._ear: int | None = None
-        """What tells a thread that waits for the user that nobody wants the answer any more."""
+        """Tells a thread that waits for the user that the answer is no longer needed."""
 
     def has_answer(self, execution: str) -> bool:
         """Return whether something was answered since it was driven; if not, ask now."""
@@ -80,10 +80,10 @@ class Dialogue:
 
     @contextmanager
     def beside(self, progress: Progress) -> Iterator[None]:
-        """Ask in a thread what stays open while other steps go on.
+        """Ask open questions in a thread while other steps run.
 
         Args:
-            progress: Of these; it is held back while a question is asked.
+            progress: Progress of these steps; it is held back while a question is asked.
 
         Yields:
             Once.
@@ -98,7 +98,7 @@ class Dialogue:
             yield
             rests = not self._has_ended(progress.execution)
             over.set()
-            if rests:  # a question that is being asked may still be answered
+            if rests:  # the question being asked may still be answered
                 asker.join()
         finally:
             over.set()
@@ -155,7 +155,7 @@ class Dialogue:
     # One question
 
     def _ask(self, wait: WaitInfo) -> bool:
-        """Ask until there is an answer that fits; False if somebody else was first."""
+        """Ask until there is a valid answer; False if somebody else was first."""
         err()
         for line in details(self._session, wait):
             err(line)
@@ -175,13 +175,13 @@ class Dialogue:
                 return True
 
     def _choice(self, wait: WaitInfo) -> Mapping[str, Any]:
-        """Ask which choice is taken.
+        """Ask for the choice.
 
         Returns:
             The choice.
 
         Raises:
-            Left: None.
+            Left: The user leaves the question open.
         """
         choices: list[dict[str, Any]] = wait.get("choices", [])
         if len(choices) == 1:
@@ -198,7 +198,7 @@ class Dialogue:
             err(f"  answer {', '.join(names)}, or the first letters of one")
 
     def _filled(self, wait: WaitInfo, choice: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for what comes with a choice: edits, the form, a result, a comment."""
+        """Ask for what belongs to a choice: edits, the form, a result, a comment."""
         answer: dict[str, Any] = {}
         approves = choice.get("counts_as") == "approve"
         if approves and wait.get("edit"):
@@ -214,7 +214,7 @@ class Dialogue:
         return answer
 
     def _edits(self, wait: WaitInfo) -> dict[str, Any]:
-        """Ask for each field that may be changed what it is to be; Enter keeps it."""
+        """Ask for the new value of each editable field; Enter keeps the old one."""
         subject, allowed = wait.get("subject"), wait["edit"]
         if allowed is True:
             allowed = list(subject) if isinstance(subject, dict) else []
@@ -240,7 +240,7 @@ class Dialogue:
         return form
 
     def _field(self, name: str, about: str, *, required: bool) -> str:
-        """Ask for the text of one field; what is required is asked until it is given."""
+        """Ask for the text of one field; a required field is asked for until it has a value."""
         note = about or ("" if required else "Enter: none")
         prompt = f"{clean(name)}{f' ({note})' if note else ''}: "
         while True:
@@ -253,8 +253,8 @@ class Dialogue:
         """Return a line from the terminal.
 
         Raises:
-            EOFError: The user wants to be asked no more.
-            Over: Nobody wants the answer any more.
+            EOFError: The user wants no further questions.
+            Over: The answer is no longer needed.
         """
         ask(prompt)
         keyboard = sys.stdin.fileno()
@@ -267,7 +267,7 @@ class Dialogue:
 
 
 def _about(field: Any) -> str:
-    """Return what is said of a field: its title, the values it takes, its default."""
+    """Return the description of a field: its title, allowed values and default."""
     if not isinstance(field, Mapping):
         return ""
     parts = [str(field["title"])] if "title" in field else []

@@ -1,4 +1,4 @@
-"""Progress on a terminal: lines for what has ended, and below them what runs, with its time."""
+"""Progress on a terminal: lines for what has ended, and the running steps below them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,15 @@ if TYPE_CHECKING:
     from flowengine.cli.session import Session
 
 PATIENCE = 0.3
-"""Seconds that something runs before it is shown as running: most steps are over by then, and
-loading Rich would take longer than they do."""
+"""Seconds after which a step is shown as running: most steps have ended by then, and loading Rich
+would take longer than they do."""
 MOST = 8
 """Steps that are shown as running; the others are counted."""
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class LiveProgress(Progress):
-    """Progress on a terminal.
-
-    Args:
-        session: Whose progress it is.
-    """
+    """Progress on a terminal."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -46,7 +42,7 @@ class LiveProgress(Progress):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take away what is shown as running."""
+        """Remove the running steps from the screen."""
         self._over.set()
         if self._watcher is not None:
             self._watcher.join()
@@ -54,7 +50,7 @@ class LiveProgress(Progress):
             self._live.stop()
 
     def line(self, text: str) -> None:
-        """Show a line above what runs."""
+        """Show a line above the running steps."""
         with self._lock:
             if self._held is not None:
                 self._held.append(text)
@@ -68,7 +64,7 @@ class LiveProgress(Progress):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the lines back, and take away what is shown as running."""
+        """Hold back new lines, and remove the running steps from the screen."""
         with self._lock:
             self._held = []
             if self._live is not None:
@@ -93,7 +89,7 @@ class LiveProgress(Progress):
                 super().text(text)
 
     def begin(self, address: str, at: int) -> None:
-        """Show soon that a step runs."""
+        """Note that a step runs; it is shown if it takes longer."""
         with self._lock:
             self._running.setdefault(address, monotonic())
         if self._watcher is None:
@@ -101,12 +97,12 @@ class LiveProgress(Progress):
             self._watcher.start()
 
     def end(self, address: str) -> None:
-        """Do not show it any more."""
+        """Stop showing it."""
         with self._lock:
             self._running.pop(address, None)
 
     def _watch(self) -> None:
-        """Wait until something runs for longer, then show what runs from there on."""
+        """Wait until a step takes longer, then show the running steps from then on."""
         while not self._over.wait(PATIENCE):
             with self._lock:
                 longest = min(self._running.values(), default=monotonic())
@@ -130,7 +126,7 @@ class LiveProgress(Progress):
         self._live.start()
 
     def _picture(self) -> Text:
-        """Return what runs now."""
+        """Return the running steps as text."""
         from rich.text import Text
 
         with self._lock:

@@ -29,23 +29,20 @@ if TYPE_CHECKING:
 
 ADDRESS_WIDTH = 14
 WIDEST_ADDRESS = 48
-"""The column of addresses is at most so wide; longer ones push the rest of their line."""
+"""Maximum width of the address column; longer addresses push the rest of their line."""
 KEY_WIDTH = {False: 4, True: 14}
-"""What is allowed for the number or the key of an item, which nobody knows before it runs."""
+"""Width reserved for the number or key of an item, which is unknown before it runs."""
 STATUS_WIDTH = 11
 TOLD = frozenset({"succeeded", "failed", "skipped", "cancelled", "retrying"})
-"""What is said of a step by itself; that it waits is said with what it waits for."""
+"""Statuses that get a line of their own; a waiting step is reported with what it waits for."""
 
 
 class Progress:
     """Shows what happens to the executions that are driven.
 
-    Args:
-        session: Whose progress it is.
-
     Attributes:
-        execution: The first one of which something was heard.
-        moved: Steps of which something was heard, over all executions.
+        execution: The first execution that reported anything.
+        moved: Number of steps that reported anything, over all executions.
     """
 
     def __init__(self, session: Session) -> None:
@@ -65,10 +62,10 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End showing."""
+        """End the display."""
 
     def __call__(self, update: Update) -> None:
-        """Take an update of the engine."""
+        """Handle an update of the engine."""
         if self.execution is None:
             self.execution = update.execution
         if update.kind == "event":
@@ -92,7 +89,7 @@ class Progress:
         err(text)
 
     def text(self, text: str) -> None:
-        """Show what a step prints: it is meant for whoever reads the results."""
+        """Show what a step prints. It belongs to the results."""
         if self.session.arguments.json or self._events:
             for line in text.split("\n"):
                 self.line(line)
@@ -101,17 +98,17 @@ class Progress:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Show nothing while something else has the terminal; what happens is shown then."""
+        """Hold back output while something else uses the terminal; it is shown afterwards."""
         yield
 
     def begin(self, address: str, at: int) -> None:
-        """Be told that a step runs."""
+        """Handle that a step has started to run."""
 
     def end(self, address: str) -> None:
-        """Be told that a step does not run any more."""
+        """Handle that a step no longer runs."""
 
     def head(self, execution: str) -> None:
-        """Name an execution before anything is said of it, once."""
+        """Name an execution once, before anything else is reported about it."""
         if execution in self.session.named or self._quiet:
             return
         self.session.named.add(execution)
@@ -159,7 +156,7 @@ class Progress:
                 self.line(line)
 
     def _is_instant(self, execution: str, step: int) -> bool:
-        """Return whether a step has nothing to wait for: it ends in the moment it begins."""
+        """Return whether a step has nothing to wait for: it ends the moment it starts."""
         spec = self._flow(execution).compiled["steps"][step]
         return spec["action"] in ("none", "fail", "cancel") and "map" not in spec
 
@@ -169,7 +166,7 @@ class Progress:
         return self._flows[execution]
 
     def _detail(self, place: tuple[str, str], step: Observation, since: int | None) -> str:
-        """Return what stands behind a status: who decided, what failed, how long it took."""
+        """Return what follows a status: who decided, what failed, how long it took."""
         if step.status in ("failed", "retrying") and step.error is not None:
             if step.status == "retrying":
                 self._since[place] = step.at
@@ -207,16 +204,16 @@ class Progress:
 
 
 def address_width(flow: Mapping[str, Any]) -> int:
-    """Return how wide the addresses of a flow's steps are, as far as its file tells.
+    """Return the width of the addresses of a flow's steps, as far as it can be known from the file.
 
-    So the columns stand still from the first line on. Only keys of items can be wider.
+    It keeps the columns stable from the first line on. Only keys of items can be wider.
 
     Args:
         flow: Compiled.
     """
     widest, before = 0, {0: 0}
     bodies = [0]
-    for body in bodies:  # grows while it is walked
+    for body in bodies:  # the list grows during iteration
         for step in (flow["steps"][index] for index in flow["bodies"][body]["steps"]):
             width = before[body] + len(step["id"])
             if "map" in step:

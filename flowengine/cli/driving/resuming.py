@@ -28,7 +28,7 @@ def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
         decisions: What was recorded.
 
     Returns:
-        How they stand; those that had moved on already are left out.
+        Their states, without those that had already moved on.
     """
     resumed: Resumed = ([], [])
     for execution in dict.fromkeys(decision.execution for decision in decisions):
@@ -46,10 +46,9 @@ def resume_decided(session: Session, decisions: list[Decision]) -> Resumed:
 
 
 def leave_recorded(session: Session, executions: Iterable[str]) -> None:
-    """Say how to resume the executions that something was recorded for, and no more.
+    """Only say how to resume the executions for which something was recorded.
 
     Args:
-        session: Of the command.
         executions: Full ids.
     """
     open_ = [id for id in dict.fromkeys(executions) if not session.engine.result(id).ended]
@@ -65,7 +64,7 @@ def resume_due(session: Session) -> Resumed:
     """Resume each execution that can move now.
 
     Returns:
-        How they stand; those that another process has taken meanwhile are left out.
+        Their states, without those that another process has taken meanwhile.
     """
     resumed: Resumed = ([], [])
     for execution in session.engine.due():

@@ -1,4 +1,4 @@
-"""What stands on a command line: options that several commands have, and how values are read."""
+"""Arguments of command lines: options that several commands share, and how values are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JSON_TYPES: dict[type, tuple[str, ...]] = {
     type(None): ("null",),
 }
 LARGEST = 64 * 2**20
-"""Characters of a file that the command line names."""
+"""Maximum number of characters of a file that the command line names."""
 
 _WORDS = {
     "integer": "a whole number",
@@ -49,7 +49,7 @@ def add_workdir(parser: ArgumentParser) -> None:
 
 
 def add_stay(parser: ArgumentParser) -> None:
-    """Add `--stay`, of all commands that go on with executions."""
+    """Add `--stay`, for all commands that resume executions."""
     parser.add_argument(
         "--stay",
         metavar="DURATION",
@@ -61,14 +61,11 @@ def add_stay(parser: ArgumentParser) -> None:
 def assignment(text: str) -> tuple[str, str]:
     """Read `NAME=VALUE`.
 
-    Args:
-        text: As given.
-
     Returns:
         Name and value.
 
     Raises:
-        ArgumentTypeError: There is no `=` in it.
+        ArgumentTypeError: It contains no `=`.
     """
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -79,14 +76,11 @@ def assignment(text: str) -> tuple[str, str]:
 def given_input(text: str) -> str:
     """Read one `-i`: `NAME=VALUE`, `@FILE` or `-`.
 
-    Args:
-        text: As given.
-
     Returns:
         The same text.
 
     Raises:
-        ArgumentTypeError: It is none of them.
+        ArgumentTypeError: It is none of these.
     """
     if text != "-" and not text.startswith("@") and not text.partition("=")[1]:
         raise ArgumentTypeError(f"{text!r} is not NAME=VALUE, @FILE or -")
@@ -96,19 +90,16 @@ def given_input(text: str) -> str:
 def duration(text: str) -> float:
     """Read a duration such as `1h30m`.
 
-    Args:
-        text: As given.
-
     Returns:
         Seconds.
 
     Raises:
-        ArgumentTypeError: It is none.
+        ArgumentTypeError: It is not valid.
     """
     from flowengine.kernel.notation.times import parse_duration
 
     if text == "0":
-        return 0.0  # nothing is nothing, whatever its unit
+        return 0.0  # 0 needs no unit
     if text.isascii() and text.isdigit():
         raise ArgumentTypeError(f"{text!r} is not a duration: give the unit, for example {text}s")
     try:
@@ -119,9 +110,6 @@ def duration(text: str) -> float:
 
 def moment(text: str) -> int:
     """Read a point in time: `2026-11-20T09:00:00Z`, or how long ago: `1d`.
-
-    Args:
-        text: As given.
 
     Returns:
         Milliseconds since 1970.
@@ -150,14 +138,11 @@ def user(text: str) -> str:
 def count(text: str) -> int:
     """Read a whole number of 1 or more.
 
-    Args:
-        text: As given.
-
     Returns:
         The number.
 
     Raises:
-        ArgumentTypeError: It is none.
+        ArgumentTypeError: It is not valid.
     """
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
@@ -169,12 +154,11 @@ def by_type(schema: Any, text: str, what: str, field: str) -> Any:
 
     Args:
         schema: JSON Schema of the value; `{}` if nothing is declared.
-        text: As given.
         what: What the value is, for messages: `input 'amount'`.
         field: Its name.
 
     Returns:
-        Plain data. Whether it fits the schema in full is for the engine to say.
+        Plain data. The engine checks it against the whole schema.
 
     Raises:
         InputError: It is not of the declared type.
@@ -201,10 +185,9 @@ def edited_field(wait: Mapping[str, Any], path: str, text: str) -> Any:
     Args:
         wait: The approval.
         path: The field, as a dotted path.
-        text: As given.
 
     Returns:
-        Plain data: of the declared type, else of that of the value which is shown.
+        Plain data: of the declared type, otherwise of the type of the value shown.
     """
     from flowengine.engines.people.edits import declared
     from flowengine.flow.expressions.types import kinds
@@ -225,7 +208,7 @@ def assigned(
     Args:
         schemas: Name → JSON Schema.
         given: Names and texts.
-        noun: What the names name, for messages: `input`.
+        noun: What the names stand for, in messages: `input`.
 
     Returns:
         Name → value.
@@ -242,7 +225,7 @@ def assigned(
 
 
 def inputs(schemas: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
-    """Read all `-i` of a command line; single ones win over those of a file.
+    """Read all `-i` of a command line; single ones take precedence over those of a file.
 
     Args:
         schemas: Input name → JSON Schema.
@@ -271,11 +254,10 @@ def inputs(schemas: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
 
 
 def json_argument(text: str, what: str) -> Any:
-    """Read JSON that stands on the command line, or in a file named `@FILE`.
+    """Read JSON from the command line, or from a file given as `@FILE`.
 
     Args:
-        text: As given.
-        what: What it is, for messages.
+        what: Its description in messages.
 
     Returns:
         Plain data.
@@ -295,7 +277,7 @@ def read_file(path: str) -> str:
         Its text.
 
     Raises:
-        NotFound: There is none that can be read.
+        NotFound: There is no such file, or it cannot be read.
         InputError: It is not UTF-8.
     """
     try:
@@ -323,7 +305,7 @@ def read_json(text: str, what: str, field: str) -> Any:
 
     Args:
         text: JSON.
-        what: What it is, for messages.
+        what: Its description in messages.
         field: Its name.
 
     Returns:
@@ -347,10 +329,10 @@ def read_json(text: str, what: str, field: str) -> Any:
 
 
 def _yaml(path: str) -> Any:
-    """Return the data of a YAML file, read as flow files are: no key stands twice in a map.
+    """Return the data of a YAML file, read like flow files: no duplicate keys.
 
     Raises:
-        FlowFileError: It is not such a file.
+        FlowFileError: It is not valid.
     """
     from flowengine.errors import FlowFileError
     from flowengine.flow.source.diagnostics import render

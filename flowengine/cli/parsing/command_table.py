@@ -52,9 +52,9 @@ GROUPS: dict[str, dict[str, str]] = {
     "Maintenance": {"prune": "prune", "completion": "completion"},
 }
 COMMANDS = {words: module for group in GROUPS.values() for words, module in group.items()}
-"""The words of each command → its module."""
+"""Words of a command → its module."""
 FAMILIES = {words.split()[0] for words in COMMANDS if " " in words}
-"""First words that are no command by themselves."""
+"""First words that are not commands by themselves."""
 
 
 class Command(Protocol):

@@ -22,8 +22,8 @@ class Formatter(RawDescriptionHelpFormatter):
     """
 
     def __init__(self, prog: str) -> None:
-        # Left to itself, argparse imports shutil and with it three compression libraries; and it
-        # makes a formatter for every argument that is added.
+        # By default, argparse imports shutil and with it three compression libraries, and creates a
+        # formatter for every argument that is added.
         super().__init__(prog, width=_width())
 
 
@@ -35,10 +35,10 @@ class Parser(ArgumentParser):
         out_text(self.format_help().rstrip("\n"))
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong with the command line.
+        """Raise an error about the command line.
 
         Args:
-            message: Of argparse.
+            message: The message of argparse.
 
         Raises:
             UsageError: Always.
@@ -70,7 +70,7 @@ def add_common(parser: ArgumentParser, *, default: Any = None) -> None:
 
     Args:
         parser: Where to.
-        default: In place of the defaults: `SUPPRESS` leaves out what is not given.
+        default: Replaces the defaults: `SUPPRESS` leaves out what is not given.
     """
     group = parser.add_argument_group("options of every command")
     no = False if default is None else default

@@ -1,7 +1,7 @@
 """What programs in a sandbox may do to the terminal of their user: only write and draw.
 
 A terminal obeys what is written to it. It puts text on the clipboard, prints, renames its window,
-and answers questions as if the answer was typed, perhaps when the shell of the user reads it. So
+and answers queries as if the answer had been typed, perhaps when the user's shell is reading. So
 only sequences that draw are let through.
 """
 
@@ -19,9 +19,9 @@ _SEQUENCE = re.compile(
     r"|(?P<short>[0-Z\\`-~]))"
 )
 _BEGUN = re.compile(r"\x1b(?:\[[<=>?]?[0-9:;]*[ -/]*|[()*+])?\Z")
-"""A sequence whose end is yet to come."""
+"""An incomplete sequence."""
 _LONGEST = 200
-"""Characters of a sequence that is waited for."""
+"""Maximum length of an incomplete sequence."""
 _END = re.compile("[\x07\x18\x1a\x9c]|\x1b\\\\?")
 """What ends a text that is meant for the terminal itself."""
 _DRAWS = frozenset("@ABCDEFGHIJKLMPSTXZ`abdefghlmrsu")
@@ -43,10 +43,10 @@ class EscapeFilter:
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._rest = ""
         self._inside = False
-        """Whether a text for the terminal itself has begun and not ended."""
+        """Whether a text meant for the terminal itself has started and not ended."""
 
     def of(self, data: bytes) -> bytes:
-        """Return what may be written of the next piece.
+        """Return the part of the next piece that may be written.
 
         Args:
             data: The piece.
@@ -83,7 +83,7 @@ class EscapeFilter:
 
 
 def _draws(found: re.Match[str]) -> bool:
-    """Return whether a sequence does nothing but draw."""
+    """Return whether a sequence only draws."""
     if found["set"]:
         return True
     if found["short"]:
@@ -97,4 +97,4 @@ def _draws(found: re.Match[str]) -> bool:
 
 
 AT_THE_END = b"\x0f\x1b[0m\x1b[?25h"
-"""Takes back what a program may leave behind: signs of lines, colours, a hidden cursor."""
+"""Resets what a program may leave behind: line-drawing characters, colours, a hidden cursor."""

@@ -11,11 +11,11 @@ from flowengine.cli.sandbox_shell.escape_filter import EscapeFilter
 from flowengine.cli.terminal.output import err, out_json
 
 _UNFINISHED = ("unexpected end of file", "unexpected EOF", "here-document at line")
-"""What bash says of text that goes on in the next line."""
+"""What bash says about a command that continues on the next line."""
 _PATIENCE = 0.5
-"""Seconds after which what a running command has written is shown."""
+"""Seconds after which the output of a running command is shown."""
 _MUCH = 4_000_000
-"""Characters that are brought to this process in a second: output comes as a whole each time."""
+"""Characters transferred to this process per second: the whole output is sent each time."""
 _MESSAGES = {
     "timeout": "the command was stopped: it timed out",
     "cancelled": "the command was stopped",
@@ -50,20 +50,20 @@ def run_lines(shell: Any, *, as_json: bool) -> int:
         code, text = _tell(result, as_json), ""
         if ended(result):
             return code
-    if text.strip():  # unfinished to the end
+    if text.strip():  # incomplete at the end of the input
         code = _tell(shell.run(text.rstrip("\n")), as_json)
     return code
 
 
 class Shown:
-    """Writes what a command says, as it comes."""
+    """Writes the output of a command as it arrives."""
 
     def __init__(self) -> None:
         self._text = ""
         self._filter = EscapeFilter() if sys.stdout.isatty() else None
 
     def __call__(self, text: str) -> None:
-        """Write what is new in all that a command has written."""
+        """Write what is new in the output of a command."""
         known = self._text
         if not text.startswith(known):  # its last line was written over
             known = known[: known.rfind("\n") + 1]
@@ -74,7 +74,7 @@ class Shown:
 
 
 def is_unfinished(result: Any) -> bool:
-    """Return whether a command goes on in the next line."""
+    """Return whether a command continues on the next line."""
     return result.status == "syntax_error" and any(one in result.output for one in _UNFINISHED)
 
 
@@ -84,7 +84,7 @@ def ended(result: Any) -> bool:
 
 
 def told_of(result: Any) -> str | None:
-    """Return what is to be said of how a command ended, beside its output."""
+    """Return the message about how a command ended, if there is one besides its output."""
     if result.status == "syntax_error":
         return str(result.output).rstrip("\n")
     return _MESSAGES.get(result.status)
@@ -98,7 +98,7 @@ def code_of(result: Any) -> int:
 
 
 def _run(shell: Any, command: str, lines: Iterator[str], show: Shown | None) -> Any:
-    """Run a command to its end, and give it what it waits for."""
+    """Run a command to its end, and give it the input that it waits for."""
     result = shell.run(command, wait=_PATIENCE)
     while result.busy:
         if show is not None:
@@ -112,7 +112,7 @@ def _run(shell: Any, command: str, lines: Iterator[str], show: Shown | None) -> 
 
 
 def _feed(shell: Any, result: Any, lines: Iterator[str]) -> None:
-    """Give a command the next line; where there is none, end its input, and then itself."""
+    """Give a command the next line. If there is none, end its input, then the command."""
     line = next(lines, None)
     if line is not None:
         shell.send(line if line.endswith("\n") else f"{line}\n")

@@ -18,9 +18,9 @@ from flowengine.cli.sandbox_shell.script import code_of, ended, is_unfinished, t
 from flowengine.cli.terminal.output import clean, err, out, paint
 
 _GLANCE = 0.05
-"""Seconds between two looks at what a command has written."""
+"""Seconds between two checks of a command's output."""
 _MUCH = 4_000_000
-"""Bytes that are brought to this process in a second: output comes as a whole each time."""
+"""Bytes transferred to this process per second: the whole output is sent each time."""
 _KEYS = 1024
 _NOTICED = 0.2
 """Seconds within which Ctrl-C at the prompt is noticed."""
@@ -74,10 +74,10 @@ def talk(shell: Any, name: str) -> int:
 
 @contextmanager
 def _woken() -> Iterator[None]:
-    """Wake whoever waits for a key again and again, so that Ctrl-C is noticed without one.
+    """Wake a thread that waits for a key regularly, so that Ctrl-C is noticed without one.
 
-    Python looks for signals when a wait is cut off by one: not for one that came just before the
-    wait began, or to another thread.
+    Python checks for signals when a wait is interrupted by one, but misses one that arrived just
+    before the wait started, or in another thread.
     """
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, _NOTICED, _NOTICED)
@@ -94,7 +94,7 @@ def _prompt(name: str, cwd: str, code: int) -> str:
 
 
 class _Size:
-    """Keeps the shell's terminal as large as this one."""
+    """Keeps the shell's terminal the same size as this one."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -102,7 +102,7 @@ class _Size:
 
     def follow(self) -> None:
         """Tell the shell if this terminal has another size than before."""
-        with suppress(OSError):  # the terminal is gone
+        with suppress(OSError):  # the terminal was closed
             size = os.get_terminal_size(sys.stdout.fileno())
             if size != self._size and size.columns and size.lines:
                 self._size = size
@@ -123,11 +123,11 @@ def _run(shell: Any, command: str, size: _Size) -> Any:
             return result
         size.follow()
         waits = result.status == "waiting_for_input"
-        # A command that waits is looked at again when something is typed.
+        # A waiting command is checked again when something is typed.
         ready, _, _ = select.select([sys.stdin], [], [], _GLANCE if waits else 0)
         if ready:
             typed = os.read(sys.stdin.fileno(), _KEYS)
-            if not typed:  # the terminal is gone
+            if not typed:  # the terminal was closed
                 shell.interrupt()
             keys = decoder.decode(typed)
             if keys:
@@ -136,7 +136,7 @@ def _run(shell: Any, command: str, size: _Size) -> Any:
 
 
 def _show(raw: bytes, shown: int, escapes: EscapeFilter) -> int:
-    """Write what is new in all that a command has written, and return how much there is."""
+    """Write what is new in the output of a command, and return its length."""
     new = raw[shown:] if len(raw) >= shown else b""
     if new:
         _write(escapes.of(new))
@@ -151,7 +151,7 @@ def _write(data: bytes) -> None:
 
 @contextmanager
 def _raw() -> Iterator[None]:
-    """Have every key at once and as it is, and show none, as long as it lasts."""
+    """Read every key at once and unchanged, without echo, in the meantime."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     try:

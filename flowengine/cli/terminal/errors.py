@@ -1,4 +1,4 @@
-"""Errors as people and programs read them."""
+"""Error messages, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flowengine.errors import FlowEngineError, FlowFileError
 
 
 def report(error: FlowEngineError, *, as_json: bool) -> int:
-    """Say what went wrong, and return the exit code."""
+    """Report an error, and return the exit code."""
     if as_json:
         out_json({"errors": _as_dicts(error)})
     if isinstance(error, FlowFileError):
@@ -20,7 +20,7 @@ def report(error: FlowEngineError, *, as_json: bool) -> int:
 
 
 def show_error(error: FlowEngineError) -> None:
-    """Write an error as a person reads it."""
+    """Write an error for people."""
     first, *more = error.message.split("\n")
     err(f"{paint('error:', 'red')} {first}")
     for line in [*more, *(error.hint or "").splitlines()]:

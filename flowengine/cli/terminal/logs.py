@@ -8,16 +8,12 @@ from flowengine.cli.terminal.output import err
 
 
 def show_logs(level: str) -> None:
-    """Show what is logged from a level on.
-
-    Args:
-        level: Its name.
-    """
+    """Show log records of a level and above."""
     logging.basicConfig(level=level.upper(), handlers=[_Lines()])
 
 
 class _Lines(logging.Handler):
-    """Writes each record as a line, and below it the exception that it is about."""
+    """Writes each record as a line, and below it the exception."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -1,7 +1,7 @@
-"""What is printed: results on standard output, all else on standard error.
+"""What is printed: results on standard output, everything else on standard error.
 
-Every line goes through `rendered`: it may hold texts of flows, inputs and steps, and none of them
-controls the terminal or looks like a line of its own. Colours are used on terminals only.
+Every line goes through `rendered`, because it may contain text from flows, inputs and steps, which
+must neither control the terminal nor look like a separate line. Colours are used on terminals only.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ STATUS_COLOURS = {
     "uncertain": "red",
 }
 _PEN = f"<{os.urandom(8).hex()}>"
-"""Where a colour begins or ends, until the line is written: no text of others can have it."""
+"""Marks where a colour starts or ends until the line is written. Foreign text cannot contain it."""
 
 
 class Colours:
-    """Whether colours may be used at all; streams that are no terminal never get any."""
+    """Whether colours may be used at all; other streams than terminals never get any."""
 
     allowed = True
 
@@ -55,7 +55,7 @@ class OutputLost(FlowEngineError):
 
 @contextmanager
 def _written() -> Iterator[None]:
-    """Tell what the system says of writing results; a pipe that nobody reads is told as it is."""
+    """Turn system errors of writing results into `OutputLost`, except a closed pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -72,7 +72,7 @@ def out(text: str = "") -> None:
 
 
 def flush() -> None:
-    """See to it that the result is with whoever reads it."""
+    """Flush the results to their reader."""
     with _written():
         results().flush()
 
@@ -106,9 +106,9 @@ def as_json(value: Any) -> str:
 
 
 def err(text: str = "") -> None:
-    """Write a line that is no result: progress, a hint, an error.
+    """Write a line that is not a result: progress, a hint, an error.
 
-    It may be lost: nothing that was asked for stops because nobody reads this.
+    It may be lost: no command fails because nobody reads this.
     """
     try:
         sys.stderr.write(f"{rendered(text)}\n")
@@ -118,30 +118,30 @@ def err(text: str = "") -> None:
 
 
 def err_text(text: str) -> None:
-    """Write the lines of a text that is no result."""
+    """Write the lines of a text that is not a result."""
     for line in text.split("\n"):
         err(line)
 
 
 def ask(prompt: str) -> None:
-    """Write what somebody is to answer on the same line."""
+    """Write a prompt that is answered on the same line."""
     with suppress(OSError, ValueError):
         sys.stderr.write(rendered(paint(prompt, "bold")))
         sys.stderr.flush()
 
 
 def rendered(line: str) -> str:
-    """Return a line as it is written: foreign text made harmless, our own colours put in."""
+    """Return a line as it is written: foreign text made harmless, our own colours inserted."""
     return printable(line).replace(_PEN, "\x1b[")
 
 
 def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
-    """Print a text, or write it into a file that the command line names.
+    """Print a text, or write it to a file that the command line names.
 
     Args:
         text: Ends with a line feed.
         path: The file; None: standard output.
-        quiet: Do not say where it was written.
+        quiet: Do not report where it was written.
 
     Returns:
         The exit code.
@@ -165,7 +165,7 @@ def print_or_write(text: str, path: str | None, *, quiet: bool) -> int:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a person sees what is written to a stream."""
+    """Return whether a stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # it is closed
@@ -184,7 +184,7 @@ def paint(text: str, colour: str | None, stream: TextIO | None = None) -> str:
 
     Args:
         text: What to show.
-        colour: One of the few that are used here; None: as it is.
+        colour: Name of a colour used here; None: unchanged.
         stream: Where it will be written. Default: standard error.
     """
     if colour is None or not colourful(stream or sys.stderr):
@@ -193,7 +193,7 @@ def paint(text: str, colour: str | None, stream: TextIO | None = None) -> str:
 
 
 def clean(text: object) -> str:
-    """Return a text of others on one line, as it will be written: its width can be counted."""
+    """Return foreign text on one line as it will be written, so that its width can be computed."""
     return printable(text)
 
 
@@ -207,7 +207,7 @@ def one_line(text: object, longest: int = 200) -> str:
 
 
 def table(rows: list[list[str]], head: list[str]) -> list[str]:
-    """Return rows as lines with columns under a head."""
+    """Return rows as lines with columns below a header."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -216,12 +216,12 @@ def table(rows: list[list[str]], head: list[str]) -> list[str]:
 
 
 def when(text: str) -> str:
-    """Return a text whose times have no milliseconds, which people do not read."""
+    """Return a text whose times have no milliseconds."""
     return re.sub(r"(T\d\d:\d\d:\d\d)\.\d{3}Z", r"\1Z", text)
 
 
 def duration(ms: float) -> str:
-    """Return a span of time as people read it: `0.4s`, `48m 10s`, `3d 2h`."""
+    """Return a duration in readable form: `0.4s`, `48m 10s`, `3d 2h`."""
     if ms < 59_950:
         return f"{max(ms, 0) / 1000:.1f}s"
     seconds = round(ms / 1000)

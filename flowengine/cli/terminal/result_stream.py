@@ -1,8 +1,8 @@
 """Keeps standard output for results: what steps print by themselves goes to standard error.
 
-Functions of steps run in this process, and may print in any way: `print`, a C library, a program
-that they start. So the file descriptor itself is turned round while a command runs, and results
-are written to a copy of what it was.
+Functions of steps run in this process, and may print in any way: `print`, a C library, a child
+process. So the file descriptor itself is redirected while a command runs, and results are written
+to a copy of the original.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class _Results:
 
 
 def results() -> TextIO:
-    """Return the stream of results: what is standard output outside of this process."""
+    """Return the stream of results: the real standard output."""
     return _Results.stream or sys.stdout
 
 
 @contextmanager
 def results_apart(*, restore: bool) -> Iterator[None]:
-    """Send to standard error whatever is written to standard output by other means than results.
+    """Send everything that is written to standard output, except results, to standard error.
 
     Args:
-        restore: Whether standard output is there again afterwards. A process that ends now need
-            not, and then threads that are left running cannot write behind the results.
+        restore: Whether to restore standard output afterwards. Not needed by a process that ends
+            now; then threads that are still running cannot write after the results.
     """
     stdout = sys.stdout
     if not isinstance(stdout, TextIOWrapper) or not _is_real(stdout):
-        with _as_results(stdout), redirect_stdout(sys.stderr):  # a stream of this program
+        with _as_results(stdout), redirect_stdout(sys.stderr):  # a stream set by this program
             yield
         return
     stdout.flush()
@@ -44,7 +44,7 @@ def results_apart(*, restore: bool) -> Iterator[None]:
     buffering, line_buffering = (1 if stdout.isatty() else -1), stdout.line_buffering
     stream = open(copy, "w", buffering, stdout.encoding, stdout.errors)  # noqa: SIM115 - see below
     _turn(_STDERR)
-    stdout.reconfigure(line_buffering=True)  # in order with what is written to standard error
+    stdout.reconfigure(line_buffering=True)  # keeps the order with standard error
     if not restore:
         _Results.stream = stream
         yield
@@ -60,7 +60,7 @@ def results_apart(*, restore: bool) -> Iterator[None]:
 
 
 def _is_real(stdout: TextIO) -> bool:
-    """Return whether a stream is the standard output of this process, and no stand-in."""
+    """Return whether a stream is the standard output of this process, not a replacement."""
     return stdout is sys.__stdout__ and stdout.fileno() == _STDOUT
 
 
@@ -74,7 +74,7 @@ def _as_results(stream: TextIO) -> Iterator[None]:
 
 
 def _turn(to: int) -> None:
-    """Make standard output what another descriptor is; nothing, if that is closed."""
+    """Make standard output a copy of another descriptor; do nothing if that is closed."""
     try:
         os.dup2(to, _STDOUT)
     except OSError:

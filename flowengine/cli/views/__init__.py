@@ -1,1 +1,1 @@
-"""What people read of executions, waits, failures and environments."""
+"""How executions, waits, failures and environments are shown to people."""

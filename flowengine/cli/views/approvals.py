@@ -1,4 +1,4 @@
-"""Approvals and questions as people read them: all about one, and many in a table."""
+"""Approvals and questions in readable form: one in detail, or many in a table."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def rows(session: Session, waits: list[WaitInfo]) -> list[str]:
 
 
 def _due(wait: WaitInfo) -> str:
-    """Return when a wait expires, and whether that is over."""
+    """Return when a wait expires, and whether it is overdue."""
     due = wait.get("due", "-")
     return f"{when(due)} overdue" if "due" in wait and is_overdue(due) else when(due)
 
 
 def standing(wait: WaitInfo) -> str:
-    """Return how a wait stands: pending, or what was decided by whom."""
+    """Return the state of a wait: pending, or what was decided by whom."""
     from flowengine.engines.people.approvals import participle
 
     decision = wait.get("decision")
@@ -68,14 +68,14 @@ def standing(wait: WaitInfo) -> str:
 
 
 def _then(wait: WaitInfo) -> str:
-    """Say which choice is taken when nobody has decided, if one is."""
+    """Return which choice is taken on expiry, if any."""
     from flowengine.engines.people.approvals import participle
 
     return f", then it is {participle(wait['on_expire'])}" if "on_expire" in wait else ""
 
 
 def details(session: Session, wait: WaitInfo) -> Iterator[str]:
-    """Yield all that somebody has to know who decides.
+    """Yield everything that a decider has to know.
 
     Args:
         session: Shortens ids.
@@ -119,7 +119,7 @@ def details(session: Session, wait: WaitInfo) -> Iterator[str]:
 
 
 def link_text(link: Mapping[str, Any]) -> str:
-    """Return one link of the chain of an approval as a person reads it."""
+    """Return one link of the ownership chain of an approval in readable form."""
     if link["do"] == "escalated":
         text = f"escalated to {', '.join(link['to'])} at {when(link['at'])}"
         return clean(text)
@@ -132,7 +132,7 @@ def link_text(link: Mapping[str, Any]) -> str:
 
 
 def decision_lines(wait: WaitInfo) -> Iterator[str]:
-    """Yield what was decided on a wait, and what came with it."""
+    """Yield the decision on a wait, with its comment, form and files."""
     decision = wait.get("decision", {})
     at = f" at {when(decision['at'])}" if "at" in decision else ""
     via = f" via {decision['via']}" if "via" in decision else ""
@@ -147,7 +147,7 @@ def decision_lines(wait: WaitInfo) -> Iterator[str]:
 
 
 def _subject(wait: WaitInfo) -> Iterator[str]:
-    """Yield the fields of what is decided on, and which of them may be edited."""
+    """Yield the fields of the subject, and which of them may be edited."""
     if "subject" not in wait:
         return
     subject, edit = wait["subject"], wait.get("edit") or []

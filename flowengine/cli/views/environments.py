@@ -1,4 +1,4 @@
-"""Environments as people read them."""
+"""Environments in readable form."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from flowengine.engines.results import WaitInfo
 
 LEFT = "left"
-"""State of what a dead process has left open."""
+"""State of an environment that a dead process left open."""
 MISSING = "missing"
-"""State of what an execution is stalled for."""
+"""State of an environment for which an execution is stalled."""
 
 
 NAME = "name or id, as `envs list` shows them; the beginning of an id is enough"
-"""Help on the argument by which an environment is named."""
+"""Help text of the argument that names an environment."""
 
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Tell what no environment can do, or give, as the command line tells errors.
+    """Turn failures of environments into errors of the command line.
 
     Raises:
         FlowEngineError: With the message of the failure.
@@ -38,10 +38,10 @@ def failures() -> Iterator[None]:
 
 
 def rows(found: list[dict[str, Any]]) -> list[str]:
-    """Return what is written down as a table.
+    """Return the recorded environments as a table.
 
     Args:
-        found: Of `EnvironmentManager.written`.
+        found: The result of `EnvironmentManager.written`.
     """
     head = ["ID", "NAME", "KIND", "BY", "SCOPE", "OWNER", "STATE", "PROCESS", "SINCE"]
     return table(
@@ -64,18 +64,18 @@ def rows(found: list[dict[str, Any]]) -> list[str]:
 
 
 def state(one: Mapping[str, Any]) -> str:
-    """Return how far it has come, or that its process is dead."""
+    """Return its state, or that its process is dead."""
     return LEFT if one["alive"] is False else clean(one["state"])
 
 
 def missing(waits: list[WaitInfo]) -> Iterator[dict[str, Any]]:
-    """Yield the environments for which executions are stalled: they cannot be had again.
+    """Yield the environments for which executions are stalled because they cannot be opened again.
 
     Args:
         waits: Open questions.
 
     Yields:
-        Keys as of `EnvironmentManager.written`, without process, and the `error`.
+        Keys as in `EnvironmentManager.written`, without the process, and the `error`.
     """
     for wait in waits:
         if wait.get("ran") == "no":
@@ -95,10 +95,10 @@ def missing(waits: list[WaitInfo]) -> Iterator[dict[str, Any]]:
 
 
 def details(one: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all that is written down of one environment.
+    """Yield everything that is recorded about one environment.
 
     Args:
-        one: Of `EnvironmentManager.written`.
+        one: An item of `EnvironmentManager.written`.
 
     Yields:
         Lines.
@@ -118,10 +118,10 @@ def details(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def examined(found: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield what this machine can give, what is missing, and how things are held.
+    """Yield what this machine can provide, what is missing, and how limits and rules are enforced.
 
     Args:
-        found: Of `EnvironmentManager.examine`.
+        found: The result of `EnvironmentManager.examine`.
 
     Yields:
         Lines.
@@ -150,7 +150,7 @@ def examined(found: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _held(found: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield how each axis is held, once for all kinds for which it is the same."""
+    """Yield how each axis is enforced, once for all kinds for which it is the same."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for one in found:
         held = tuple(sorted(one["held"].items()))

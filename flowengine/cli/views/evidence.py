@@ -1,4 +1,4 @@
-"""Why a step failed, as people read it: where it was raised, and the end of what it printed."""
+"""Why a step failed, in readable form: the traceback, and the end of what it printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flowengine.cli.session import Session
 
 LINES = 10
-"""Lines of what was printed that are shown at the end of a run; `show --step` has more."""
+"""Number of printed lines that are shown at the end of a run; `show --step` shows more."""
 
 
 def evidence_lines(
@@ -40,14 +40,14 @@ def evidence_lines(
 
 
 def evidence_of(session: Session, execution: str, error: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the evidence of the failure that an error comes from.
+    """Return the evidence of the failure that caused an error.
 
     Args:
         execution: Full id.
-        error: That of the execution.
+        error: The error of the execution.
 
     Returns:
-        It; empty if there is none.
+        The evidence; empty if there is none.
     """
     for address in _addresses(error):
         try:
@@ -61,7 +61,7 @@ def evidence_of(session: Session, execution: str, error: Mapping[str, Any]) -> M
 
 
 def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that say which steps were not undone, and how to try it again.
+    """Yield the lines that say which steps were not undone, and how to try again.
 
     Args:
         failed: The failed execution, with `command` and `not_undone`.
@@ -75,12 +75,12 @@ def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
 
 
 def failed_at(error: Mapping[str, Any]) -> str:
-    """Return the address of the step whose failure an error comes from; empty: of none."""
+    """Return the address of the step whose failure caused an error; empty if there is none."""
     return next(iter(reversed(list(_addresses(error)))), "")
 
 
 def _addresses(error: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield where an error came from: first where it is told, then what it came of."""
+    """Yield where an error came from: first where it was reported, then its causes."""
     while error:
         if error.get("step"):
             yield error["step"]

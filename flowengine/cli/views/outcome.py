@@ -1,4 +1,4 @@
-"""How an execution stands after a command: on standard error for people, or as JSON."""
+"""The state of an execution after a command: on standard error for people, or as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXIT_CODES = {
 
 
 def show_outcome(session: Session, result: Result) -> int:
-    """Show how an execution stands, and return the exit code."""
+    """Show the state of an execution, and return the exit code."""
     code = EXIT_CODES[result.status]
     if session.arguments.json:
         out_json(as_object(session, result))

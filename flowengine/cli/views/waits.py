@@ -1,4 +1,4 @@
-"""What an execution waits for, with command lines that answer it."""
+"""What an execution waits for, with the command lines that answer it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOUNS = {
 DOES = {"signal": "send", "why": "look", "resume": "resume"}
 """What a command is for."""
 MOST = 20
-"""Waits that are written out; the others are counted."""
+"""How many waits are shown; the others are counted."""
 
 
 def say_waits(session: Session, result: Result) -> None:
@@ -48,7 +48,7 @@ def say_waits(session: Session, result: Result) -> None:
 
 
 def _no_waits(session: Session, result: Result) -> list[Reason]:
-    """Say what an execution waits for in which no step waits: messages that trigger steps."""
+    """Say what an execution waits for if no step waits: messages that trigger steps."""
     if result.waits or result.status != "waiting":
         return []
     reasons = session.engine.why(result.execution)
@@ -66,7 +66,7 @@ def _say_locks(session: Session, result: Result) -> None:
 
 
 def _say(session: Session, reason: Reason) -> None:
-    """Say what a step waits for, and the command that helps."""
+    """Say what a step waits for, and which command helps."""
     from shlex import split
 
     err(when(clean(f"  {reason['address'] or 'flow'}: {reason['what']}")))
@@ -94,14 +94,14 @@ def describe(session: Session, wait: WaitInfo) -> Iterator[str]:
 
 
 def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each way to answer a wait: what it does, and the words of the command.
+    """Yield each way to answer a wait: its name, and the words of the command.
 
     Args:
         short: Its id, as short as it can be.
         execution: That of its execution.
 
     Yields:
-        Name and words behind `flowengine`.
+        Name, and the words after `flowengine`.
     """
     kind = wait["kind"]
     if kind in ("approval", "ask", "question"):
@@ -115,7 +115,7 @@ def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, l
             yield "claim", ["approvals", "claim", short]
         for choice in wait.get("choices", []):
             if choice["id"] == "retry" and wait.get("ran") == "no":
-                continue  # whoever resumes it does so
+                continue  # resuming does that
             yield str(choice["id"]), [*_deciding(wait, choice, short), *_filled(wait, choice)]
     elif kind == "signal":
         for one in wait.get("signals", []):
@@ -126,7 +126,7 @@ def answers(wait: WaitInfo, short: str, execution: str) -> Iterator[tuple[str, l
 
 
 def undelivered(sent: dict[str, Any]) -> str:
-    """Return a line about a message that nobody could take."""
+    """Return a line about an undeliverable message."""
     to = {"all": "all", "parent": "its parent"}.get(sent["to"], f"execution {sent['to']}")
     key = "" if sent["key"] is None else f" with key {sent['key']}"
     return one_line(f"signal {sent['signal']}{key} to {to}: {sent['why']}", 500)
@@ -142,7 +142,7 @@ def _deciding(wait: WaitInfo, choice: dict[str, Any], short: str) -> list[str]:
 
 
 def _filled(wait: WaitInfo, choice: dict[str, Any]) -> list[str]:
-    """Return what has to come with a choice."""
+    """Return what is required with a choice."""
     words = []
     if choice.get("counts_as") == "approve" or wait["kind"] == "ask":
         required: Sequence[str] = wait.get("form", {}).get("required", ())
@@ -177,7 +177,7 @@ def _facts(wait: WaitInfo) -> Iterator[tuple[str, str]]:
 
 
 def times(wait: WaitInfo) -> Iterator[tuple[str, str]]:
-    """Yield when a wait expires, or that it is overdue, and what time does to it before.
+    """Yield when a wait expires, or that it is overdue, and its other timers.
 
     Yields:
         Name and text.
@@ -194,7 +194,7 @@ def times(wait: WaitInfo) -> Iterator[tuple[str, str]]:
 
 
 def is_overdue(due: str) -> bool:
-    """Return whether a time is over, though nothing has come of it yet."""
+    """Return whether a time has passed without having taken effect."""
     from time import time
 
     from flowengine.kernel.notation.times import parse_time
@@ -203,7 +203,7 @@ def is_overdue(due: str) -> bool:
 
 
 def _counted(waits: Sequence[WaitInfo]) -> str:
-    """Return how many of which kind: `2 approvals and 1 signal`."""
+    """Return how many there are of each kind: `2 approvals and 1 signal`."""
     counts = Counter(_noun(wait) for wait in waits)
     parts = [
         noun if noun == "time" else f"{n} {noun}{'s' * (n != 1)}" for noun, n in counts.items()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 _NO_TEXT = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", ".inf", ".nan"})
-"""Words that some reader takes for null, a boolean or a number."""
+"""Words that some YAML readers take for null, a boolean or a number."""
 _FLOW = frozenset(",[]{}:?")
-"""What ends a text without quotes inside of `[…]` and `{…}`."""
+"""Characters that end a plain scalar inside `[…]` and `{…}`."""
 _OF_NUMBERS = frozenset("0123456789.+-:_eETtZz ")
-"""What numbers and times are made of."""
+"""Characters of numbers and times."""
 
 
 def inline(value: Any, *, nested: bool = False) -> str:
@@ -17,7 +17,7 @@ def inline(value: Any, *, nested: bool = False) -> str:
 
     Args:
         value: Plain data.
-        nested: It stands inside of `[…]` or `{…}`.
+        nested: It stands inside `[…]` or `{…}`.
 
     Returns:
         YAML that reads back as the value.
@@ -52,9 +52,9 @@ def _text(text: str, nested: bool) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text stands for itself without quotes.
+    """Return whether a text needs no quotes.
 
-    Without regular expressions: to compile them would take longer than to run a small flow.
+    Without regular expressions: compiling them would take longer than running a small flow.
     """
     first = text[:1]
     if not text.isprintable() or not (first.isalnum() or first in {"_", "/", ".", "(", "$"}):
@@ -82,6 +82,6 @@ def _escape(code: int) -> str:
 
 
 def _float(value: float) -> str:
-    """Return a number with a point, without which old readers take `1e+16` for text."""
+    """Return a number with a point, without which YAML 1.1 readers take `1e+16` for text."""
     digits, e, exponent = repr(value).partition("e")
     return digits + ("" if "." in digits else ".0") + e + exponent
