@@ -94,7 +94,7 @@ def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, 
 
 def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     """Return the shells that a flow file declares: name → kind."""
-    from flowengine.engines.environments.declared import Declared
+    from flowengine.engines.declared_environments import Declared
 
     try:
         found = Declared(parsed_args.file).of_kind("shell")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
-from flowengine.engines.inspection import lists, updates
+from flowengine.engines.inspection import updates
+from flowengine.engines.people.waits import page_of_waits, wait_of
 from flowengine.journal.records import ExecutionFilter
 
 if TYPE_CHECKING:
@@ -98,8 +99,10 @@ class Reader:
         Returns:
             The page.
         """
+        from flowengine.engines.inspection.interrupted import page
+
         wanted = ExecutionFilter(flow, status, labels or {}, since)
-        return lists.executions(self._host, wanted, after, limit)
+        return page(self._host, wanted, after, limit)
 
     def due(self) -> list[str]:
         """Return the ids of the executions that can move now, for `resume` to continue them.
@@ -142,7 +145,7 @@ class Reader:
         Returns:
             The page.
         """
-        return lists.waits(
+        return page_of_waits(
             self._host,
             limit,
             after,
@@ -158,7 +161,7 @@ class Reader:
 
     def wait(self, wait: str) -> WaitInfo:
         """Return one wait, open or closed, by any unambiguous beginning of its id."""
-        return lists.wait_of(self._host, wait)
+        return wait_of(self._host, wait)
 
     def events(
         self, execution: str, *, since: int = 0, follow: bool = False

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         UnknownEnvironment,
     )
     from flowengine.execution_environment.events import Event
-    from flowengine.execution_environment.handle import Handle
+    from flowengine.execution_environment.instances import Handle
     from flowengine.execution_environment.opening import Bounds
     from flowengine.execution_environment.process_end import release_on_termination
     from flowengine.execution_environment.providers import (
@@ -47,7 +47,7 @@ _HOMES = {
     "EnvironmentManager": "environment_manager",
     "Event": "events",
     "Fault": "errors",
-    "Handle": "handle",
+    "Handle": "instances",
     "NotReleased": "scopes",
     "Report": "scopes",
     "SpecInvalid": "errors",

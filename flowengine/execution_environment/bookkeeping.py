@@ -15,8 +15,7 @@ from flowengine.execution_environment.capacity import Capacity, Place, Places
 from flowengine.execution_environment.clock import Clock
 from flowengine.execution_environment.errors import Fault, SpecInvalid, UnknownEnvironment
 from flowengine.execution_environment.events import PREFIX, Event, Events, Name
-from flowengine.execution_environment.handle import Handle
-from flowengine.execution_environment.instances import Instance, Record
+from flowengine.execution_environment.instances import Handle, Instance, Record
 from flowengine.execution_environment.spec import Declared, check_spec
 from flowengine.execution_environment.states import State
 from flowengine.sdk.errors import EnvironmentClosed

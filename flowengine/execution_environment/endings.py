@@ -12,9 +12,8 @@ from functools import partial
 from flowengine.execution_environment.bookkeeping import Books, place_of
 from flowengine.execution_environment.closing import close_resource
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.handle import Handle
 from flowengine.execution_environment.inspecting import describe
-from flowengine.execution_environment.instances import Instance
+from flowengine.execution_environment.instances import Handle, Instance
 from flowengine.execution_environment.opening import Surroundings
 from flowengine.sdk.background import background
 from flowengine.sdk.environments import Scope

@@ -27,9 +27,8 @@ from flowengine.execution_environment.doctor import examine
 from flowengine.execution_environment.endings import Endings
 from flowengine.execution_environment.events import Subscriber
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.handle import Handle
 from flowengine.execution_environment.inspecting import describe, describe_spec
-from flowengine.execution_environment.instances import Instance, Record
+from flowengine.execution_environment.instances import Handle, Instance, Record
 from flowengine.execution_environment.opening import Bounds, Surroundings
 from flowengine.execution_environment.records import Records
 from flowengine.execution_environment.scopes import Report, Scopes, report_of

@@ -19,9 +19,8 @@ from flowengine.execution_environment.bookkeeping import Books
 from flowengine.execution_environment.closing import close_resource, end_strays
 from flowengine.execution_environment.endings import Endings
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.handle import Handle
 from flowengine.execution_environment.inspecting import describe
-from flowengine.execution_environment.instances import Instance, Opened, Record, Waiter
+from flowengine.execution_environment.instances import Handle, Instance, Opened, Record, Waiter
 from flowengine.execution_environment.opening import (
     Mounted,
     Surroundings,

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from flowengine.errors import UsageError
 
-if TYPE_CHECKING:
-    from flowengine.execution_environment.environment_manager import EnvironmentManager
 
-_opened: dict[str, EnvironmentManager] = {}
+class Closable(Protocol):
+    """What is closed when the process ends: a manager."""
+
+    id: str
+
+    @property
+    def pid(self) -> int:
+        """The process it belongs to."""
+
+    def close(self) -> object:
+        """Give back everything."""
+
+
+_opened: dict[str, Closable] = {}
 """Managers that have opened something, by id: they are closed when the interpreter ends."""
 
 
-def close_at_exit(manager: EnvironmentManager) -> None:
+def close_at_exit(manager: Closable) -> None:
     """Close a manager when the interpreter ends, while threads can still be started.
 
     `atexit` comes too late for that: it runs after the pools of threads were closed.
@@ -30,7 +41,7 @@ def close_at_exit(manager: EnvironmentManager) -> None:
     _opened[manager.id] = manager
 
 
-def forget(manager: EnvironmentManager) -> None:
+def forget(manager: Closable) -> None:
     """Leave a manager alone: it was closed."""
     _opened.pop(manager.id, None)
 

@@ -14,8 +14,7 @@ from flowengine.execution_environment.bookkeeping import Books
 from flowengine.execution_environment.clock import within
 from flowengine.execution_environment.endings import Endings
 from flowengine.execution_environment.futures import settled
-from flowengine.execution_environment.handle import Handle
-from flowengine.execution_environment.instances import Instance, Record
+from flowengine.execution_environment.instances import Handle, Instance, Record
 from flowengine.execution_environment.opening import Surroundings
 from flowengine.execution_environment.openings import Openings
 from flowengine.execution_environment.turns import Turns

@@ -13,22 +13,31 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from flowengine.execution_environment.events import PREFIX, Event
+from flowengine.execution_environment.events import PREFIX, Event, Subscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from opentelemetry.metrics import CallbackOptions, Observation
 
-    from flowengine.execution_environment.environment_manager import EnvironmentManager
+
+class Measured(Protocol):
+    """What is measured: a manager."""
+
+    def subscribe(self, subscriber: Subscriber) -> object:
+        """Call a function with every lifecycle event from now on."""
+
+    def list(self) -> Iterable[Mapping[str, Any]]:
+        """Describe what is declared and what is open."""
+
 
 NAME = "flowengine.environment"
-_managers: weakref.WeakSet[EnvironmentManager] = weakref.WeakSet()
+_managers: weakref.WeakSet[Measured] = weakref.WeakSet()
 
 
-def measure(manager: EnvironmentManager) -> None:
+def measure(manager: Measured) -> None:
     """Count what a manager has and does, if this program uses OpenTelemetry.
 
     Args:

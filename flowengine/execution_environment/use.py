@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from flowengine.execution_environment.bookkeeping import Given
-    from flowengine.execution_environment.environment_manager import EnvironmentManager
-    from flowengine.execution_environment.handle import Handle
+    from flowengine.execution_environment.instances import Handle
+
+
+class Ensures(Protocol):
+    """What opens environments and takes them back: a manager."""
+
+    def ensure(self, spec: Given, *, holder: str | None) -> Handle:
+        """Open an environment, or take another hold on the one that is open."""
+
+    async def async_ensure(self, spec: Given, *, holder: str | None) -> Handle:
+        """Do as `ensure`, in any event loop."""
+
+    def release(self, handle: Handle) -> object:
+        """Give back one hold."""
+
+    async def async_release(self, handle: Handle) -> object:
+        """Do as `release`, in any event loop."""
 
 
 class Use:
@@ -20,7 +35,7 @@ class Use:
         holder: Who asks.
     """
 
-    def __init__(self, manager: EnvironmentManager, spec: Given, holder: str | None) -> None:
+    def __init__(self, manager: Ensures, spec: Given, holder: str | None) -> None:
         self._manager = manager
         self._spec = spec
         self._holder = holder

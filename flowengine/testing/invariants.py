@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.journal.format import pack
 from flowengine.kernel import ENDED, running
@@ -19,18 +19,54 @@ from flowengine.kernel.state.records import State
 from flowengine.kernel.tokens.joins import held_arrivals, number_held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from flowengine.testing.simulator import Simulator
+    from flowengine.kernel import Graph
+    from flowengine.kernel.commands import Claim, Observation, Run
+    from flowengine.kernel.events import Event
+    from flowengine.kernel.graph.compiled import Plain
 
 OVER = frozenset({"succeeded", "skipped", "failed", "cancelled"})
 """Statuses of a step that has ended."""
 
 
+class Simulated(Protocol):
+    """What the properties look at; `flowengine.testing.Simulator` says what each part is."""
+
+    graph: Graph
+    state: State
+    journal: list[Event]
+    observations: list[Observation]
+    running: dict[tuple[int, int], Run]
+    claims: dict[str, list[Claim]]
+    again: list[str]
+    ends: int
+    retries: int
+    calls: int
+    forward: int
+
+    @property
+    def status(self) -> str:
+        """Status of the execution."""
+
+    @property
+    def upgraded(self) -> bool:
+        """Whether it has been moved to another form of its flow."""
+
+    def waits(self) -> list[dict[str, Plain]]:
+        """Return the open waits."""
+
+    def possible(self) -> Sequence[object]:
+        """Return what may happen next."""
+
+    def replayed(self) -> State:
+        """Return the state that its journal gives."""
+
+
 # After every event
 
 
-def nothing_is_open_after_the_end(simulator: Simulator) -> None:
+def nothing_is_open_after_the_end(simulator: Simulated) -> None:
     """An execution that has ended holds nothing: no path, wait, timer, lock, clean-up."""
     state = simulator.state
     if state["status"] not in ENDED:
@@ -45,7 +81,7 @@ def nothing_is_open_after_the_end(simulator: Simulator) -> None:
     assert not state["running"]
 
 
-def nothing_is_held_back(simulator: Simulator) -> None:
+def nothing_is_held_back(simulator: Simulated) -> None:
     """Failures are held back only while a retry is made, and what it holds begins with it."""
     state = simulator.state
     assert "hold" not in state
@@ -54,24 +90,24 @@ def nothing_is_held_back(simulator: Simulator) -> None:
     assert all(unit["phase"] != "held" for unit in state["units"].values())
 
 
-def it_ends_once(simulator: Simulator) -> None:
+def it_ends_once(simulator: Simulated) -> None:
     """The end is told at most once, and once more for each time that it is retried."""
     assert simulator.ends <= 1 + simulator.retries, "an execution ends once"
 
 
-def nothing_done_once_is_done_again(simulator: Simulator) -> None:
+def nothing_done_once_is_done_again(simulator: Simulated) -> None:
     """A step of effect `once` that has succeeded never runs again: not after a crash or a retry."""
     assert not simulator.again, f"done again: {simulator.again}"
 
 
-def what_runs_is_what_the_state_says(simulator: Simulator) -> None:
+def what_runs_is_what_the_state_says(simulator: Simulated) -> None:
     """Every attempt that runs is in the state, and every one in the state runs."""
     if simulator.journal[-1]["type"] != "cut":
         here, said = set(simulator.running), set(running(simulator.state))
         assert here == said, f"run: {sorted(here)}; the state says: {sorted(said)}"
 
 
-def no_path_is_lost_or_doubled(simulator: Simulator) -> None:
+def no_path_is_lost_or_doubled(simulator: Simulated) -> None:
     """Every token is in one scope, every unit in one activation, and each knows the other."""
     state = simulator.state
     for number, unit in state["units"].items():
@@ -93,7 +129,7 @@ def no_path_is_lost_or_doubled(simulator: Simulator) -> None:
     assert state["running"] == len(working) + len(settling)
 
 
-def every_wait_can_end(simulator: Simulator) -> None:
+def every_wait_can_end(simulator: Simulated) -> None:
     """A wait belongs to a unit that waits for it, and its timers are set."""
     state = simulator.state
     for wait in state["waits"].values():
@@ -101,7 +137,7 @@ def every_wait_can_end(simulator: Simulator) -> None:
         assert all(timer in state["timers"] for timer in wait["timers"])
 
 
-def questions_are_waited_for(simulator: Simulator) -> None:
+def questions_are_waited_for(simulator: Simulated) -> None:
     """A question asked before attempts has units that wait for it, and is the only one about it."""
     state = simulator.state
     answers = state.get("answers", {})
@@ -120,7 +156,7 @@ def questions_are_waited_for(simulator: Simulator) -> None:
         assert all(isinstance(one, dict) or one in open_ for one in about.values())
 
 
-def what_is_cleaned_up_is_waited_for(simulator: Simulator) -> None:
+def what_is_cleaned_up_is_waited_for(simulator: Simulated) -> None:
     """What is due is waited for, or the flow still has to end; what runs is due to somebody."""
     state = simulator.state
     cleanups = state.get("cleanups", {})
@@ -137,7 +173,7 @@ def what_is_cleaned_up_is_waited_for(simulator: Simulator) -> None:
         assert scope.get("cleaning", 0) == len(waited)
 
 
-def locks_are_held_by_those_who_say_so(simulator: Simulator) -> None:
+def locks_are_held_by_those_who_say_so(simulator: Simulated) -> None:
     """Who has a lock or is queued for it says so, and nobody is queued for one that is free."""
     units = simulator.state["units"]
     locks = simulator.state.get("locks", {})
@@ -156,7 +192,7 @@ def locks_are_held_by_those_who_say_so(simulator: Simulator) -> None:
             assert number in (lock["holders"] if unit.get("held") else lock["queue"])
 
 
-def shared_locks_are_those_claimed(simulator: Simulator) -> None:
+def shared_locks_are_those_claimed(simulator: Simulated) -> None:
     """What is claimed of locks that executions share is held or waited for, and nothing else."""
     state = simulator.state
     said = [(u["lock"], n) for n, u in state["units"].items() if is_shared(u.get("lock", "0"))]
@@ -171,7 +207,7 @@ def shared_locks_are_those_claimed(simulator: Simulator) -> None:
         assert len(held) <= queue[0].permits, "more have a lock than it permits"
 
 
-def budgets_are_kept(simulator: Simulator) -> None:
+def budgets_are_kept(simulator: Simulated) -> None:
     """No call goes beyond a budget; what is reserved is what runs, and who waits has been asked."""
     state = simulator.state
     frames = state.get("frames", {})
@@ -208,7 +244,7 @@ def _calls(state: State) -> dict[int, int]:
     return {**calls, **settling}
 
 
-def _count_calls(simulator: Simulator) -> None:
+def _count_calls(simulator: Simulated) -> None:
     """Compare the budget of the main flow with the calls that the world has seen."""
     budget = simulator.state.get("budget")
     if budget is None or simulator.upgraded or simulator.retries:
@@ -218,7 +254,7 @@ def _count_calls(simulator: Simulator) -> None:
     assert limit is None or simulator.forward <= limit, "never more calls than the limit"
 
 
-def every_past_is_kept_while_needed(simulator: Simulator) -> None:
+def every_past_is_kept_while_needed(simulator: Simulated) -> None:
     """Each layer of the past is referred to as often as it says, and none is kept for nobody."""
     state = simulator.state
     counted: Counter[int] = Counter(layer for layer in _references(state) if layer)
@@ -226,7 +262,7 @@ def every_past_is_kept_while_needed(simulator: Simulator) -> None:
     assert actual == counted, f"layers {actual} are referred to {dict(counted)}"
 
 
-def subflows_have_what_is_theirs(simulator: Simulator) -> None:
+def subflows_have_what_is_theirs(simulator: Simulated) -> None:
     """What is in a subflow has its frame, which is there as long as the lowest layer of a past."""
     state = simulator.state
     frames = state.get("frames", {})
@@ -249,7 +285,7 @@ def _lowest(state: State, layer: int) -> int:
     return layer if layer in frames else 0
 
 
-ALWAYS: list[Callable[[Simulator], None]] = [
+ALWAYS: list[Callable[[Simulated], None]] = [
     nothing_is_open_after_the_end,
     nothing_is_held_back,
     it_ends_once,
@@ -270,12 +306,12 @@ ALWAYS: list[Callable[[Simulator], None]] = [
 # When it is over
 
 
-def replay_gives_the_same_bytes(simulator: Simulator) -> None:
+def replay_gives_the_same_bytes(simulator: Simulated) -> None:
     """The journal, read back from bytes and applied from the start, gives the very same state."""
     assert pack(simulator.replayed()) == pack(simulator.state), "replay gives another state"
 
 
-def what_began_is_told_how_it_ended(simulator: Simulator) -> None:
+def what_began_is_told_how_it_ended(simulator: Simulated) -> None:
     """Of an execution that has ended observers know how each activation ended."""
     if simulator.status in ENDED:
         last = {seen.address: seen.status for seen in simulator.observations}
@@ -283,7 +319,7 @@ def what_began_is_told_how_it_ended(simulator: Simulator) -> None:
         assert not left, f"not told how it ended: {left}"
 
 
-def each_scope_is_cleaned_up_once(simulator: Simulator) -> None:
+def each_scope_is_cleaned_up_once(simulator: Simulated) -> None:
     """However a group ended, its `finally` began once for it; so that of the flow."""
     at_once = any(event["type"] == "cancel" and event["now"] for event in simulator.journal)
     if simulator.status not in ENDED or at_once or simulator.retries:
@@ -299,12 +335,12 @@ def each_scope_is_cleaned_up_once(simulator: Simulator) -> None:
     assert found == dict(due), f"cleaned up: {found}; due: {dict(due)}"
 
 
-def it_does_not_stall(simulator: Simulator) -> None:
+def it_does_not_stall(simulator: Simulated) -> None:
     """It ended or waits for something outside; of a flow that the checker accepts."""
     assert not is_stuck(simulator), "nothing can ever move again"
 
 
-def is_stuck(simulator: Simulator) -> bool:
+def is_stuck(simulator: Simulated) -> bool:
     """Return whether nothing can ever move again, whatever comes from outside.
 
     Outside are people, messages, time, and other executions: they give back the locks that they
@@ -320,7 +356,7 @@ def is_stuck(simulator: Simulator) -> bool:
     return simulator.status == "waiting" and "claims" in state and not outside
 
 
-FINALLY: list[Callable[[Simulator], None]] = [
+FINALLY: list[Callable[[Simulated], None]] = [
     replay_gives_the_same_bytes,
     what_began_is_told_how_it_ended,
     each_scope_is_cleaned_up_once,
@@ -328,13 +364,13 @@ FINALLY: list[Callable[[Simulator], None]] = [
 """`it_does_not_stall` is not among them: it is promised of checked flows only."""
 
 
-def check_now(simulator: Simulator) -> None:
+def check_now(simulator: Simulated) -> None:
     """Check all that holds after every event."""
     for holds in ALWAYS:
         holds(simulator)
 
 
-def check_over(simulator: Simulator) -> None:
+def check_over(simulator: Simulated) -> None:
     """Check all that holds when nothing happens any more by itself."""
     for holds in FINALLY:
         holds(simulator)

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.actors import Actor
-from flowengine.engines.attempts.runner import AttemptFailed
+from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.executions.replay import unit_at
 from flowengine.engines.flows import LoadedFlow
 from flowengine.engines.host import Host
@@ -23,7 +23,7 @@ from flowengine.engines.messages.signals import send_signal
 from flowengine.engines.people.approvals import Answer as Given
 from flowengine.engines.people.approvals import decide
 from flowengine.engines.results import Update
-from flowengine.engines.running.driver import Driver, failed, succeeded
+from flowengine.engines.running.driver import Driver
 from flowengine.engines.seam import RandomIds
 from flowengine.engines.starting.beginning import Starting, begin
 from flowengine.errors import FlowEngineError, InputError

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from flowengine.engines.attempts.outcome import succeeded
 from flowengine.engines.engine import Engine
 from flowengine.engines.executions.programs import Programs
 from flowengine.engines.executions.replay import read, walk
 from flowengine.engines.flows import load
-from flowengine.engines.running.driver import succeeded
 from flowengine.engines.running.recovery import recover
 from flowengine.journal.format import pack, unpack
 from flowengine.kernel.commands import Run

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.engines.attempts.runner import AttemptFailed, Runner
+from flowengine.engines.attempts.outcome import AttemptFailed
+from flowengine.engines.attempts.runner import Runner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import CompiledFlow, SecretText, StepSpec

@@ -62,7 +62,7 @@ def run(arguments: Namespace) -> int:
     """
     import os
 
-    from flowengine.engines.environments.declared import Declared
+    from flowengine.engines.declared_environments import Declared
 
     declared = Declared(arguments.file)
     name = declared.find("shell", arguments.name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.cli.drawing.picture import Arrow, Box, Frame, Picture, draw, standing
 from flowengine.cli.session import Session
 from flowengine.cli.terminal.output import as_json, clean, print_or_write
-from flowengine.engines.executions.views import wholes
+from flowengine.engines.executions.subjects import wholes
 from flowengine.errors import NotFound
 
 if TYPE_CHECKING:

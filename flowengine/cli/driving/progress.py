@@ -19,7 +19,7 @@ from flowengine.cli.terminal.output import (
 )
 from flowengine.cli.views.evidence import evidence_lines
 from flowengine.cli.views.waits import undelivered
-from flowengine.engines.executions.views import wholes
+from flowengine.engines.executions.subjects import wholes
 
 if TYPE_CHECKING:
     from flowengine.cli.session import Session

@@ -1,51 +1,26 @@
 """Runs one attempt of a step: finds its kind, resolves secrets, checks arguments and result.
 
 One `Runner` serves all executions of one compiled flow in a process. What can be found out once
-for a step is found out once, and not before its first run (`flowengine.engines.attempts`).
+for a step is found out once, and not before its first run (`flowengine.engines.attempts.tasks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Run
-from flowengine.kernel.events import ErrorData, Evidence
 from flowengine.kernel.graph.compiled import CompiledFlow, Plain
 from flowengine.sdk import Execution
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flowengine.engines.attempts.outcome import Patience, QuickCall
     from flowengine.engines.attempts.printed import Follow, Printed
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.attempts.tasks import Task
     from flowengine.engines.environments.environments import Environments
     from flowengine.secrets import Secrets
-
-
-Ran = Literal["no", "maybe"]
-
-
-class AttemptFailed(Exception):
-    """An attempt failed.
-
-    Args:
-        error: What the `failed` event says, without `step` and `attempt`.
-        ran: Where an environment of it is gone, whether it acted: see the event `lost`.
-        evidence: What shows why, for people.
-    """
-
-    def __init__(
-        self, error: ErrorData, ran: Ran | None = None, evidence: Evidence | None = None
-    ) -> None:
-        super().__init__(f"{error['type']}: {error['message']}")
-        self.error = error
-        self.ran = ran
-        self.evidence = evidence
-
-
-QuickCall = Callable[[Execution, Run], "Kept"]
-Patience = Callable[[], float]
-"""How many seconds to wait for the function of an attempt that is withdrawn."""
 
 
 class Runner:

@@ -17,7 +17,7 @@ from flowengine.engines.attempts.leak_detection import (
     noticing,
     tell_left,
 )
-from flowengine.engines.attempts.runner import AttemptFailed, Patience, QuickCall, Ran
+from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.engines.attempts.runtime_resources import missing
 from flowengine.engines.attempts.serialization import Kept, copy, keep, place_of_fault
 from flowengine.kernel.commands import Run

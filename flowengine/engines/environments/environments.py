@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import asyncio
     from pathlib import Path
 
-    from flowengine.engines.executions.execution import Execution
     from flowengine.execution_environment import EnvironmentManager, Handle, NotReleased, Report
     from flowengine.kernel.commands import Consult
+    from flowengine.kernel.graph.compiled import CompiledFlow
     from flowengine.policy_approval import Answer
     from flowengine.sdk import Execution as Context
     from flowengine.sdk import StepContext
@@ -265,45 +265,34 @@ class Environments:
             if not ending:
                 del self._ending[execution]
 
-    def concern(self, execution: Execution) -> bool:
+    def may_have(self, context: Context, flow: CompiledFlow) -> bool:
         """Return whether an execution has, or may have had, any environment."""
-        return (
-            "environments" in execution.program.compiled
-            or execution.id in self._owners
-            or bool(execution.context.environments)
-        )
+        return "environments" in flow or context.id in self._owners or bool(context.environments)
 
-    async def rest(self, execution: Execution) -> None:
-        """Give back what an execution needs no more: it is over, waits, or is let go."""
-        if execution.ended:
-            await self._finish(execution)
-        else:
-            await self._suspend(execution)
-
-    async def _finish(self, execution: Execution) -> None:
-        """Give back all of an execution that is over."""
-        owners = [*self._owners.get(execution.id, ())]
-        await self._end(execution.id, list(reversed(owners)))
+    async def finish(self, context: Context, flow: CompiledFlow) -> None:
+        """Give back all that an execution has, which is over."""
+        owners = [*self._owners.get(context.id, ())]
+        await self._end(context.id, list(reversed(owners)))
         # What an earlier process had, and this one did not use, left its workspaces.
-        scopes = {*execution.program.compiled.get("environments", ())}
-        scopes |= {given["scope"] for given in execution.context.environments.values()}
-        for scope, owner in ((REGION, _region(execution.id, 0)), (EXECUTION, execution.id)):
+        scopes = {*flow.get("environments", ())}
+        scopes |= {given["scope"] for given in context.environments.values()}
+        for scope, owner in ((REGION, _region(context.id, 0)), (EXECUTION, context.id)):
             if scope in scopes and (scope, owner) not in owners:
                 await self.manager.async_release_scope(scope, owner)
-        self._owners.pop(execution.id, None)
-        self._resting.pop(execution.id, None)
-        self._seen.pop(execution.id, None)
+        self._owners.pop(context.id, None)
+        self._resting.pop(context.id, None)
+        self._seen.pop(context.id, None)
 
-    async def _suspend(self, execution: Execution) -> None:
-        """Give back what need not be kept while an execution waits."""
-        for scope, owner in reversed(self._owners.get(execution.id, {})):
+    async def suspend(self, context: Context) -> None:
+        """Give back what need not be kept while an execution waits, or is let go."""
+        for scope, owner in reversed(self._owners.get(context.id, {})):
             kept = self._kept.pop((scope, owner), {})
             report = await self.manager.async_suspend_scope(scope, owner)
-            self._look_at(execution.id, report)
+            self._look_at(context.id, report)
             released = {one: kept.pop(one) for one in report.released if one in kept}
-            _tell_closed(execution.context, released.values(), _ON_RELEASE)
+            _tell_closed(context, released.values(), _ON_RELEASE)
             if kept:
-                _, resting = self._resting.setdefault(execution.id, (execution.context, {}))
+                _, resting = self._resting.setdefault(context.id, (context, {}))
                 resting.update(kept)
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions.shared_locks import claim_of, claims_in
+from flowengine.engines.executions.subjects import address_of, why_of
 from flowengine.engines.executions.timers import Timers
-from flowengine.engines.executions.views import address_of, why_of
 from flowengine.errors import InputError
 from flowengine.journal.format import pack, pack_result, pack_snapshot, unpack_snapshot
 from flowengine.journal.records import Append, ClosedWait, Head, NewExecution, Outgoing

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.engines.executions.views import address_of, unit_of, why_of
+from flowengine.engines.executions.subjects import address_of, unit_of, why_of
 from flowengine.journal.shapes import Sound, unpack_event
 from flowengine.kernel import advance, new_state
 from flowengine.kernel.held_failures import added

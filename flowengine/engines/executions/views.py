@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.results import ENDED, ExecutionInfo, Result, WaitInfo
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from flowengine.engines.executions.execution import Execution
     from flowengine.journal.records import Execution as Record
     from flowengine.kernel.events import Event
-    from flowengine.kernel.graph.linked import Graph
-    from flowengine.kernel.state.records import State, Wait
+    from flowengine.kernel.state.records import State
 
 _TIMES = ("since", "due")
 _OF_APPROVALS = {"remind": "reminder", "escalate": "escalation", "expire": "expiry"}
@@ -81,12 +79,6 @@ def result_of(execution: Execution) -> Result:
     )
 
 
-def why_of(state: State, event: Any) -> str | None:
-    """Return why the timer was set that an event is about, as things stand before the event."""
-    timer = state["timers"].get(event["timer"]) if event["type"] == "timer" else None
-    return None if timer is None else str(timer["why"])
-
-
 def timers_of(state: State, wait: int) -> list[dict[str, str]]:
     """Return what time will do to a wait: `{what, due}`, the next of each kind, soonest first."""
     found: dict[str, int] = {}
@@ -96,45 +88,6 @@ def timers_of(state: State, wait: int) -> list[dict[str, str]]:
             found[what] = min(timer["due"], found.get(what, timer["due"]))
     ordered = sorted(found.items(), key=lambda one: one[1])
     return [{"what": what, "due": format_time(due)} for what, due in ordered]
-
-
-def unit_of(state: State, event: Any) -> int | None:
-    """Return the unit that an event is about, as things stand before the event."""
-    number: Any = event.get("unit")
-    if "wait" in event and event["wait"] in state["waits"]:
-        number = _waiting(state["waits"][event["wait"]])
-    elif "timer" in event and event["timer"] in state["timers"]:
-        timer = state["timers"][event["timer"]]
-        number = timer["ref"]
-        if number in state["waits"]:
-            number = _waiting(state["waits"][number])
-    return number if number in state["units"] else None
-
-
-def _waiting(wait: Wait) -> int:
-    """Return the unit that waits, of several that wait for one answer the oldest; 0: none."""
-    return next(iter(wait.get("units", ())), wait["unit"])
-
-
-def address_of(graph: Graph, state: State, event: Any) -> str | None:
-    """Return the address of what an event is about, as things stand before the event."""
-    unit = unit_of(state, event)
-    if unit is not None:
-        return Machine(graph, state, None).address(state["units"][unit])
-    if "wait" in event and event["wait"] in state["waits"]:
-        return str(state["waits"][event["wait"]]["record"]["address"])
-    return None
-
-
-def wholes(address: str) -> Iterator[str]:
-    """Yield the maps and loops that an address may be an item or a round of.
-
-    Args:
-        address: Of an activation: `each[3]`, `poll@2`.
-    """
-    for at, sign in enumerate(address):
-        if sign in "[@":
-            yield address[:at]
 
 
 def execution_view(record: Record) -> ExecutionInfo:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.failures import again, not_undone
 from flowengine.engines.executions.replay import Moment, read, unpacked, walk
-from flowengine.engines.executions.views import entry_view, wholes
+from flowengine.engines.executions.subjects import wholes
+from flowengine.engines.executions.views import entry_view
 from flowengine.engines.inspection.budgets import budget_views
 from flowengine.engines.inspection.interrupted import standing_view
-from flowengine.engines.inspection.lists import decision_view, stored_wait_view
 from flowengine.engines.messages.delivery import view as undelivered
+from flowengine.engines.people.waits import decision_view, stored_wait_view
 from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
 from flowengine.errors import NotFound
 from flowengine.journal.records import WaitFilter

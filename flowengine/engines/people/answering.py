@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.inspection.lists import stored_wait_view, wait_of
 from flowengine.engines.people.approval_ownership import hand
 from flowengine.engines.people.approvals import Answer, decide
+from flowengine.engines.people.waits import stored_wait_view, wait_of
 from flowengine.errors import InputError, UsageError
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from flowengine.engines.attempts.runner import AttemptFailed
-from flowengine.engines.running.driver import failed, succeeded
+from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.starting.beginning import create, execution_data
 from flowengine.engines.starting.inputs import check_inputs
 from flowengine.errors import InputError

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.attempts.printed import PRINTING, is_heard
-from flowengine.engines.attempts.runner import AttemptFailed
 from flowengine.engines.executions.execution import ENDED, Execution, Told
 from flowengine.engines.executions.views import entry_view, result_of, wait_view
 from flowengine.engines.results import Update
@@ -36,7 +36,7 @@ from flowengine.kernel.events import Event
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flowengine.engines.attempts.runner import QuickCall
+    from flowengine.engines.attempts.outcome import QuickCall
     from flowengine.engines.attempts.serialization import Kept
     from flowengine.engines.host import Host
     from flowengine.execution_environment import NotReleased
@@ -197,16 +197,34 @@ class Driver:
 
     def rested(self, execution: Execution) -> None:
         """Be told that an execution has ended or only waits; its lease is given back."""
-        if self.host.environments.concern(execution):
+        if self.may_have_environments(execution):
             import asyncio
 
-            asyncio.run(self.host.environments.rest(execution))
+            asyncio.run(self.give_back(execution))
+
+    def may_have_environments(self, execution: Execution) -> bool:
+        """Return whether an execution has, or may have had, any environment."""
+        return self.host.environments.may_have(execution.context, execution.program.compiled)
+
+    async def give_back(self, execution: Execution) -> None:
+        """Give back the environments that an execution needs no more: it is over, or waits."""
+        environments = self.host.environments
+        if execution.ended:
+            await environments.finish(execution.context, execution.program.compiled)
+        else:
+            await environments.suspend(execution.context)
 
     def not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
         """Write into the journal of an execution what of its environments could not be closed."""
         from flowengine.engines.running.warnings import not_released, warn
 
-        warn(self, execution, not_released(failed))
+        events = not_released(failed, self.host.clock.now())
+        here = self.executions.get(execution)
+        if here is None:
+            warn(self.host, execution, events, self.commit)
+            return
+        for event in events:
+            self.post(here, event)
 
     def halt(self, execution: Execution, error: Exception) -> None:
         """Stop driving an execution that cannot go on in this process; it is saved as it was."""
@@ -473,30 +491,3 @@ class Driver:
             if how is None and self._may_settle(execution, record["id"]):
                 continue  # it is told if the attempt ends without an answer
             tell(Update(execution.id, "wait", wait_view(execution.id, flow, record, how)))
-
-
-def succeeded(run: Run, value: Any, now: int) -> Event:
-    """Return the event of an attempt that ended well."""
-    return {
-        "type": "succeeded",
-        "at": now,
-        "unit": run.unit,
-        "attempt": run.attempt,
-        "value": value,
-    }
-
-
-def failed(run: Run, failure: AttemptFailed, now: int) -> Event:
-    """Return the event of an attempt that failed, or whose environment is gone."""
-    event: dict[str, Any] = {
-        "type": "failed",
-        "at": now,
-        "unit": run.unit,
-        "attempt": run.attempt,
-        "error": failure.error,
-    }
-    if failure.ran is not None:
-        event |= {"type": "lost", "ran": failure.ran}
-    if failure.evidence:
-        event["evidence"] = failure.evidence
-    return event  # type: ignore[return-value] # built key by key

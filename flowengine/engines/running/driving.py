@@ -58,9 +58,11 @@ class Driving:
 
         _refuse_while_imported()
         if starting.id is not None and exists(self._host, starting.id):
+            from flowengine.engines.flows import as_loaded
             from flowengine.engines.starting.same_start import check_same_start
 
-            check_same_start(self._host, starting.id, starting)
+            flow = as_loaded(self._host.store, starting.flow)
+            check_same_start(self._host, starting.id, flow, starting.inputs)
             return self.loaded(starting.id, starting.resources)
         return begin(self._host, starting)
 

@@ -10,11 +10,11 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from flowengine.engines.attempts.outcome import AttemptFailed, failed, succeeded
 from flowengine.engines.attempts.printed import PRINTING
-from flowengine.engines.attempts.runner import AttemptFailed
 from flowengine.engines.executions.views import wait_view
 from flowengine.engines.results import Update
-from flowengine.engines.running.driver import Driver, failed, succeeded
+from flowengine.engines.running.driver import Driver
 from flowengine.engines.running.recovery import take_message
 from flowengine.kernel.commands import Run
 
@@ -166,10 +166,10 @@ class Local(Driver):
     def rested(self, execution: Execution) -> None:
         """Wake those who await it, when its environments are given back."""
         rest = self._rests.pop(execution.id)
-        if not self.host.environments.concern(execution):
+        if not self.may_have_environments(execution):
             rest.set_result(None)
             return
-        giving_back = self._loop.create_task(self._give_back(execution))
+        giving_back = self._loop.create_task(self.give_back(execution))
 
         def tell(done: asyncio.Task[None]) -> None:
             error = None if done.cancelled() else done.exception()
@@ -211,12 +211,12 @@ class Local(Driver):
 
     # Inside
 
-    async def _give_back(self, execution: Execution) -> None:
+    async def give_back(self, execution: Execution) -> None:
         """Give back the environments of an execution that rests, those of its last regions too."""
         endings = [task for task, id in self._endings.items() if id == execution.id]
         if endings:
             await asyncio.wait(endings)
-        await self.host.environments.rest(execution)
+        await super().give_back(execution)
 
     def _turns(self) -> None:
         """Take turns while something is ready, but let the loop do other things in between."""
@@ -329,8 +329,8 @@ class Local(Driver):
             if work:
                 await asyncio.wait(work)
         finally:
-            if self.host.environments.concern(execution):
-                await asyncio.shield(self._give_back(execution))
+            if self.may_have_environments(execution):
+                await asyncio.shield(self.give_back(execution))
             self.release(execution)
             rest = self._rests.pop(execution.id, None)
             if rest is not None:

@@ -86,14 +86,13 @@ def record(host: Host, starting: Starting) -> str:
     from flowengine.engines.starting.same_start import check_same_start
 
     flow = as_loaded(host.store, starting.flow)
-    starting = starting._replace(flow=flow)
     if starting.id is not None and exists(host, starting.id):
-        check_same_start(host, starting.id, starting)
+        check_same_start(host, starting.id, flow, starting.inputs)
     program = host.programs.of(flow.compiled, flow.hash)
     started = _started(host, program, starting)
     id = create(host, program, started)
     if starting.id is not None:
-        check_same_start(host, id, starting)  # somebody else may have been first
+        check_same_start(host, id, flow, starting.inputs)  # somebody else may have been first
     host.bring(id, starting.resources)
     return id
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.engines.flows import as_loaded
 from flowengine.engines.starting.inputs import with_defaults
 from flowengine.equality import same
 from flowengine.errors import Conflict
@@ -14,27 +13,27 @@ from flowengine.kernel.notation.times import parse_time
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
-    from flowengine.engines.starting.beginning import Starting
 
 LONGEST_SHOWN = 60
 """Characters of a value in a message."""
 
 
-def check_same_start(host: Host, id: str, starting: Starting) -> None:
+def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str, Any]) -> None:
     """Check that the execution of an id is the one that somebody wants to start.
 
     A changed form of the same flow is no conflict: the execution keeps the form it began with.
 
     Args:
         id: Full id of the execution.
-        starting: What to run, and with which inputs; those left out have their defaults.
+        flow: What to run.
+        inputs: As given; those left out have their defaults.
 
     Raises:
         Conflict: It runs another flow, or has other inputs.
     """
     hint = f"use another id, or look at the existing one: flowengine show {id}"
-    flow = as_loaded(host.store, starting.flow)
     found = host.stored(id, 0)
     runs = found.program.compiled["id"]
     if runs != flow.id:
@@ -51,7 +50,7 @@ def check_same_start(host: Host, id: str, starting: Starting) -> None:
         execution, had = started["execution"], started["inputs"]
     with Sound(f"what is stored of execution {id}"):
         began = parse_time(execution["started_at"])
-    given = with_defaults(found.program.graph, starting.inputs, execution, began)
+    given = with_defaults(found.program.graph, inputs, execution, began)
     if differences := differing(had, given):
         raise Conflict(
             f"there is an execution {id} already, with other inputs: {', '.join(differences)}",

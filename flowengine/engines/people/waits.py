@@ -1,4 +1,4 @@
-"""Lists of executions and of waits, as the API gives them."""
+"""Waits as the API gives them: what is asked, who may answer, what was decided."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import timers_of, wait_view
 from flowengine.engines.people.approval_ownership import is_assignee, standing
-from flowengine.engines.results import ExecutionPage, WaitInfo, WaitPage
-from flowengine.journal.records import ExecutionFilter, WaitFilter
+from flowengine.engines.results import WaitInfo, WaitPage
+from flowengine.journal.records import WaitFilter
 from flowengine.journal.shapes import unpack_event
 from flowengine.kernel.notation.times import format_time
 
@@ -18,14 +18,7 @@ if TYPE_CHECKING:
     from flowengine.settings import Settings
 
 
-def executions(host: Host, wanted: ExecutionFilter, after: str | None, limit: int) -> ExecutionPage:
-    """Return a page of executions, newest first."""
-    from flowengine.engines.inspection.interrupted import page
-
-    return page(host, wanted, after, limit)
-
-
-def waits(
+def page_of_waits(
     host: Host, limit: int, after: str | None, assignee: str | None, **wanted: Any
 ) -> WaitPage:
     """Return a page of waits.

@@ -1,0 +1,65 @@
+"""What becomes of an attempt: a value or an error, and the event that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from flowengine.kernel.commands import Run
+from flowengine.kernel.events import ErrorData, Event, Evidence
+from flowengine.sdk import Execution
+
+if TYPE_CHECKING:
+    from flowengine.engines.attempts.serialization import Kept
+
+Ran = Literal["no", "maybe"]
+
+
+class AttemptFailed(Exception):
+    """An attempt failed.
+
+    Args:
+        error: What the `failed` event says, without `step` and `attempt`.
+        ran: Where an environment of it is gone, whether it acted: see the event `lost`.
+        evidence: What shows why, for people.
+    """
+
+    def __init__(
+        self, error: ErrorData, ran: Ran | None = None, evidence: Evidence | None = None
+    ) -> None:
+        super().__init__(f"{error['type']}: {error['message']}")
+        self.error = error
+        self.ran = ran
+        self.evidence = evidence
+
+
+QuickCall = Callable[[Execution, Run], "Kept"]
+Patience = Callable[[], float]
+"""How many seconds to wait for the function of an attempt that is withdrawn."""
+
+
+def succeeded(run: Run, value: Any, now: int) -> Event:
+    """Return the event of an attempt that ended well."""
+    return {
+        "type": "succeeded",
+        "at": now,
+        "unit": run.unit,
+        "attempt": run.attempt,
+        "value": value,
+    }
+
+
+def failed(run: Run, failure: AttemptFailed, now: int) -> Event:
+    """Return the event of an attempt that failed, or whose environment is gone."""
+    event: dict[str, Any] = {
+        "type": "failed",
+        "at": now,
+        "unit": run.unit,
+        "attempt": run.attempt,
+        "error": failure.error,
+    }
+    if failure.ran is not None:
+        event |= {"type": "lost", "ran": failure.ran}
+    if failure.evidence:
+        event["evidence"] = failure.evidence
+    return event  # type: ignore[return-value] # built key by key
