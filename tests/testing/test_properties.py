@@ -135,7 +135,15 @@ def test_failing_flows_shrink_to_small_ones() -> None:
     assert sum(len(step.get("group", ())) for step in found["steps"]) <= 3
 
 
-@pytest.mark.parametrize("broken", ["locks.leave", "pasts.drop", "tokens.forget", "budgets.settle"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "limits.locks.leave",
+        "expressions.provenance.drop",
+        "tokens.routing.forget",
+        "limits.budgets.settle",
+    ],
+)
 def test_a_bug_in_the_kernel_breaks_a_property(
     monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
