@@ -426,7 +426,7 @@ steps:
     error = stage.simulate(text).error
     assert error is not None
     assert error["type"] == "ValidationError"
-    assert error["message"] == f"'fail' can raise only an error again, and this is {told}"
+    assert error["message"] == f"'fail' can only raise an error again, but this is {told}"
 
 
 def test_the_checker_knows_what_can_be_raised_again(stage: Stage) -> None:

@@ -106,7 +106,7 @@ def _run(m: Machine, number: int, final: Final) -> None:
     cleanup = m.state["cleanups"][number]
     error = final["error"] if "error" in final else cleanup["cause"]
     if error is None and "error" not in final:
-        withdrawn = StepFailure("Cancelled", "withdrawn by what ended around it", retryable=False)
+        withdrawn = StepFailure("Cancelled", "cancelled because its scope ended", retryable=False)
         error = as_error(withdrawn, final["address"].rpartition("/")[0])
     arrival = routing.unsent(m.root()["id"], final["step"], final["past"], [])
     learn(arrival, final.get("knows"))

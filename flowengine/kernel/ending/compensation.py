@@ -196,7 +196,7 @@ def _settled(m: Machine, undo: Undo, cut: Cut) -> None:
         return
     provenance.drop(m.state, cut["past"])
     if cut["settled"] == "unknown":
-        message = f"{cut['address']} was cut off while it ran; it may have acted or not"
+        message = f"{cut['address']} was interrupted while it ran; it may or may not have acted"
         failure = StepFailure("Uncertain", message, retryable=False)
         undo["failures"].append(as_error(failure, cut["address"], cut["attempt"]))
 

@@ -71,7 +71,7 @@ def reduced(m: Machine, reducer: Any, old: Plain, new: Plain) -> Plain:
     recorded = m.event.get("reduced")
     if recorded is not None:
         if len(m.reduced) == len(recorded):
-            raise StepFailure("ValidationError", "the journal lacks what this function gave")
+            raise StepFailure("ValidationError", "the journal has no result of this function")
         change = recorded[len(m.reduced)]
         m.reduced.append(change)
         return _restored(old, change)

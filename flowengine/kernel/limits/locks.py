@@ -103,7 +103,9 @@ def answered(m: Machine, number: int) -> None:
 
 def _key(value: Plain, step: str) -> str:
     text = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
-    require(text, "ValidationError", f"the key of the lock of {step!r} is {value!r}, no text")
+    require(
+        text, "ValidationError", f"the key of the lock of {step!r} is {value!r}, which is not text"
+    )
     return str(value)
 
 

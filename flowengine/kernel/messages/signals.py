@@ -88,7 +88,7 @@ def emit(m: Machine, names: Names, specs: list[EmitSpec], sender: str) -> None:
         require(
             to != "all" or key is not None,
             "ValidationError",
-            f"signal {signal!r} has no key, by which it could be sent to all",
+            f"signal {signal!r} has no key, so it cannot be sent to all",
             {"signal": signal},
         )
         messages.append(

@@ -61,7 +61,7 @@ def _live(pairing: Pairing, state: State, old: Node, new: Node, act: Any) -> str
         return "it is running, and 'map' was added, removed, or passes its items on differently"
     for word in ("loop", "lock"):
         if (getattr(old, word) is None) != (getattr(new, word) is None):
-            return f"it is at work, and '{word}' was added or removed"
+            return f"it is running, and '{word}' was added or removed"
     if old.lock and new.lock and old.lock.get("scope") != new.lock.get("scope"):
         return "it is running, and the scope of its lock changed"
     if old.loop and new.loop and old.loop.get("keep") != new.loop.get("keep"):

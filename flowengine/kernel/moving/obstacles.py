@@ -29,7 +29,7 @@ USED = {
     "join": "its join holds tokens",
     "done": "it has acted and can be undone",
     "cut": "it is not known whether it acted",
-    "final": "its cleanup is still to run",
+    "final": "its cleanup has not run yet",
 }
 """What a step is needed for."""
 

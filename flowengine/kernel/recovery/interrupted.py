@@ -92,7 +92,7 @@ def uncertain(m: Machine, unit: Unit) -> StepFailure:
     """Return the failure of an attempt of which it stays open whether it acted."""
     return StepFailure(
         "Uncertain",
-        f"{m.address(unit)} was cut off while it ran; it may have acted or not",
+        f"{m.address(unit)} was interrupted while it ran; it may or may not have acted",
         retryable=False,
     )
 

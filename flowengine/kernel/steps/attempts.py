@@ -206,7 +206,7 @@ def _caught(value: Plain) -> ErrorData:
         kinds: dict[type, str] = {dict: "a map without 'type' and 'message'", str: "text"}
         kinds |= {list: "a list", type(None): "null"}
         what = kinds.get(type(value), repr(value))
-        message = f"'fail' can raise only an error again, and this is {what}"
+        message = f"'fail' can only raise an error again, but this is {what}"
         raise StepFailure("ValidationError", message)
     error: ErrorData = {"type": value["type"], "message": value["message"]}
     for key, kind in (("data", object), ("step", str), ("attempt", int), ("retryable", bool),

@@ -89,7 +89,7 @@ def _bound_rounds(m: Machine, node: Node, unit: Unit) -> None:
     if begun > limit:
         raise StepFailure(
             "LimitExceeded",
-            f"{node.id!r} began more than {limit} rounds in which nothing was called or waited for "
+            f"{node.id!r} ran more than {limit} rounds without calling or waiting for anything "
             "(limits.steps)",
             {"limit": "steps"},
         )

@@ -75,7 +75,7 @@ def _new_frame(m: Machine, number: int, up: int) -> int:
     require(
         m.entered <= limit,
         "LimitExceeded",
-        f"more than {limit} subflows begun without a wait in between (limits.steps)",
+        f"more than {limit} subflows started without a wait in between (limits.steps)",
         {"limit": "steps"},
     )
     layer = provenance.put(m.state, 0, {})

@@ -64,7 +64,7 @@ def _by_outcome(split: SplitSpec, outcome: str) -> int:
         return split["outcomes"][outcome]
     if "otherwise" in split:
         return split["otherwise"]
-    raise StepFailure("NoBranch", f"'next' names no way for the outcome {outcome!r}")
+    raise StepFailure("NoBranch", f"'next' has no entry for the outcome {outcome!r}")
 
 
 def _first(split: SplitSpec, names: Names) -> list[int]:

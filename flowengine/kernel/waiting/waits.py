@@ -142,7 +142,7 @@ def duration_of(value: Plain, what: str) -> int:
         return parse_duration(value)
     except (TypeError, ValueError, AttributeError):
         raise StepFailure(
-            "ValidationError", f"{what!r} is {value!r}, which is no duration such as 1h30m"
+            "ValidationError", f"{what!r} is {value!r}, not a valid duration such as 1h30m"
         ) from None
 
 
