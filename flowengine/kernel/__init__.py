@@ -17,13 +17,14 @@ Rooms, each of which imports only from those above it:
 | `expressions/` | what expressions see |
 | `limits/` | what holds a unit back: locks, budgets, places in a map |
 | `held_failures`, `flow_state/` | failures that begin anew; what steps write to state |
-| `waiting/` | waits for time, signals, conditions and people |
+| `waiting/` | waits for time, signals, conditions and people, and whose they are |
 | `tokens/` | where tokens go, how they meet at joins, how one enters a step; the items of a map |
 | `messages/` | signals, and the tokens that triggers begin |
 | `ending/` | withdrawing what is at work, cleaning up after it, undoing it |
 | `steps/` | a step at work: scopes, attempts, retries, loops, maps, what follows when they end |
 | `flows`, `recovery/` | a flow as a whole; what follows a crash, and a retry |
 | `moving/` | an execution moved to a changed flow |
+| `decisions` | what a decision about a wait does |
 | `agenda`, `timers`, `advance` | what is done in which order |
 """
 

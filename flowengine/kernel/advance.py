@@ -20,7 +20,7 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import TYPE_CHECKING, Any, cast
 
-from flowengine.kernel import flows, held_failures, timers
+from flowengine.kernel import decisions, flows, held_failures, timers
 from flowengine.kernel.agenda import AGENDA
 from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
 from flowengine.kernel.ending import compensation
@@ -38,17 +38,16 @@ from flowengine.kernel.steps.passing import go_straight
 from flowengine.kernel.tokens import joins
 from flowengine.kernel.waiting import (
     approval_ownership,
-    approvals,
     budget_questions,
     listeners,
     waits,
 )
+from flowengine.kernel.waiting.attempt_questions import ask_about_cut
 
 if TYPE_CHECKING:
     from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import (
         CutOff,
-        Decided,
         Event,
         Failed,
         Lost,
@@ -180,7 +179,7 @@ def _lost(m: Machine, event: Lost) -> None:
     elif (cut := _settling(m, event["unit"], event["attempt"])) is not None:
         del cut["running"]
         budgets.settle(m, event["unit"], cut.get("frame", 0), ran=ran)
-        approvals.ask_about(m, event["unit"], cut, event["error"])
+        ask_about_cut(m, event["unit"], cut, event["error"])
 
 
 def _running(m: Machine, number: int, attempt: int) -> Unit | None:
@@ -218,18 +217,6 @@ def _cut(m: Machine, event: CutOff) -> None:
                 m.agenda.append(entries.undo(number))
 
 
-def _decided(m: Machine, event: Decided) -> None:
-    wait = m.state["waits"].get(event["wait"])
-    if wait is None:
-        return
-    if "budget" in wait:
-        budget_questions.decide(m, wait, event)
-    elif wait["kind"] in ("approval", "ask"):
-        approvals.decide(m, wait, event)
-    elif wait["kind"] == "question":
-        interrupted.answered(m, wait, event)
-
-
 def _retry(m: Machine, event: RetryAsked) -> None:
     """Begin anew what failed; an event of an older form names one unit, and holds nothing."""
     compensation.leave_out(m, event.get("undone", ()))
@@ -263,7 +250,7 @@ EVENTS: dict[str, Callable[[Machine, Any], None]] = {
     "lost": _lost,
     "cut": _cut,
     "timer": timers.fire,
-    "decided": _decided,
+    "decided": decisions.decide,
     **dict.fromkeys(approval_ownership.EVENTS, approval_ownership.hand),
     "message": signals.arrived,
     "granted": flows.granted,

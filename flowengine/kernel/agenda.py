@@ -33,7 +33,6 @@ from flowengine.kernel.steps import (
     unit_outcomes,
 )
 from flowengine.kernel.tokens import activations, joins, map_items
-from flowengine.kernel.waiting import environment_questions
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -175,7 +174,6 @@ AGENDA = {
     "round_over": _any(entries.round_over)(_round_over),
     "round_next": _unit(entries.pause_before_round)(loops.pause_before_round),
     "limit": _unit(entries.limit)(retrying.limit_anew),
-    "answered": _any(entries.answered)(environment_questions.answered),
     "cancel": _unit(entries.cancel)(cancelling.cancel),
     # The end of a unit
     "unit_ended": _unit(entries.unit_ended)(unit_outcomes.unit_ended),

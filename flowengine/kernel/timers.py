@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flowengine.kernel import held_failures
+from flowengine.kernel import decisions, held_failures
 from flowengine.kernel.ending import closing
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.machine import Machine
@@ -108,7 +108,7 @@ TIMERS: dict[str, Callable[[Machine, int, int], None]] = {
     "wall_time": budget_questions.time_over,
     "idle": _idle,
     "wait": lambda m, number, index: waits.occur(m, m.state["waits"][number], index, None),
-    "expire": lambda m, number, _: approvals.expire(m, m.state["waits"][number]),
+    "expire": decisions.expire,
     "remind": lambda m, number, _: approvals.remind(m, m.state["waits"][number]),
     "escalate": lambda m, number, index: approvals.escalate(m, m.state["waits"][number], index),
 }

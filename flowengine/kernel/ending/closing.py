@@ -7,6 +7,7 @@ compensates settles it first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import ReleaseRegion, Stop
@@ -22,11 +23,13 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.joins import held_arrivals, number_held
+from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.listeners import unlisten, unwatch
-from flowengine.kernel.waiting.shared_questions import forget_answers, leave_questions
+from flowengine.kernel.waiting.shared_questions import leave_questions
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
+    from flowengine.kernel.state.phases import Phase
     from flowengine.kernel.state.records import Activation, Arrival, Cut, Final, Scope, Unit
 
 
@@ -101,7 +104,7 @@ def release_region(m: Machine, unit: Unit) -> None:
 
     What was answered about them is forgotten.
     """
-    forget_answers(m, unit["id"])
+    answers.forget(m, unit["id"])
     if m.graph.regions:
         node = m.node(m.act_of(unit))
         if node.map is not None or node.action in {"group", "flow"}:
@@ -110,18 +113,32 @@ def release_region(m: Machine, unit: Unit) -> None:
 
 def stop_attempt(m: Machine, unit: Unit) -> None:
     """Withdraw the attempt of a unit, wherever it is."""
-    if unit["phase"] == "run":
-        m.commands.append(Stop(unit["id"], unit["attempt"]))
-        budgets.settle_unit(m, unit)
-        cut_off(m, unit)
-    elif unit["phase"] == "budget":
-        budgets.leave(m, unit)
-    if "wait" in unit:
-        close_wait(m, m.state["waits"][unit["wait"]], "withdrawn")
-    if "asks" in unit:
-        leave_questions(m, unit)
+    stop = STOP.get(unit["phase"])
+    if stop is not None:
+        stop(m, unit)
     stop_timeout(m, unit)
     move(unit, "ready")
+
+
+def _stop_run(m: Machine, unit: Unit) -> None:
+    m.commands.append(Stop(unit["id"], unit["attempt"]))
+    budgets.settle_unit(m, unit)
+    cut_off(m, unit)
+
+
+def _stop_waiting(m: Machine, unit: Unit) -> None:
+    if "wait" in unit:  # else it has just ended, and what follows is on the agenda
+        close_wait(m, m.state["waits"][unit["wait"]], "withdrawn")
+
+
+STOP: dict[Phase, Callable[[Machine, Unit], None]] = {
+    "run": _stop_run,
+    "budget": budgets.leave,
+    "asked": leave_questions,
+    "wait": _stop_waiting,
+    "ask": _stop_waiting,
+}
+"""How an attempt is withdrawn, by the phase of its unit; locks and scopes stay with the unit."""
 
 
 def stop_timeout(m: Machine, unit: Unit) -> None:
@@ -314,7 +331,7 @@ def stop_settling(m: Machine, number: int) -> None:
         m.commands.append(Stop(number, cut["attempt"]))
         budgets.settle(m, number, cut.get("frame", 0))
     if "wait" in cut:
-        close_wait(m, m.state["waits"][cut.pop("wait")], "withdrawn")
+        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
 
 
 def withdraw_under_way(m: Machine, scope: Scope) -> None:

@@ -24,14 +24,14 @@ from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.activations import new_activation, settle_in_frame
 from flowengine.kernel.tokens.units import begin_unit
-from flowengine.kernel.waiting.approvals import ask_about
+from flowengine.kernel.waiting.attempt_questions import ask_about_cut
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import Activation, Cut, Done, Scope, Undo, Unit
+    from flowengine.kernel.events import Decided, ErrorData
+    from flowengine.kernel.state.records import Activation, Cut, Done, Scope, Undo, Unit, Wait
 
 
 def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int | None) -> None:
@@ -139,7 +139,7 @@ def _settle(m: Machine, undo: int, number: int, cut: Cut) -> None:
     if node.effect != "once" or node.on_crash == "retry":
         run_cut(m, number, cut)
     elif node.on_crash == "ask":
-        ask_about(m, number, cut)
+        ask_about_cut(m, number, cut)
     else:
         cut["settled"] = "unknown"
 
@@ -181,11 +181,27 @@ def result_of_cut(m: Machine, number: int, status: str, value: Plain) -> None:
     if "settled" in cut:
         return
     if "wait" in cut:
-        close_wait(m, m.state["waits"][cut.pop("wait")], "withdrawn")
+        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
     cut["settled"] = status
     cut["value"] = value
     if "undo" in cut:
         m.agenda.append(entries.undo(cut["undo"]))
+
+
+def decide(m: Machine, wait: Wait, event: Decided) -> None:
+    """Do what an operator says about an attempt that was cut off.
+
+    Args:
+        wait: The open question.
+        event: The answer, already found to be allowed and well-formed.
+    """
+    choice, number = event["choice"], wait["cut"]
+    close_wait(m, wait, "decided", choice)
+    if choice == "retry":
+        run_cut(m, number, m.state["cuts"][number])
+    else:
+        status = "succeeded" if choice == "result" else "failed"
+        result_of_cut(m, number, status, event.get("value"))
 
 
 def _settled(m: Machine, undo: Undo, cut: Cut) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.ending import compensation
 from flowengine.kernel.ending.closing import cut_off, forget_cut, stop_timeout
 from flowengine.kernel.errors import StepFailure, as_error, is_named
 from flowengine.kernel.graph.compiled import EvaluationError
@@ -21,7 +20,7 @@ from flowengine.kernel.steps import attempt_outcomes
 from flowengine.kernel.steps.attempts import limit, run
 from flowengine.kernel.steps.retries import tries_again
 from flowengine.kernel.waiting import budget_questions
-from flowengine.kernel.waiting.approvals import ask, ask_for_environment
+from flowengine.kernel.waiting.attempt_questions import ask, ask_for_environment
 from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def run_again(m: Machine, unit: Unit, noted: bool = False) -> None:
         run(m, unit)
 
 
-def answered(m: Machine, wait: Wait, event: Decided) -> None:
+def decide(m: Machine, wait: Wait, event: Decided) -> None:
     """Do what an operator says about an attempt that was cut off, or has no environment.
 
     Args:
@@ -133,9 +132,6 @@ def answered(m: Machine, wait: Wait, event: Decided) -> None:
     """
     choice = event["choice"]
     close_wait(m, wait, "decided", choice)
-    if "cut" in wait:
-        _settle_cut(m, wait["cut"], event)
-        return
     unit = m.state["units"][wait["unit"]]
     move(unit, "ready")
     unpark(m, unit)
@@ -149,14 +145,3 @@ def answered(m: Machine, wait: Wait, event: Decided) -> None:
         attempt_outcomes.attempt_failed(m, unit, error)
     else:
         attempt_outcomes.attempt_failed(m, unit, uncertain(m, unit))
-
-
-def _settle_cut(m: Machine, number: int, event: Decided) -> None:
-    """Do what an operator says about an attempt of something that is undone."""
-    cut = m.state["cuts"][number]
-    del cut["wait"]
-    if event["choice"] == "retry":
-        compensation.run_cut(m, number, cut)
-    else:
-        status = "succeeded" if event["choice"] == "result" else "failed"
-        compensation.result_of_cut(m, number, status, event.get("value"))

@@ -23,7 +23,7 @@ from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps import attempts
-from flowengine.kernel.waiting.approvals import ask
+from flowengine.kernel.waiting.attempt_questions import ask
 from flowengine.kernel.waiting.waits import duration_of
 
 if TYPE_CHECKING:

@@ -124,11 +124,6 @@ def limit(unit: int, /) -> Entry:
     return Entry(("limit", unit))
 
 
-def answered(wait: int, how: str, output: dict[str, Plain], value: dict[str, Plain], /) -> Entry:
-    """A question that several units may wait for is answered."""
-    return Entry(("answered", wait, how, output, value))
-
-
 def cancel(unit: int, /) -> Entry:
     """A `cancel` step does what it says."""
     return Entry(("cancel", unit))

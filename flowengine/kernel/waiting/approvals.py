@@ -15,13 +15,12 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
-from flowengine.kernel.state import entries
 from flowengine.kernel.waiting import approval_ownership
-from flowengine.kernel.waiting.waits import add_wait, duration_of, end_wait, new_wait, show
+from flowengine.kernel.waiting.waits import duration_of, end_wait, new_wait, show
 
 if TYPE_CHECKING:
-    from flowengine.kernel.events import Decided, ErrorData
-    from flowengine.kernel.state.records import Cut, Unit, Wait
+    from flowengine.kernel.events import Decided
+    from flowengine.kernel.state.records import Unit, Wait
 
 SHOWN = ("title", "body", "subject", "edit", "edit_schema", "form", "choices", "assignees",
          "exclude", "need", "batch", "attachments", "on_expire", "claim", "delegate")  # fmt: skip
@@ -99,29 +98,49 @@ def escalate(m: Machine, wait: Wait, index: int) -> None:
     _notify(m, wait, "escalated")
 
 
-def expire(m: Machine, wait: Wait) -> None:
-    """Close an approval whose time is over: the outcome `expired`, or what `on_expire` names."""
-    choice = wait["record"].get("on_expire")
-    decision: Plain = {"choice": choice, "by": "system", "via": "expiry"}
-    _close(m, wait, decision, "expired", choice or "expired")
-
-
 def decide(m: Machine, wait: Wait, event: Decided) -> None:
-    """Count a decision; close the approval if it settles it.
+    """Count a decision; the step goes on if that closes its approval.
 
     Args:
-        wait: An open approval.
+        wait: The open approval of a step.
         event: The decision, already found to be allowed and well-formed.
     """
+    decision = voted(m, wait, event)
+    if decision is not None:
+        _end(m, wait, decision, "decided", event["choice"])
+
+
+def expire(m: Machine, wait: Wait) -> None:
+    """Close an approval whose time is over: the outcome `expired`, or what `on_expire` names."""
+    decision = expired(wait)
+    _end(m, wait, decision, "expired", decision["choice"] or "expired")
+
+
+def _end(m: Machine, wait: Wait, decision: dict[str, Plain], how: str, outcome: str) -> None:
+    if wait["kind"] == "ask":
+        form: Plain = decision.get("form")
+        field = wait["field"]
+        end_wait(m, wait, how, form if field is None else form[field], "ok")
+        return
+    output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
+    end_wait(m, wait, how, output, outcome)
+
+
+def voted(m: Machine, wait: Wait, event: Decided) -> dict[str, Plain] | None:
+    """Count a decision, and return it if it closes the approval; None: more votes are needed."""
     decision: dict[str, Plain] = {k: v for k, v in event.items() if k not in ("type", "wait")}
     decision["at"] = format_time(event.get("sent", event["at"]))
-    counts_as = counting(wait["record"], event["choice"])
-    if counts_as == "approve":
+    if counting(wait["record"], event["choice"]) == "approve":
         wait["record"]["votes"].append({"by": event.get("by"), "at": decision["at"]})
         show(m, wait)
         if len(wait["record"]["votes"]) < (wait["record"].get("need") or 1):
-            return
-    _close(m, wait, decision, "decided", event["choice"])
+            return None
+    return decision
+
+
+def expired(wait: Wait) -> dict[str, Plain]:
+    """Return the decision that stands if nobody has decided in time."""
+    return {"choice": wait["record"].get("on_expire"), "by": "system", "via": "expiry"}
 
 
 def counting(record: dict[str, Plain], choice: str) -> str:
@@ -131,20 +150,6 @@ def counting(record: dict[str, Plain], choice: str) -> str:
             counts_as: str = entry.get("counts_as", "other")
             return counts_as
     return "other"
-
-
-def _close(m: Machine, wait: Wait, decision: dict[str, Plain], how: str, outcome: str) -> None:
-    if wait["kind"] == "ask":
-        form: Plain = decision.get("form")
-        field = wait["field"]
-        end_wait(m, wait, how, form if field is None else form[field], "ok")
-        return
-    output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
-    if "asks" in wait:
-        more = decision["value"] if isinstance(decision.get("value"), dict) else {}
-        m.agenda.append(entries.answered(wait["id"], how, output, more))
-    else:
-        end_wait(m, wait, how, output, outcome)
 
 
 def answer(
@@ -197,64 +202,3 @@ def _replaced(value: Plain, path: list[str], leaf: Plain) -> Plain:
         return leaf
     inner = value.get(path[0]) if isinstance(value, dict) else None
     return {**(value if isinstance(value, dict) else {}), path[0]: _replaced(inner, path[1:], leaf)}
-
-
-def ask(m: Machine, unit: Unit, error: ErrorData | None = None) -> None:
-    """Ask an operator what became of an attempt of a unit that was cut off.
-
-    Args:
-        error: What its environment ended with; None: its process ended.
-    """
-    wait = new_wait(m, unit, "question", "ask")
-    wait["record"].update(question(m.address(unit), unit["attempt"], error))
-    show(m, wait)
-
-
-def ask_about(m: Machine, number: int, cut: Cut, error: ErrorData | None = None) -> None:
-    """Ask what became of an attempt that a scope has to know before it compensates."""
-    step = m.graph.node(cut["step"]).id
-    wait = add_wait(m, 0, "question", cut["address"], step)
-    wait["cut"] = number
-    cut["wait"] = wait["id"]
-    wait["record"].update(question(cut["address"], cut["attempt"], error))
-    show(m, wait)
-
-
-def ask_for_environment(m: Machine, unit: Unit, error: ErrorData) -> None:
-    """Stop before an attempt whose environment cannot be had again, until somebody mends that."""
-    wait = new_wait(m, unit, "question", "ask")
-    wait["record"].update(
-        _question(
-            f"{m.address(unit)} cannot continue: {error['message']}",
-            f"Attempt {unit['attempt']} has not started: an environment it used before is not "
-            "available. It is tried again whenever the execution is resumed.",
-            ("Try it again now", "Continue with this result instead", "Fail with this error"),
-        )
-    )
-    wait["record"].update({"ran": "no", "error": error})
-    show(m, wait)
-
-
-def question(address: str, attempt: int, error: ErrorData | None = None) -> dict[str, Plain]:
-    """Return what is asked about an attempt that was cut off."""
-    what, when = "was interrupted", "its process ended"
-    if error is not None:
-        what, when = "lost its environment", f"that ended: {error['message']}"
-    asked = _question(
-        f"{address} {what}; did it act?",
-        f"Attempt {attempt} was running when {when}. It may or may not have acted.",
-        ("Run it again", "It acted; use this result", "It failed"),
-    )
-    return {**asked, "ran": "maybe"} if error is None else {**asked, "ran": "maybe", "error": error}
-
-
-def _question(title: str, body: str, labels: tuple[str, str, str]) -> dict[str, Plain]:
-    return {
-        "title": title,
-        "body": body,
-        "choices": [
-            {"id": id, "label": label, "counts_as": "other", "comment": "optional"}
-            for id, label in zip(("retry", "result", "fail"), labels, strict=True)
-        ],
-        "votes": [],
-    }

@@ -238,7 +238,7 @@ def _limit(what: str, given: Plain) -> int:
 def go_on(m: Machine, number: int, budget: Budget, how: str, result: Plain = None) -> None:
     """Close the question; what waits for its answer tries again."""
     if "wait" in budget:
-        close_wait(m, m.state["waits"][budget.pop("wait")], how, result)
+        close_wait(m, m.state["waits"][budget["wait"]], how, result)
     for waiting in budget["waiting"]:
         unit = m.state["units"][waiting]
         del unit["budget"]
@@ -257,6 +257,4 @@ def withdraw_idle(m: Machine) -> None:
             continue
         if wait is not None:
             close_wait(m, wait, "withdrawn")
-            if budget is not None:
-                del budget["wait"]
     m.asked.clear()

@@ -22,12 +22,14 @@ from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
-from flowengine.kernel.waiting import shared_questions
-from flowengine.kernel.waiting.approvals import fill_in
-from flowengine.kernel.waiting.shared_questions import About, leave_questions
+from flowengine.kernel.waiting import answers
+from flowengine.kernel.waiting.answers import About
+from flowengine.kernel.waiting.approvals import answer, expired, fill_in, voted
+from flowengine.kernel.waiting.shared_questions import leave_questions, new_question
 from flowengine.kernel.waiting.waits import close_wait, start_hits_anew
 
 if TYPE_CHECKING:
+    from flowengine.kernel.events import Decided
     from flowengine.kernel.state.records import Unit, Wait
 
 LONGEST = 200
@@ -62,10 +64,10 @@ def may_begin(m: Machine, unit: Unit) -> bool:
 
 def _refused(m: Machine, about: About) -> StepFailure | None:
     """Return the failure of whoever needs what was rejected before."""
-    answer = shared_questions.found(m, about)
-    if not isinstance(answer, dict) or answer["approved"]:
+    before = answers.found(m, about)
+    if not isinstance(before, dict) or before["approved"]:
         return None
-    return StepFailure(answer["type"], answer["message"], answer["output"])
+    return StepFailure(before["type"], before["message"], before["output"])
 
 
 def _park(m: Machine, unit: Unit, open_: list[int]) -> None:
@@ -87,11 +89,11 @@ def _fail(m: Machine, unit: Unit, failure: StepFailure | EvaluationError) -> Non
 
 def _question(m: Machine, unit: Unit, use: dict[str, Plain], about: About) -> int:
     """Return the question about a use that is open, asked now if nobody has; 0: it is answered."""
-    found = shared_questions.found(m, about)
+    found = answers.found(m, about)
     if found is not None:
         return found if isinstance(found, int) else 0
     spec, name = use["spec"], use["spec"]["resource_key"]
-    wait = shared_questions.new_question(m, about, m.address(unit), m.node(m.act_of(unit)).id)
+    wait = new_question(m, about, m.address(unit), m.node(m.act_of(unit)).id)
     subject = {"kind": spec["kind"], "scope": use["scope"]}
     subject |= {key: _summary(spec[key]) for key in _SHOWN if spec.get(key)}
     wait["record"]["environment"] = name
@@ -100,7 +102,7 @@ def _question(m: Machine, unit: Unit, use: dict[str, Plain], about: About) -> in
     try:
         fill_in(m, wait, {**asked, **given}, name)
     except StepFailure:
-        shared_questions.withdraw_question(m, wait)
+        close_wait(m, wait, "withdrawn")
         raise
     region = about[0] if use["scope"] == "region" else 0
     wanted = {"scope": use["scope"], "spec": spec}
@@ -136,7 +138,7 @@ def _about(m: Machine, unit: Unit, use: dict[str, Plain]) -> About:
     if use["scope"] != "region":
         return 0, digest
     around = regions(m, unit) or (0,)
-    asked = [owner for owner in around if shared_questions.found(m, (owner, digest)) is not None]
+    asked = [owner for owner in around if answers.found(m, (owner, digest)) is not None]
     return (asked or around)[0], digest
 
 
@@ -178,45 +180,46 @@ def granted(m: Machine, unit: Unit, environments: dict[str, Plain]) -> dict[str,
 
 
 def _granted(m: Machine, unit: Unit, use: dict[str, Plain]) -> dict[str, Plain]:
-    answer = None
+    given = None
     if "approval" in use and use["approval"].get("when", True):
-        answer = shared_questions.found(m, _about(m, unit, use))
+        given = answers.found(m, _about(m, unit, use))
     spec = use["spec"]
     if "mounts" in spec:
         mounts = {inside: _granted(m, unit, one) for inside, one in spec["mounts"].items()}
         spec = {**spec, "mounts": mounts}
-    if answer is None:
+    if given is None:
         return {"scope": use["scope"], "spec": spec}
-    approved = {key: answer[key] for key in ("by", "policy") if key in answer}
+    approved = {key: given[key] for key in ("by", "policy") if key in given}
     return {"scope": use["scope"], "spec": spec, "approved": approved}
 
 
-def answered(
-    m: Machine, number: int, how: str, output: dict[str, Any], value: dict[str, Any]
-) -> None:
-    """Continue, or fail, the units that wait for a question.
+def decide(m: Machine, wait: Wait, event: Decided) -> None:
+    """Count a decision; the units that wait for it go on, or fail, if that settles the question.
 
     Args:
-        number: The question.
-        how: `decided` or `expired`.
-        output: The decision, see `approvals.answer`.
-        value: What a policy said with it, see `events.Decided`.
+        wait: An open question.
+        event: The decision, already found to be allowed and well-formed.
     """
-    wait = m.state["waits"].get(number)
-    if wait is None:
-        return
+    decision = voted(m, wait, event)
+    if decision is not None:
+        _close(m, wait, "decided", decision)
+
+
+def expire(m: Machine, wait: Wait) -> None:
+    """Fail the units that wait for a question because nobody has decided in time."""
+    _close(m, wait, "expired", expired(wait))
+
+
+def _close(m: Machine, wait: Wait, how: str, decision: dict[str, Plain]) -> None:
+    output = answer(m.state["execution"]["id"], wait["record"], decision, m.now)
+    said = decision["value"] if isinstance(decision.get("value"), dict) else {}  # by a policy
     units = [m.state["units"][one] for one in wait["units"]]
-    owner, digest = wait["asks"]
     for unit in units:
         start_hits_anew(m, wait, unit)
-        unit["asks"].remove(number)
-    failure = None if output["approved"] else _refusal(wait, output, value)
-    answer: Plain = {"approved": output["approved"], "by": output["by"], "at": output["at"]}
-    if failure is not None:
-        answer |= {"type": failure.type, "message": failure.message, "output": output}
-    elif "policy" in value:
-        answer["policy"] = value["policy"]
-    shared_questions.put(m, (owner, digest), None if output["choice"] is None else answer)
+        unit["asks"].remove(wait["id"])
+    failure = None if output["approved"] else _refusal(wait, output, said)
+    if output["choice"] is not None:
+        answers.put(m, _thing(wait), _kept(output, said, failure))
     close_wait(m, wait, how, output)
     for unit in units:
         if failure is not None:
@@ -231,13 +234,28 @@ def answered(
             m.agenda.append(entries.attempt(unit["id"]))
 
 
-def _refusal(wait: Wait, output: dict[str, Any], value: dict[str, Any]) -> StepFailure:
+def _thing(wait: Wait) -> About:
+    owner, digest = wait["asks"]
+    return owner, digest
+
+
+def _kept(output: dict[str, Any], said: dict[str, Any], failure: StepFailure | None) -> Plain:
+    """Return what is kept of an answer, for those who need the same thing later."""
+    kept: Plain = {"approved": output["approved"], "by": output["by"], "at": output["at"]}
+    if failure is not None:
+        kept |= {"type": failure.type, "message": failure.message, "output": output}
+    elif "policy" in said:
+        kept["policy"] = said["policy"]
+    return kept
+
+
+def _refusal(wait: Wait, output: dict[str, Any], policy: dict[str, Any]) -> StepFailure:
     name = wait["record"]["environment"]
     if output["choice"] is None:
         message = f"the environment {name!r} was not opened: nobody decided in time"
         return StepFailure("Expired", message, output)
     said = f": {output['comment']}" if output["comment"] else ""
-    type, what = ("Refused", "refused") if value.get("refused") else ("Rejected", "rejected")
+    type, what = ("Refused", "refused") if policy.get("refused") else ("Rejected", "rejected")
     message = f"the environment {name!r} was not opened: {what} by {output['by']}{said}"
     return StepFailure(type, message, output)
 
@@ -266,7 +284,7 @@ def look_again(m: Machine, unit: Unit) -> None:
     """
     try:
         uses = [about for _, about in _asked_about(m, unit)]
-        if uses and all(shared_questions.found(m, about) in unit["asks"] for about in uses):
+        if uses and all(answers.found(m, about) in unit["asks"] for about in uses):
             return
     except (StepFailure, EvaluationError):
         pass  # the attempt says so

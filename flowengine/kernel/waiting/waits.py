@@ -20,6 +20,7 @@ from flowengine.kernel.notation.times import format_time, parse_duration, parse_
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.waiting.listeners import listen, listeners, unlisten, unwatch, watch
+from flowengine.kernel.waiting.owners import let_go
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Unit, Wait
@@ -361,8 +362,7 @@ def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
         for spec in _specs(m, wait)["alternatives"]:
             if "when" in spec:
                 unwatch(m, wait["id"], _watches(m, wait, spec))
-    if unit is not None and unit.get("wait") == wait["id"]:
-        del unit["wait"]
+    let_go(m, wait)
     if wait["shown"]:
         m.commands.append(CloseWait(wait["id"], how, result))
 

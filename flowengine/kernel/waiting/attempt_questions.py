@@ -1,0 +1,83 @@
+"""Questions about attempts of which nobody knows what became (language reference, §9.12).
+
+| asked about                                     | the answer is for                    |
+|-------------------------------------------------|--------------------------------------|
+| an attempt that was cut off while it ran        | its unit, which goes on with it      |
+| one that cannot begin: its environment is gone  | its unit                             |
+| one cut off in a scope that compensates         | the scope: was there a step to undo? |
+
+The choices are the same for all: try again, take this result, or fail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.waiting.waits import add_wait, new_wait, show
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state.records import Cut, Unit
+
+
+def ask(m: Machine, unit: Unit, error: ErrorData | None = None) -> None:
+    """Ask an operator what became of an attempt of a unit that was cut off.
+
+    Args:
+        error: What its environment ended with; None: its process ended.
+    """
+    wait = new_wait(m, unit, "question", "ask")
+    wait["record"].update(_uncertain(m.address(unit), unit["attempt"], error))
+    show(m, wait)
+
+
+def ask_about_cut(m: Machine, number: int, cut: Cut, error: ErrorData | None = None) -> None:
+    """Ask what became of an attempt that a scope has to know before it compensates."""
+    step = m.graph.node(cut["step"]).id
+    wait = add_wait(m, 0, "question", cut["address"], step)
+    wait["cut"] = number
+    cut["wait"] = wait["id"]
+    wait["record"].update(_uncertain(cut["address"], cut["attempt"], error))
+    show(m, wait)
+
+
+def ask_for_environment(m: Machine, unit: Unit, error: ErrorData) -> None:
+    """Stop before an attempt whose environment cannot be had again, until somebody mends that."""
+    wait = new_wait(m, unit, "question", "ask")
+    wait["record"].update(
+        _question(
+            f"{m.address(unit)} cannot continue: {error['message']}",
+            f"Attempt {unit['attempt']} has not started: an environment it used before is not "
+            "available. It is tried again whenever the execution is resumed.",
+            ("Try it again now", "Continue with this result instead", "Fail with this error"),
+        )
+    )
+    wait["record"].update({"ran": "no", "error": error})
+    show(m, wait)
+
+
+def _uncertain(address: str, attempt: int, error: ErrorData | None = None) -> dict[str, Plain]:
+    """Return what is asked about an attempt that was cut off."""
+    what, when = "was interrupted", "its process ended"
+    if error is not None:
+        what, when = "lost its environment", f"that ended: {error['message']}"
+    asked = _question(
+        f"{address} {what}; did it act?",
+        f"Attempt {attempt} was running when {when}. It may or may not have acted.",
+        ("Run it again", "It acted; use this result", "It failed"),
+    )
+    return {**asked, "ran": "maybe"} if error is None else {**asked, "ran": "maybe", "error": error}
+
+
+def _question(title: str, body: str, labels: tuple[str, str, str]) -> dict[str, Plain]:
+    return {
+        "title": title,
+        "body": body,
+        "choices": [
+            {"id": id, "label": label, "counts_as": "other", "comment": "optional"}
+            for id, label in zip(("retry", "result", "fail"), labels, strict=True)
+        ],
+        "votes": [],
+    }

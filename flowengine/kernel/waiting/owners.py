@@ -1,0 +1,75 @@
+"""Whose a wait is: who goes on when it ends.
+
+| owner         | who waits                                          | its record has           |
+|---------------|----------------------------------------------------|--------------------------|
+| `step`        | the unit of a `wait` or `approval`                 | `unit`                   |
+| `environment` | units that need one before their attempts begin    | `units`, `asks`          |
+| `budget`      | units for whose calls a budget has nothing left    | `budget`: whose          |
+| `attempt`     | a unit whose attempt may have acted, or cannot run | `unit`                   |
+| `cut`         | a scope that compensates, to know what was done    | `cut`: which attempt     |
+
+`decisions` has tables by owner: what a decision does, and what follows if nobody decides in time.
+A wait that is withdrawn, with a group that is cancelled for instance, is closed together with its
+timers: a decision or expiry that comes later does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from flowengine.kernel.limits.budgets import budget_of
+from flowengine.kernel.waiting import answers
+
+if TYPE_CHECKING:
+    from flowengine.kernel.machine import Machine
+    from flowengine.kernel.state.records import Wait
+
+Owner = Literal["step", "environment", "budget", "attempt", "cut"]
+
+
+def owner_of(wait: Wait) -> Owner:
+    """Return whose a wait is."""
+    if "asks" in wait:
+        return "environment"
+    if "budget" in wait:
+        return "budget"
+    if "cut" in wait:
+        return "cut"
+    return "attempt" if wait["kind"] == "question" else "step"
+
+
+def let_go(m: Machine, wait: Wait) -> None:
+    """Have the owner of a wait that closes refer to it no more."""
+    LET_GO[owner_of(wait)](m, wait)
+
+
+def _unit(m: Machine, wait: Wait) -> None:
+    del m.state["units"][wait["unit"]]["wait"]
+
+
+def _question(m: Machine, wait: Wait) -> None:
+    """Forget a question without an answer; who needs one asks again."""
+    owner, digest = wait["asks"]
+    if answers.found(m, (owner, digest)) == wait["id"]:
+        answers.take_back(m, (owner, digest))
+
+
+def _budget(m: Machine, wait: Wait) -> None:
+    budget = budget_of(m.state, wait["budget"])
+    if budget is not None:
+        del budget["wait"]
+
+
+def _cut(m: Machine, wait: Wait) -> None:
+    del m.state["cuts"][wait["cut"]]["wait"]
+
+
+LET_GO: dict[Owner, Callable[[Machine, Wait], None]] = {
+    "step": _unit,
+    "environment": _question,
+    "budget": _budget,
+    "attempt": _unit,
+    "cut": _cut,
+}
+"""What is done to the owner of a wait that is closed, however it ended."""

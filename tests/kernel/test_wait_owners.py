@@ -1,0 +1,57 @@
+"""Whose a wait is decides what an answer does; what is closed stays closed."""
+
+from __future__ import annotations
+
+from typing import cast, get_args
+
+from flowengine.kernel.decisions import DECIDE, EXPIRE
+from flowengine.kernel.events import Event
+from flowengine.kernel.state.records import Wait
+from flowengine.kernel.waiting.owners import LET_GO, Owner, owner_of
+from flowengine.testing.simulator import Simulator
+from tests.kernel.test_cost import graph_of
+
+OWNERS: set[Owner] = set(get_args(Owner))
+
+
+def test_every_owner_has_its_rows() -> None:
+    assert set(DECIDE) == set(LET_GO) == OWNERS
+    assert set(EXPIRE) <= OWNERS
+
+
+def test_the_record_tells_the_owner() -> None:
+    records = {
+        "step": {"kind": "approval", "unit": 4},
+        "environment": {"kind": "approval", "unit": 0, "asks": [0, "digest"], "units": {}},
+        "budget": {"kind": "approval", "unit": 0, "budget": 0},
+        "attempt": {"kind": "question", "unit": 4},
+        "cut": {"kind": "question", "unit": 0, "cut": 4},
+    }
+    assert {owner_of(cast(Wait, one)): name for name, one in records.items()} == {
+        name: name for name in OWNERS
+    }
+
+
+def test_a_cancelled_group_takes_the_approval_in_it_and_its_expiry_along() -> None:
+    """A decision or expiry that comes later changes nothing."""
+    graph = graph_of(
+        "signals: {stop: {}}\nsteps:\n"
+        "  - {id: go, next: {all: [g, w]}}\n"
+        "  - {id: g, group: [{id: ask, approval: {title: Ok?, expires: 1h}}], next: end}\n"
+        "  - {id: w, wait: {signal: stop}}\n"
+        "  - {id: stop, cancel: [g], next: late}\n"
+        "  - {id: late, wait: {signal: stop}}"
+    )
+    played = Simulator(graph).start()
+    asked = next(wait for wait in played.waits() if wait["kind"] == "approval")
+    (timer,) = played.state["timers"]
+
+    played.send("stop", None)
+
+    assert not played.state["timers"]
+    assert asked["id"] not in played.state["waits"]
+    before = dict(played.state["acts"])
+    played.apply({"type": "timer", "timer": timer, "at": played.now + 3_600_000})
+    decision = {"type": "decided", "wait": asked["id"], "choice": "approve", "at": played.now}
+    played.apply(cast(Event, decision))
+    assert played.state["acts"] == before
