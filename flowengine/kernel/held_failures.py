@@ -18,7 +18,7 @@ from flowengine.kernel.limits import locks
 from flowengine.kernel.state.moves import move
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.entries import Entry
@@ -62,8 +62,7 @@ def hold_unit(m: Machine, unit: Unit, then: Entry) -> bool:
     unit["then"] = list(then)
     if then[0] in WITH_PAST and then[-1]:
         provenance.share(m.state, then[-1])
-    act = m.act_of(unit)
-    _give_places(m, act, unit)
+    _give_places(m, [unit, *m.units_around(m.act_of(unit))])
     return True
 
 
@@ -74,7 +73,7 @@ def hold_act(m: Machine, act: Activation, then: Entry) -> bool:
             m.blame.see(("act", act["id"]), m.step_address(act))
         return False
     act["then"] = list(then)
-    _give_places(m, act, None)
+    _give_places(m, m.units_around(act))
     return True
 
 
@@ -88,25 +87,21 @@ def hold_scope(m: Machine, scope: Scope, then: Entry) -> bool:
     scope["then"] = list(then)
     if scope["unit"]:
         unit = m.state["units"][scope["unit"]]
-        _give_places(m, m.act_of(unit), unit)
+        _give_places(m, [unit, *m.units_around(m.act_of(unit))])
     return True
 
 
-def _give_places(m: Machine, act: Activation, unit: Unit | None) -> None:
-    """Give back the places of the items around what is held, in maps that went on without them."""
-    while True:
-        if unit is not None and unit["item"] >= 0 and act["units"][unit["id"]]:
+def _give_places(m: Machine, units: Iterable[Unit]) -> None:
+    """Give back the places of items around what is held, in maps that went on without them."""
+    for unit in units:
+        act = m.act_of(unit)
+        if unit["item"] >= 0 and act["units"][unit["id"]]:
             spec = m.node(act).map
             assert spec is not None
             if "need" in act or act.get("gone") or spec.get("on_item_error", "stop") != "stop":
                 act["units"][unit["id"]] = False
                 act["busy"] -= 1
                 m.places[act["id"]] = True
-        number = m.scope_of(act)["unit"]
-        if not number:
-            return
-        unit = m.state["units"][number]
-        act = m.act_of(unit)
 
 
 def begins_held(m: Machine, act: Activation, unit: Unit | None = None) -> bool:

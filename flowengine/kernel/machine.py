@@ -17,7 +17,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Flow, Graph, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import ErrorData
@@ -54,6 +54,20 @@ class View:
     def scope_of(self, act: Activation) -> Scope:
         """Return the scope of an activation."""
         return self.state["scopes"][act["scope"]]
+
+    def units_around(self, act: Activation) -> Iterator[Unit]:
+        """Yield the units of the groups and subflows around an activation, innermost first."""
+        units, number = self.state["units"], self.scope_of(act)["unit"]
+        while number:
+            unit = units[number]
+            yield unit
+            number = self.scope_of(self.act_of(unit))["unit"]
+
+    def acts_around(self, act: Activation) -> Iterator[Activation]:
+        """Yield an activation and those around it, innermost first; the last is in the flow."""
+        yield act
+        for unit in self.units_around(act):
+            yield self.act_of(unit)
 
     def frame_of(self, act: Activation) -> int:
         """Return the frame of the subflow that an activation belongs to; 0: the main flow."""

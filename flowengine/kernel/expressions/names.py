@@ -159,12 +159,7 @@ def around(m: View, act: Activation) -> Unit | None:
 def regions(m: View, unit: Unit) -> tuple[int, ...]:
     """Return the units of the map items, groups and subflows around a unit, innermost first."""
     found = [] if m.node(m.act_of(unit)).map is None else [unit["id"]]
-    while True:
-        scope = m.scope_of(m.act_of(unit))
-        if not scope["unit"]:
-            return tuple(found)
-        unit = m.state["units"][scope["unit"]]
-        found.append(unit["id"])
+    return (*found, *(one["id"] for one in m.units_around(m.act_of(unit))))
 
 
 def of_scope(m: View, scope: Scope, past: int, extra: dict[str, Plain] | None = None) -> Names:

@@ -89,14 +89,10 @@ def unbound(m: Machine, act: Activation) -> set[int]:
     inside = bounding(m.state, m.frame_of(act))
     free: dict[int, bool] = {}
     tidies = False
-    while True:
-        tidies = tidies or "undo" in act or "final" in act
-        scope = m.scope_of(act)
+    for one in m.acts_around(act):
+        tidies = tidies or "undo" in one or "final" in one
         # What tidies may be at work outside of the subflow that it belongs to.
-        free[m.frame_of(act)] = free[scope.get("frame", 0)] = tidies
-        if not scope["unit"]:
-            break
-        act = m.act_of(m.state["units"][scope["unit"]])
+        free[m.frame_of(one)] = free[m.scope_of(one).get("frame", 0)] = tidies
     return {number for number in inside if free.get(number, True)}
 
 

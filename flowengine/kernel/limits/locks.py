@@ -172,9 +172,10 @@ def around(m: Machine, act: Activation) -> Iterator[Unit]:
         Units.
     """
     while True:
-        number = m.scope_of(act)["unit"]
-        if "final" in act:
-            number = _cleaned_up(m, m.state["cleanups"][act["final"]])
+        for unit in m.units_around(act):
+            yield unit
+            act = m.act_of(unit)
+        number = _cleaned_up(m, m.state["cleanups"][act["final"]]) if "final" in act else 0
         if not number:
             return
         unit = m.state["units"][number]

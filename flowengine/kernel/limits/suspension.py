@@ -37,17 +37,17 @@ def let_on(m: Machine, unit: Unit) -> None:
 
 def park(m: Machine, unit: Unit) -> None:
     """Give back the place of a unit that waits; the scopes around it may wait with it."""
-    act = m.act_of(unit)
-    while act["units"].get(unit["id"]):
-        act["units"][unit["id"]] = False
+    for one in (unit, *m.units_around(m.act_of(unit))):
+        act = m.act_of(one)
+        if not act["units"].get(one["id"]):
+            return
+        act["units"][one["id"]] = False
         act["busy"] -= 1
         if "over" in act:
             m.places[act["id"]] = True
         scope = m.scope_of(act)
         if act["busy"] or not scope["unit"] or _awake(m, scope):
             return
-        unit = m.state["units"][scope["unit"]]
-        act = m.act_of(unit)
 
 
 def rest(m: Machine, scope: Scope) -> None:
@@ -65,7 +65,10 @@ def _awake(m: Machine, scope: Scope) -> bool:
 
 
 def unpark(m: Machine, unit: Unit) -> None:
-    """Put a unit that waited back in its place, and the scopes around it in theirs."""
+    """Put a unit that waited back in its place, and the scopes around it in theirs.
+
+    It climbs by hand: every step inside a group comes by here, and most find nothing to do.
+    """
     while True:
         act = m.act_of(unit)
         if act["units"][unit["id"]]:

@@ -18,7 +18,7 @@ from flowengine.kernel.tokens import routing
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
-    from flowengine.kernel.state.records import Activation, Scope, Unit
+    from flowengine.kernel.state.records import Activation, Unit
 
 
 def cancel(m: Machine, unit: Unit) -> None:
@@ -54,14 +54,12 @@ def cancel(m: Machine, unit: Unit) -> None:
 def _instances(m: Machine, act: Activation, target: int) -> list[Activation]:
     """Return the live activations of a step in this scope or one around it, by birth."""
     body = m.graph.node(target).body
-    scope: Scope | None = m.scope_of(act)
-    while scope is not None and scope["body"] != body:
-        # A flow that runs itself has the step too: that is another one.
-        is_flow = m.graph.body(scope["body"]).kind == "flow"
-        scope = None if is_flow else m.scope_of(m.act_of(m.state["units"][scope["unit"]]))
-    if scope is None:
-        return []
-    return [m.state["acts"][n] for n, step in scope["live"].items() if step == target]
+    for scope in map(m.scope_of, m.acts_around(act)):
+        if scope["body"] == body:
+            return [m.state["acts"][n] for n, step in scope["live"].items() if step == target]
+        if m.graph.body(scope["body"]).kind == "flow":
+            break  # a flow that runs itself has the step too: that is another one
+    return []
 
 
 def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:

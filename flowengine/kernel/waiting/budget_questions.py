@@ -180,11 +180,13 @@ def _ask(m: Machine, number: int, budget: Budget, unit: Unit) -> None:
 
 def _address(m: Machine, number: int, unit: Unit) -> str:
     """Return the address of the question: beside the steps of the flow that has the budget."""
-    while True:
-        scope = m.scope_of(m.act_of(unit))
-        if scope.get("frame", 0) == number and m.graph.body(scope["body"]).kind == "flow":
-            return f"{scope['path']}budget"
-        unit = m.state["units"][scope["unit"]]
+    around = map(m.scope_of, m.acts_around(m.act_of(unit)))
+    flow = next(
+        scope
+        for scope in around
+        if scope.get("frame", 0) == number and m.graph.body(scope["body"]).kind == "flow"
+    )
+    return f"{flow['path']}budget"
 
 
 def _field(spec: BudgetSpec, budget: Budget, what: str) -> dict[str, Plain]:

@@ -342,12 +342,8 @@ def start_hits_anew(m: Machine, wait: Wait, unit: Unit) -> None:
     """Count activations anew in the scopes around who waited, if it was really waited for."""
     if wait["event"] == m.state["events"]:
         return
-    number = m.act_of(unit)["scope"]
-    while number:
-        scope = m.state["scopes"][number]
-        scope["hits"] = {}
-        owner = scope["unit"]
-        number = m.act_of(m.state["units"][owner])["scope"] if owner else 0
+    for act in m.acts_around(m.act_of(unit)):
+        m.scope_of(act)["hits"] = {}
 
 
 def close_wait(m: Machine, wait: Wait, how: str, result: Plain = None) -> None:
