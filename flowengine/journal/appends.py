@@ -27,16 +27,21 @@ from flowengine.kernel.notation.ids import wait_id
 
 ANYONE = ""
 """Stands in the table of assignees for waits that anyone may answer."""
+FIRST_EPOCH = 1
+"""Of the lease of a new execution that somebody holds; nobody holds one of epoch 0."""
 WHOLE_LIFE = -1
 """Stands in the table of keys for the wait of keys that hold to an execution's end."""
 
 
-def write(connection: sqlite3.Connection, append: Append) -> tuple[int, Conflict | None]:
+def write(
+    connection: sqlite3.Connection, append: Append, number: int | None = None
+) -> tuple[int, Conflict | None]:
     """Write one append, or nothing of it.
 
     Args:
         connection: In a transaction that may write.
         append: What to write.
+        number: Of the execution, if it is known; the fence shows whether that still holds.
 
     Returns:
         The number of the execution, and why the append was left out, or None.
@@ -45,24 +50,37 @@ def write(connection: sqlite3.Connection, append: Append) -> tuple[int, Conflict
     if occupied is not None:
         return 0, occupied
     if append.new is not None:
-        taken = _create(connection, append.execution, append.new)
-        if taken is not None:
-            return 0, taken
-    row = connection.execute(sql.NUMBER, (append.execution,)).fetchone()
-    if row is None:
-        return 0, lease_lost(connection, append.execution, None)
-    number: int = row[0]
-    if connection.execute(sql.FENCE, (number, append.epoch)).fetchone() is None:
-        return number, lease_lost(connection, append.execution, number)
-    late = _expired_too_late(connection, append)
-    if late is not None:
-        return number, late
+        number, refusal = _create(connection, append, append.new)
+    else:
+        if number is None:
+            row = connection.execute(sql.NUMBER, (append.execution,)).fetchone()
+            if row is None:
+                return 0, lease_lost(connection, append.execution, None)
+            number = row[0]
+        refusal = _fence(connection, number, append)
+    if refusal is not None:
+        return number, refusal
     connection.executemany(
         sql.APPEND,
         [event_row(number, seq, event) for seq, event in enumerate(append.events, append.seq)],
     )
     _write_index(connection, number, append)
     return number, None
+
+
+def _fence(connection: sqlite3.Connection, number: int, append: Append) -> Conflict | None:
+    """Return why an append may not be written, or None.
+
+    Where the append gives the lease back, that is done here: to check and to give back are one
+    statement.
+    """
+    held = (number, append.epoch)
+    late = _expired_too_late(connection, append) if append.closed else None
+    if append.release and late is None:
+        is_held = connection.execute(sql.RELEASE, held).rowcount == 1
+    else:
+        is_held = connection.execute(sql.FENCE, held).fetchone() is not None
+    return late if is_held else lease_lost(connection, append.execution, number)
 
 
 def create_waiting(connection: sqlite3.Connection, begin: Beginning, at: int) -> int:
@@ -108,39 +126,54 @@ def lease_lost(connection: sqlite3.Connection, execution: str, number: int | Non
     )
 
 
-def _create(connection: sqlite3.Connection, execution: str, new: NewExecution) -> Conflict | None:
-    """Insert a new execution with its labels and its first lease."""
+def _create(
+    connection: sqlite3.Connection, append: Append, new: NewExecution
+) -> tuple[int, Conflict | None]:
+    """Insert a new execution with its head, its labels and its first lease.
+
+    Returns:
+        Its number, and why there is none, or None.
+    """
+    epoch = 0 if new.owner is None else FIRST_EPOCH
+    if append.epoch != epoch:
+        return 0, lease_lost(connection, append.execution, None)
+    head = append.head or Head("running", new.created_at)
+    row = (
+        append.execution,
+        new.flow,
+        new.version,
+        new.created_at,
+        pack(dict(new.labels)),
+        new.started_by,
+        new.parent,
+        new.forked_from,
+        *_head_row(head),
+        new.hash,
+    )
+    cursor = connection.execute(sql.CREATE, row)
+    if cursor.rowcount == 0:
+        return 0, _not_created(connection, append.execution, new)
+    number = cursor.lastrowid
+    assert number is not None
+    if append.release:  # it begins and ends with one append
+        epoch, owner = epoch + 1, None
+    else:
+        owner = new.owner
+    connection.execute(sql.CREATE_LEASE, (number, epoch, owner))
+    for name, value in new.labels.items():
+        connection.execute(sql.CREATE_LABEL, (name, value, new.created_at, number))
+    return number, None
+
+
+def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecution) -> Conflict:
+    """Return why a new execution was not inserted."""
     if connection.execute(sql.HAS_FLOW, (new.hash,)).fetchone() is None:
         return Conflict(
             f"execution {execution} cannot begin: its flow {new.hash} is not in the store",
             hint="store the flow first; if `prune` has just removed it, try again",
         )
-    cursor = connection.execute(
-        sql.CREATE,
-        (
-            execution,
-            new.flow,
-            new.version,
-            new.hash,
-            new.created_at,
-            pack(dict(new.labels)),
-            new.started_by,
-            new.parent,
-            new.forked_from,
-            new.created_at,
-        ),
-    )
-    if cursor.rowcount == 0:
-        row = connection.execute(sql.EXECUTION, (execution,)).fetchone()
-        return Conflict(
-            f"there is an execution {execution} already", standing=read_execution(row[1:])
-        )
-    number = cursor.lastrowid
-    epoch = 0 if new.owner is None else 1
-    connection.execute(sql.CREATE_LEASE, (number, epoch, new.owner))
-    for name, value in new.labels.items():
-        connection.execute(sql.CREATE_LABEL, (name, value, new.created_at, number))
-    return None
+    row = connection.execute(sql.EXECUTION, (execution,)).fetchone()
+    return Conflict(f"there is an execution {execution} already", standing=read_execution(row[1:]))
 
 
 def _expired_too_late(connection: sqlite3.Connection, append: Append) -> Conflict | None:
@@ -172,7 +205,7 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
     if append.claims:
         write_claims(connection, number, append)
     if append.head is not None:
-        _set_head(connection, number, append.head)
+        _set_head(connection, number, append.head, is_new=append.new is not None)
     if append.moved is not None:
         connection.execute(sql.SET_FLOW, (*append.moved, number))
     for hash in append.forms:
@@ -180,8 +213,6 @@ def _write_index(connection: sqlite3.Connection, number: int, append: Append) ->
     if append.snapshot is not None:
         seq, state = append.snapshot
         connection.execute(sql.SET_SNAPSHOT, (number, seq, checksum(state, seq), state))
-    if append.release:
-        connection.execute(sql.RELEASE, (number, append.epoch))
 
 
 def _open_wait(
@@ -215,23 +246,20 @@ def _close_wait(
     connection.execute(sql.DROP_WAIT_KEYS, (number, closed.number))
 
 
-def _set_head(connection: sqlite3.Connection, number: int, head: Head) -> None:
-    ended = head.status in ENDED
-    connection.execute(
-        sql.SET_HEAD,
-        (
-            head.status,
-            head.at,
-            None if ended else head.due,
-            head.at if ended else None,
-            head.outputs,
-            head.error,
-            number,
-        ),
-    )
-    if ended:
+def _set_head(connection: sqlite3.Connection, number: int, head: Head, *, is_new: bool) -> None:
+    """Write what lists show of an execution; a new one was inserted with it."""
+    if not is_new:
+        connection.execute(sql.SET_HEAD, (*_head_row(head), number))
+    if head.status in ENDED:
         connection.execute(sql.DROP_KEYS, (number,))
         end_claims(connection, number, head.at)
+
+
+def _head_row(head: Head) -> tuple[object, ...]:
+    """Return the columns of a head: status, changed_at, due, ended_at, outputs, error."""
+    ended = head.status in ENDED
+    due, ended_at = (None, head.at) if ended else (head.due, None)
+    return head.status, head.at, due, ended_at, head.outputs, head.error
 
 
 def find_number(connection: sqlite3.Connection, execution: str) -> int:

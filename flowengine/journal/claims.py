@@ -66,7 +66,7 @@ def end_claims(connection: sqlite3.Connection, number: int, at: int) -> None:
     locks = connection.execute(sql.CLAIMED_BY, (number,)).fetchall()
     if locks:
         connection.execute(sql.GIVE_ALL_BACK, (number,))
-    for (lock,) in locks:
+    for (lock,) in dict.fromkeys(locks):
         _grant(connection, lock, at)
 
 

@@ -48,9 +48,11 @@ APPEND = "INSERT INTO events (id, at, sum, payload) VALUES (?, ?, ?, ?)"
 
 CREATE = """
 INSERT INTO executions
-  (id, flow, version, hash, created_at, labels, started_by, parent, forked_from, status, changed_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?) ON CONFLICT (id) DO NOTHING"""
-"""A new execution, unless its id is taken."""
+  (id, flow, version, hash, created_at, labels, started_by, parent, forked_from,
+   status, changed_at, due, ended_at, outputs, error)
+SELECT ?, ?, ?, hash, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM flows WHERE hash = ?
+ON CONFLICT (id) DO NOTHING"""
+"""A new execution, unless its id is taken or its flow is not there."""
 
 CREATE_LEASE = "INSERT INTO leases (execution, epoch, owner) VALUES (?, ?, ?)"
 """The first lease of a new execution."""
@@ -128,8 +130,8 @@ VALUES (?, ?, ?, ?, ?, 0, ?)"""
 GIVE_BACK = "DELETE FROM claims WHERE lock = ? AND execution = ? AND unit = ?"
 """A claim is over."""
 
-CLAIMED_BY = "SELECT DISTINCT lock FROM claims WHERE execution = ?"
-"""The locks that an execution has claimed."""
+CLAIMED_BY = "SELECT lock FROM claims WHERE execution = ?"
+"""The locks that an execution has claimed, some perhaps more than once."""
 
 GIVE_ALL_BACK = "DELETE FROM claims WHERE execution = ?"
 """All claims of an execution are over."""

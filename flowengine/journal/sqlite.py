@@ -144,11 +144,11 @@ class SqliteStore(Store):
                 return [self._append_event(number, appends[0])]
         with self._database.writing() as connection:
             written = [self._write(connection, append) for append in appends]
-        self._numbers.update(
-            (append.execution, number)
-            for append, (number, refusal) in zip(appends, written, strict=True)
-            if refusal is None and not append.release
-        )
+        for append, (number, refusal) in zip(appends, written, strict=True):
+            if append.release:
+                self._numbers.pop(append.execution, None)
+            elif refusal is None:
+                self._numbers[append.execution] = number
         return [refusal for _, refusal in written]
 
     def _write(self, connection: sqlite3.Connection, append: Append) -> tuple[int, Conflict | None]:
@@ -159,7 +159,7 @@ class SqliteStore(Store):
             if connection.execute(sql.APPEND_FENCED, (*row, number, append.epoch)).rowcount == 1:
                 return number, None
             del self._numbers[append.execution]
-        return write(connection, append)
+        return write(connection, append, number)
 
     def _append_event(self, number: int, append: Append) -> Conflict | None:
         """Write one event: the commit of a step in a chain, so as cheap as SQLite can make it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import flowengine
 from flowengine.engines.running import driver, driving
+from flowengine.journal.sqlite import SqliteStore
 
 MODULE = """\
 from flowengine import quick
@@ -113,3 +115,29 @@ def calls_of(work: Callable[[], flowengine.Result]) -> int:
         sys.setprofile(before)
     assert result.status == "succeeded"
     return calls
+
+
+def test_an_execution_takes_few_statements(tmp_path: Path) -> None:
+    """Creating one takes three statements and ending it five, beside what opens the commits."""
+    (tmp_path / "cost_tools.py").write_text(MODULE)
+    path = tmp_path / "cost.yaml"
+    path.write_text(
+        HEAD + "steps:\n" + "".join(f"  - {{id: s{n}, call: nothing}}\n" for n in range(5))
+    )
+    flow = flowengine.load(path)
+    statements: list[str] = []
+
+    async def at_once(count: int) -> None:
+        store = SqliteStore(tmp_path / "flowengine.db", "process")
+        async with flowengine.Engine(store) as engine:
+            await engine.run_async(flow, {"count": 0})  # stores the flow
+            store._database.connection().set_trace_callback(statements.append)
+            await asyncio.gather(*(engine.run_async(flow, {"count": 0}) for _ in range(count)))
+
+    asyncio.run(at_once(100))
+    own = Counter(" ".join(text.split()[:3]) for text in statements)
+    for opening in ("BEGIN", "BEGIN IMMEDIATE", "COMMIT", "PRAGMA data_version"):
+        own.pop(opening, None)
+    events = own.pop("INSERT INTO events")
+    assert events == 100 * 6
+    assert own.total() / 100 <= 6.5, own
