@@ -276,7 +276,7 @@ class SupervisedProvider(Provider[_Kind]):
         await sandbox.open()
         try:
             environment = {"LANG": "C.UTF-8"}
-            program = await sandbox.start(COMMAND, env=environment)
+            program = await sandbox.start_supervisor(COMMAND, env=environment)
             channel = Channel(program, f"{request.spec}", late)
             try:
                 await channel.hello(request.deadline, **_facts(request, sandbox))

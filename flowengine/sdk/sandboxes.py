@@ -205,6 +205,21 @@ class Sandbox:
         """
         raise NotImplementedError
 
+    async def start_supervisor(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
+        """Start the program that starts all others; as `start`, which is the default.
+
+        A sandbox may start it outside the limits of the programs, so that it stays responsive when
+        they reach them. It must then put each program that it starts under these limits.
+
+        Args:
+            argv: Program and arguments; no shell.
+            env: Its whole environment beside the marks of the sandbox.
+
+        Returns:
+            The running program.
+        """
+        return await self.start(argv, env=env)
+
     async def last_words(self) -> str:
         """Return what the sandbox itself said before it ended, for the message of a failed start.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,31 @@ def test_another_command_goes_on_beside_forks_that_are_ended(boxed: Bash) -> Non
         forks_of_a_command(boxed, LEAVING)
 
         assert other.result().stdout == "on\n"
+
+
+def test_a_sandbox_survives_forks_that_take_all_of_its_memory(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    """As many processes as there may be by default, each of which takes some."""
+    with opened(Python(), sandbox, tmp_path, limits={"memory": "128MiB"}) as python:
+        result = python.run(FORK, timeout=2)
+
+        assert result.error is not None
+        assert "limits.memory is 128 MiB" in f"{result.error}{result.stderr}"
+        after = python.run("1 + 1")
+        assert (after.value, after.stderr) == (2, "")
+
+
+def test_the_quota_is_measured_beside_forks_without_waiting_for_them(
+    sandbox: type[Sandbox], tmp_path: Path
+) -> None:
+    """What a process has mapped is told by the kernel only when it does not change its memory."""
+    with opened(BashProvider(), sandbox, tmp_path, limits={"disk": "64MiB"}) as bash:
+        result = bash.run(["python3", "-c", LEAVING], timeout=2)
+
+        assert result.timed_out
+        assert result.duration < SOON / 3
+        assert bash.run("echo usable").stdout == "usable\n"
 
 
 @pytest.mark.parametrize("code", [FORK, STUBBORN], ids=["fork", "stubborn"])

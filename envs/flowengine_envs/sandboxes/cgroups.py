@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +58,13 @@ class Group:
     def entrances(self) -> list[str]:
         """Files into which a process writes its id to enter."""
         return [f"{folder}/cgroup.procs" for folder in self.folders]
+
+    @contextmanager
+    def opened(self) -> Iterator[list[int]]:
+        """Open the entrances: who writes "0" into each of these descriptors enters."""
+        with ExitStack() as stack:
+            files = [stack.enter_context(open(path, "wb", 0)) for path in self.entrances]
+            yield [file.fileno() for file in files]
 
     def make(self, limits: Limits) -> None:
         """Make it and set its limits.

@@ -15,6 +15,7 @@ from flowengine.sdk import EnvironmentUnavailable
 from flowengine.sdk.environments import VARIABLE, Axis, Capabilities, Program, Request, Spec
 from flowengine.sdk.scratch import make_scratch, remove_scratch
 from flowengine_envs.call_limits import MEMORY
+from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
 
@@ -95,9 +96,14 @@ class Host(Processes):
                 remove_scratch(self._scratch)
                 self._scratch = None
 
-    async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
-        """Start a program in a session of its own."""
-        return await self._start(argv, env={"PATH": PATH, **env}, cwd=self.workdir)
+    async def _start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        group: Group | None,
+        fds: Sequence[int],
+    ) -> Program:
+        return await self._spawn(argv, {"PATH": PATH, **env}, self.workdir, group, fds)
 
     def resource_limits(self) -> Mapping[str, int]:
         """Return what the system holds of each process by itself."""

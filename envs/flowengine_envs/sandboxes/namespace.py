@@ -23,6 +23,7 @@ from flowengine_envs.egress import INSIDE, Egress, Place, places
 from flowengine_envs.installations import installation
 from flowengine_envs.mounts import check_all
 from flowengine_envs.sandboxes import kernel_resources, landlock, syscalls
+from flowengine_envs.sandboxes.cgroups import Group
 from flowengine_envs.sandboxes.processes import PATH, Processes, defaults, has, held_by_group
 
 USER = 1000
@@ -147,7 +148,13 @@ class Namespace(Processes):
         finally:
             await self._egress.close()
 
-    async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
+    async def _start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        group: Group | None,
+        fds: Sequence[int],
+    ) -> Program:
         """Start a program as the first process of a new sandbox around the workspace."""
         bwrap = _bwrap()
         if bwrap is None:
@@ -157,8 +164,8 @@ class Namespace(Processes):
         options = [*_begin(bwrap, self.request.policy.network, self._egress.places), *_system()]
         for path, fd in files.items():
             options += ["--ro-bind-data", str(fd), path]
-        fds = [*files.values(), *_filter()]
-        options += [word for fd in fds[len(files) :] for word in ("--seccomp", str(fd))]
+        own = [*files.values(), *_filter()]
+        options += [word for fd in own[len(files) :] for word in ("--seccomp", str(fd))]
         options += self._folders()
         if self.request.policy.network == "any":
             options += _name_servers()
@@ -168,9 +175,9 @@ class Namespace(Processes):
         options += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
         options += ["--chdir", self.workdir, "--", *argv]
         try:
-            return await self._start(options, env={"PATH": PATH}, cwd="/", pass_fds=fds)
+            return await self._spawn(options, {"PATH": PATH}, "/", group, [*own, *fds])
         finally:
-            for fd in fds:
+            for fd in own:
                 os.close(fd)
 
     def _folders(self) -> list[str]:

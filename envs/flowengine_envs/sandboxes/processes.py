@@ -7,12 +7,12 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from flowengine.sdk import EnvironmentLost, EnvironmentStartFailed
 from flowengine.sdk.environments import VARIABLE, Axis, Leftover, Program, Request, Sandbox
 from flowengine_envs.call_limits import MEMORY, PROCESSES
 from flowengine_envs.sandboxes import cgroups
+from flowengine_envs.supervisor.system import ENTRANCES
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where programs are looked for inside: the system's, whatever this process was started with."""
@@ -20,6 +20,8 @@ _CPUS = 0.75
 """The part of few processors that a sandbox gets by default: of more than four, all but one."""
 OWN = 6
 """Processes that a sandbox itself needs beside those that may run in it."""
+_OWN_MEMORY = 1024**3
+"""Bytes for the supervisor, apart from the memory of the programs that it starts."""
 
 _ENTER = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 97; shift; done; shift; exec "$@"'
 """Enters the control groups before `--` and becomes the program after it."""
@@ -32,24 +34,26 @@ class Processes(Sandbox):
         super().__init__(request)
         self._open = False
         self._programs: list[asyncio.subprocess.Process] = []
-        tree = cgroups.tree()
-        self._group = None if tree is None else cgroups.Group(tree, f"flowengine-{request.id}")
+        tree, name = cgroups.tree(), f"flowengine-{request.id}"
+        self._group = None if tree is None else cgroups.Group(tree, name)
+        """Holds the programs."""
+        self._own_group = None if tree is None else cgroups.Group(tree, f"{name}-supervisor")
+        """Holds the supervisor, so that programs at their limits do not hold it up."""
 
     async def open(self) -> None:
-        """Make the control group."""
-        limits = self.request.limits
-        if self._group is not None:
-            self.request.trace(groups=self._group.folders)
+        """Make the control groups."""
+        if self._group is not None and self._own_group is not None:
+            groups = (self._group, self._own_group)
+            self.request.trace(groups=[folder for group in groups for folder in group.folders])
+            limits = self.request.limits
+            processes = (limits.processes or PROCESSES) + OWN
             try:
                 self._group.make(
-                    cgroups.Limits(
-                        limits.memory or MEMORY,
-                        (limits.processes or PROCESSES) + OWN,
-                        limits.cpus or cpus(),
-                    )
+                    cgroups.Limits(limits.memory or MEMORY, processes, limits.cpus or cpus())
                 )
+                self._own_group.make(cgroups.Limits(_OWN_MEMORY, None, None))
             except OSError as error:
-                await self._group.remove()
+                await self._remove_groups()
                 raise EnvironmentStartFailed(
                     f"{self.request.spec}: its control group cannot be made: {error}"
                 ) from error
@@ -60,15 +64,19 @@ class Processes(Sandbox):
         return self._open
 
     async def close(self) -> None:
-        """Kill what runs and remove the control group."""
+        """Kill what runs and remove the control groups."""
         self._open = False
         for program in self._programs:
             if program.returncode is None:
                 with suppress(ProcessLookupError):
                     program.kill()
                 await program.wait()
-        if self._group is not None:
-            await self._group.remove()
+        await self._remove_groups()
+
+    async def _remove_groups(self) -> None:
+        for group in (self._group, self._own_group):
+            if group is not None:
+                await group.remove()
 
     @classmethod
     async def reap(cls, leftover: Leftover) -> None:
@@ -84,14 +92,46 @@ class Processes(Sandbox):
         """Return how often no process was started because there were as many as may be."""
         return 0 if self._group is None else self._group.refused_processes()
 
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
+        """Start a program in the control group that has the limits."""
+        return await self._start(argv, env, self._group, [])
+
+    async def start_supervisor(self, argv: Sequence[str], *, env: Mapping[str, str]) -> Program:
+        """Start a supervisor beside that group, with what its programs need to enter it."""
+        if self._group is None:
+            return await self.start(argv, env=env)
+        with self._group.opened() as fds:
+            told = {**env, ENTRANCES: ",".join(map(str, fds))}
+            return await self._start(argv, told, self._own_group, fds)
+
     async def _start(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, **options: Any
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        group: cgroups.Group | None,
+        fds: Sequence[int],
     ) -> Program:
-        """Start a process of this machine, in the control group and in a session of its own."""
+        """Start a program inside.
+
+        Args:
+            group: The control group that it starts in.
+            fds: Descriptors that it gets, under the same numbers.
+        """
+        raise NotImplementedError
+
+    async def _spawn(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        group: cgroups.Group | None,
+        fds: Sequence[int],
+    ) -> Program:
+        """Start a process of this machine, in a control group and in a session of its own."""
         if not self._open:
             raise EnvironmentLost(f"{self.request.spec}: its sandbox has ended")
-        if self._group is not None:
-            argv = ["/bin/sh", "-c", _ENTER, "sh", *self._group.entrances, "--", *argv]
+        if group is not None:
+            argv = ["/bin/sh", "-c", _ENTER, "sh", *group.entrances, "--", *argv]
         try:
             program = await asyncio.create_subprocess_exec(
                 *argv,
@@ -101,7 +141,7 @@ class Processes(Sandbox):
                 env={**env, VARIABLE: self.request.mark},
                 cwd=cwd,
                 start_new_session=True,
-                **options,
+                pass_fds=fds,
             )
         except OSError as error:
             raise EnvironmentStartFailed(f"{self.request.spec}: {argv[0]}: {error}") from error

@@ -91,6 +91,7 @@ def supervisor() -> bytes:
         "keepers",
         "killing",
         "loop",
+        "mapped_files",
         "output",
         "plain",
         "programs",

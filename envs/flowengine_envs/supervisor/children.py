@@ -7,7 +7,6 @@ import signal
 from collections.abc import Container
 from contextlib import suppress
 
-from flowengine_envs.supervisor import system
 from flowengine_envs.supervisor.killing import kill_below
 from flowengine_envs.supervisor.loop import Loop
 
@@ -39,13 +38,9 @@ class Children:
                     break
                 orphaned = orphaned or status != 0
         if orphaned:
-            self._end_strangers()
+            end_strangers(self._keepers)
 
-    def _end_strangers(self) -> None:
-        """Kill children that are no keepers: their keeper was killed."""
-        me = os.getpid()
-        for each in system.descendants(me):
-            if each.parent == me and each.pid not in self._keepers:
-                kill_below(each.pid)
-                with suppress(ProcessLookupError):
-                    os.kill(each.pid, signal.SIGKILL)
+
+def end_strangers(keepers: Container[int]) -> None:
+    """Kill children of this process that are not among its keepers: their keeper was killed."""
+    kill_below(os.getpid(), without=keepers)

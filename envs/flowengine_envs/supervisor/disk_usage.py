@@ -30,6 +30,10 @@ class Usage(NamedTuple):
     entries: int
     """Files, folders and links: each takes an inode."""
 
+    def also(self, other: Usage) -> Usage:
+        """Return both together."""
+        return Usage(self.size + other.size, self.entries + other.entries)
+
     def part_of(self, quota: int) -> float:
         """Return how much that is of a quota of bytes; more than 1 is too much."""
         return max(self.size / quota, self.entries / most_entries(quota))
@@ -40,14 +44,19 @@ def most_entries(quota: int) -> int:
     return max(_FEWEST, quota // _EACH)
 
 
-def measure(roots: Sequence[int], pids: Iterable[int] = ()) -> Usage:
-    """Return what folders take together, however deep they are.
+def measure(roots: Sequence[int]) -> Usage:
+    """Return what folders take together, however deep they are; arguments as of `look_at`."""
+    return look_at(roots).usage
+
+
+def look_at(roots: Sequence[int], pids: Iterable[int] = ()) -> Look:
+    """Look at folders, however deep they are, and at those who use them.
 
     Args:
         roots: Descriptors of them, all on one file system.
-        pids: Processes that may hold files of them that have been removed.
+        pids: Processes that may have files open that have been removed from them.
     """
-    look = _Look(os.fstat(roots[0]).st_dev)
+    look = Look(os.fstat(roots[0]).st_dev)
     for root in roots:
         starts: list[list[str]] = [[]]
         while starts:
@@ -55,11 +64,11 @@ def measure(roots: Sequence[int], pids: Iterable[int] = ()) -> Usage:
             with suppress(OSError), _descended(root, start) as folder:
                 look.folder(folder, start, 0, starts)
     for pid in pids:
-        look.process(pid)
-    return Usage(look.size, look.entries)
+        look.opened_by(pid)
+    return look
 
 
-class _Look:
+class Look:
     """One look at a workspace and those who use it.
 
     Args:
@@ -70,8 +79,13 @@ class _Look:
         self._device = device
         self._linked: set[int] = set()
         """Files with several names, and removed ones, that are counted already."""
-        self.size = 0
-        self.entries = 0
+        self._size = 0
+        self._entries = 0
+
+    @property
+    def usage(self) -> Usage:
+        """What has been counted up to now."""
+        return Usage(self._size, self._entries)
 
     def folder(self, fd: int, path: list[str], depth: int, starts: list[list[str]]) -> None:
         """Count what is in a folder; what is too deep is added to `starts`, for later."""
@@ -91,14 +105,21 @@ class _Look:
             with suppress(OSError), _opened(name, fd) as folder:
                 self.folder(folder, deeper, depth + 1, starts)
 
-    def process(self, pid: int) -> None:
-        """Count what a process holds of removed files."""
+    def opened_by(self, pid: int) -> None:
+        """Count removed files that a process has open."""
         with suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
                     info = os.stat(f"/proc/{pid}/fd/{name}")
                     if info.st_nlink == 0 and self._is_here(info):
                         self._count(info, removed=True)
+
+    def mapped_by(self, pid: int) -> None:
+        """Count removed files that a process has mapped.
+
+        The kernel makes this wait while the process changes its memory. One that forks beside
+        hundreds of others does so for minutes.
+        """
         with suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
             for line in file:
                 if line.endswith(b" (deleted)\n"):
@@ -112,8 +133,8 @@ class _Look:
             if info.st_ino in self._linked:
                 return
             self._linked.add(info.st_ino)
-        self.size += info.st_blocks * 512
-        self.entries += 1
+        self._size += info.st_blocks * 512
+        self._entries += 1
 
     def _mapped(self, line: bytes) -> None:
         """Count a removed file that is mapped: as large as its mapping, since nobody can ask it."""
@@ -123,8 +144,8 @@ class _Look:
             return
         self._linked.add(int(inode))
         begin, end = (int(part, 16) for part in area.split(b"-"))
-        self.size += end - begin
-        self.entries += 1
+        self._size += end - begin
+        self._entries += 1
 
 
 @contextmanager

@@ -60,9 +60,13 @@ class Task(NamedTuple):
 
 
 class Keeper:
-    """The supervisor's side of a keeper."""
+    """The supervisor's side of a keeper.
 
-    def __init__(self, loop: Loop) -> None:
+    Args:
+        entrances: Where it enters the control groups of programs.
+    """
+
+    def __init__(self, loop: Loop, entrances: system.Entrances) -> None:
         self._loop = loop
         self._data = b""
         self._socket, theirs = socket.socketpair()
@@ -73,7 +77,7 @@ class Keeper:
             theirs.close()
             raise
         if self.pid == 0:
-            _keep(theirs)
+            _keep(theirs, entrances)
         theirs.close()
         self._socket.setblocking(False)
         self._outbox = Outbox(loop, self._socket.fileno(), lambda: None)
@@ -126,9 +130,10 @@ class Keeper:
             self.lost()
 
 
-def _keep(channel: socket.socket) -> None:
+def _keep(channel: socket.socket, entrances: system.Entrances) -> None:
     """Be a keeper until the supervisor ends."""
     try:
+        entrances.enter()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)

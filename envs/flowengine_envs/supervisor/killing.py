@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager, suppress
 
 from flowengine_envs.supervisor import system
 
-_ROUNDS = 400
-"""How often those that are being killed are looked for again."""
+_PATIENCE = 10.0
+"""Seconds for which those that are being killed are looked for again."""
 _MOMENT = 0.002
 """Seconds that the kernel gets to take away what was killed."""
 _CROWD = 100
@@ -47,7 +47,11 @@ def signal_below(root: int, number: int) -> None:
 
 
 def kill_below(
-    root: int, since: int = 0, spare: Collection[int] = (), groups: Collection[int] = ()
+    root: int,
+    since: int = 0,
+    spare: Container[int] = (),
+    groups: Collection[int] = (),
+    without: Container[int] = (),
 ) -> None:
     """Kill the descendants of a process until there are none.
 
@@ -56,13 +60,15 @@ def kill_below(
         since: Spare those that were started before, in `system.ticks`.
         spare: Processes that are spared.
         groups: Process groups of which nothing is to be spared.
+        without: Processes that are spared with all that is below them.
     """
     with _stopped(groups):
         known: set[int] = set()
-        for _ in range(_ROUNDS):
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
             found = {
                 each.pid
-                for each in system.descendants(root)
+                for each in system.descendants(root, without)
                 if each.started >= since and each.pid not in spare
             }
             if not found:

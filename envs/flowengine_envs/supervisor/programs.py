@@ -9,10 +9,11 @@ from contextlib import suppress
 from typing import NamedTuple, Optional
 
 from flowengine_envs.supervisor import keepers
+from flowengine_envs.supervisor.children import end_strangers
 from flowengine_envs.supervisor.keepers import Keeper, Task
 from flowengine_envs.supervisor.killing import kill_below, signal_below
 from flowengine_envs.supervisor.loop import Loop
-from flowengine_envs.supervisor.system import KilledFirst
+from flowengine_envs.supervisor.system import Entrances, KilledFirst
 
 _SPARE = 2
 """Keepers that are kept although they have nothing to keep."""
@@ -33,11 +34,13 @@ class Programs:
 
     Args:
         killed_first: What programs are where memory is at its limit.
+        entrances: Where they enter their control groups.
     """
 
-    def __init__(self, loop: Loop, killed_first: KilledFirst) -> None:
+    def __init__(self, loop: Loop, killed_first: KilledFirst, entrances: Entrances) -> None:
         self.loop = loop
         self._killed_first = killed_first
+        self._entrances = entrances
         self.keepers: dict[int, Keeper] = {}
         """All that there are, by process."""
         self._free: list[Keeper] = []
@@ -59,7 +62,7 @@ class Programs:
         if self._free:
             return self._free.pop(), False
         with self._killed_first.born():
-            keeper = Keeper(self.loop)
+            keeper = Keeper(self.loop, self._entrances)
         self.keepers[keeper.pid] = keeper
         return keeper, True
 
@@ -162,6 +165,7 @@ class Program:
         """The keeper was killed: what it held is nobody's now."""
         self._programs.forget(keeper)
         self._keeper = None
+        end_strangers(self._programs.keepers)  # before the end is told: they are part of it
         if again and self._fds:  # it was killed before: it had no part in this program
             self._begin()
         else:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Optional
 
 from flowengine_envs.supervisor import disk_usage, killing, system
 from flowengine_envs.supervisor.files import Workspace
 from flowengine_envs.supervisor.loop import Loop
+from flowengine_envs.supervisor.mapped_files import MappedFiles
 
 _OFTEN = 0.25
 """Seconds between looks while a call runs."""
@@ -32,7 +33,7 @@ class Quota:
     Args:
         busy: Returns whether a call runs.
         stop: Ends the calls that run.
-        own: Returns the processes below this one that no call has started.
+        own: Returns the processes that no call has started.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Quota:
         self._busy = busy
         self._stop = stop
         self._own = own
+        self._mapped = MappedFiles(loop)
         self._places: Sequence[Workspace] = ()
         self._quota = 0
         self._over = 0.0
@@ -80,11 +82,18 @@ class Quota:
 
     def _measure(self) -> None:
         began = time.process_time()
+        own = self._own_processes()
         pids = [each.pid for each in system.descendants(os.getpid())]
-        roots = [place.fd for place in self._places]
-        taken = disk_usage.measure(roots, pids).part_of(self._quota)
+        look = disk_usage.look_at([place.fd for place in self._places], pids)
+        taken = look.usage.also(self._mapped.usage).part_of(self._quota)
         self._over = taken if taken > 1 else 0.0
-        self._looked, self._cost = time.monotonic(), time.process_time() - began
+        self._mapped.count(look, [pid for pid in pids if pid not in own])
+        cost = time.process_time() - began
+        self._looked, self._cost = time.monotonic(), cost + self._mapped.cost
+
+    def _own_processes(self) -> set[int]:
+        """Return the processes that no call has started."""
+        return {*self._own(), self._mapped.child}
 
     def _look(self) -> None:
         before = self._over
@@ -93,17 +102,18 @@ class Quota:
             return
         if self._busy():
             self._stop()
-        elif self._left(self._own()):
+        elif self._left():
             self._ended_left = True
-            killing.kill_below(os.getpid(), spare=self._own())
+            killing.kill_below(os.getpid(), spare=self._own_processes())
 
     def _look_again(self) -> None:
         self._look()
         pause = _OFTEN if self._busy() else _SELDOM
-        self._watching = self._busy() or self._left(self._own())
+        self._watching = self._busy() or self._left()
         if self._watching:
             self._loop.after(max(pause, self._cost * _SHARE), self._look_again)
 
-    def _left(self, own: Container[int]) -> bool:
+    def _left(self) -> bool:
         """Return whether something runs that calls have left."""
+        own = self._own_processes()
         return any(each.pid not in own for each in system.descendants(os.getpid()))

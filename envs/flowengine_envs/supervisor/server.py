@@ -61,7 +61,7 @@ def main(number: int) -> None:
     Args:
         number: Descriptor on which the key and then requests come; answers go to descriptor 1.
     """
-    killed_first = system.KilledFirst()
+    killed_first, entrances = system.KilledFirst(), system.Entrances()
     system.become_unreadable()
     system.adopt_orphans()
     source = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 100)
@@ -75,7 +75,7 @@ def main(number: int) -> None:
         if not part:
             return
         key += part
-    Server(source, sink, key, killed_first).serve()
+    Server(source, sink, key, killed_first, entrances).serve()
 
 
 class _Fault(Exception):
@@ -99,13 +99,19 @@ class Server:
         sink: Where frames go.
         key: The key of both directions.
         killed_first: What programs are where memory is at its limit.
+        entrances: Where programs enter their control groups.
     """
 
     def __init__(
-        self, source: int, sink: int, key: bytes, killed_first: system.KilledFirst
+        self,
+        source: int,
+        sink: int,
+        key: bytes,
+        killed_first: system.KilledFirst,
+        entrances: system.Entrances,
     ) -> None:
         self._loop = Loop()
-        self._programs = Programs(self._loop, killed_first)
+        self._programs = Programs(self._loop, killed_first, entrances)
         self._source = source
         self._opener = frames.Opener(key, frames.TO_SUPERVISOR)
         self._sealer = frames.Sealer(key, frames.TO_ENGINE)

@@ -6,7 +6,7 @@ import ctypes
 import fcntl
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -14,6 +14,9 @@ _SET_PDEATHSIG = 1
 _SET_DUMPABLE = 4
 _SET_NO_NEW_PRIVS = 38
 _SET_CHILD_SUBREAPER = 36
+
+ENTRANCES = "FLOWENGINE_ENTRANCES"
+"""Variable with the descriptors of the entrances to the control groups of programs."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -72,6 +75,21 @@ class KilledFirst:
                 os.pwrite(self._file, self._own, 0)
 
 
+class Entrances:
+    """Leads into the control groups of programs, where this process is outside of them."""
+
+    def __init__(self) -> None:
+        given = [int(fd) for fd in os.environ.pop(ENTRANCES, "").split(",") if fd]
+        self._fds = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for fd in given]
+        for fd in given:
+            os.close(fd)
+
+    def enter(self) -> None:
+        """Put this process into them; its children start there."""
+        for fd in self._fds:
+            os.write(fd, b"0")
+
+
 class Process(NamedTuple):
     """A living process."""
 
@@ -103,15 +121,20 @@ def processes() -> Iterator[Process]:
                 yield found
 
 
-def descendants(root: int) -> list[Process]:
-    """Return the living descendants of a process, without itself."""
+def descendants(root: int, without: Container[int] = ()) -> list[Process]:
+    """Return the living descendants of a process, without itself.
+
+    Args:
+        root: The process.
+        without: Processes that are left out with all that is below them.
+    """
     children: dict[int, list[Process]] = {}
     for each in processes():
         children.setdefault(each.parent, []).append(each)
     found: list[Process] = []
     parents = [root]
     while parents:
-        below = children.pop(parents.pop(), [])
+        below = [each for each in children.pop(parents.pop(), []) if each.pid not in without]
         found += below
         parents += [each.pid for each in below]
     return found

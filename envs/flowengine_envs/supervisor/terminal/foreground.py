@@ -26,6 +26,7 @@ _SHELLS = {"bash", "dash", "sh", "ksh", "mksh", "zsh", "busybox"}
 _WHOLE = 512
 """Bytes that a shell asks for at its prompt, at least; the builtin `read` asks for fewer."""
 _COMMAND = 200
+_CROWD = 100
 _DISABLED = b"\0"
 _OWN = os.makedev(5, 0)
 """`/dev/tty`: of each process its terminal."""
@@ -81,13 +82,27 @@ def tree(root: int) -> Iterator[Process]:
             yield from tree(int(child))
 
 
-def described(each: Process, secrets: Sequence[bytes]) -> dict[str, Any]:
-    """Return what a result says of a process; secrets are not in it."""
+def described(found: Sequence[Process], secrets: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Return what a result says of processes; secrets are not in it.
+
+    Of a crowd only the names are told. The kernel makes who asks for the command of a process wait
+    while that changes its memory, and one that forks beside hundreds of others does so for minutes.
+    """
+    if len(found) > _CROWD:
+        return [_told(each, each.name) for each in found[:_CROWD]]
+    return [_told(each, _command(each, secrets)) for each in found]
+
+
+def _told(each: Process, command: str) -> dict[str, Any]:
+    return {"pid": each.pid, "command": command, "state": each.state}
+
+
+def _command(each: Process, secrets: Sequence[bytes]) -> str:
     command = ""
     with suppress(OSError), open(f"/proc/{each.pid}/cmdline", "rb") as file:
         line = masked(file.read(_COMMAND * 4).replace(b"\0", b" "), secrets)
         command = line.decode(errors="replace").strip()
-    return {"pid": each.pid, "command": command[:_COMMAND] or each.name, "state": each.state}
+    return command[:_COMMAND] or each.name
 
 
 def look(root: int, fd: int) -> Seen:

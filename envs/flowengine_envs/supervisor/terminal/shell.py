@@ -145,12 +145,12 @@ class TerminalShell:
 
     def running(self, secrets: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return what runs on the terminal beside the shell and its parent."""
-        return [foreground.described(each, secrets) for each in foreground.tree(self.pane)][2:]
+        return foreground.described([*foreground.tree(self.pane)][2:], secrets)
 
     def jobs(self, secrets: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return what the shell at its prompt has started and what still runs."""
         tree = foreground.tree(self.idle)
-        return [foreground.described(each, secrets) for each in tree if each.pid != self.idle]
+        return foreground.described([each for each in tree if each.pid != self.idle], secrets)
 
     def cwd(self, default: str) -> str:
         """Return the directory of the shell at its prompt."""
