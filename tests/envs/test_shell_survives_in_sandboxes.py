@@ -191,6 +191,21 @@ def test_a_shell_whose_folder_was_removed_goes_on(sandbox: type[Sandbox], tmp_pa
         assert not shell.healthy
 
 
+FORGED = "ready.99999 ready.1 ready.x ready. exit.x exit. {0..60}.x {0..60}. $'\\377.\\377'"
+
+
+@pytest.mark.parametrize("make", ["touch", "mkdir", "mkfifo"])
+def test_files_that_programs_make_up_end_neither_the_shell_nor_its_sandbox(
+    sandbox: type[Sandbox], tmp_path: Path, make: str
+) -> None:
+    with opened(ShellProvider(), sandbox, tmp_path) as shell:
+        shell.run("X=1")
+        for forged in FORGED.split():
+            place = f"{live(shell)}/{forged}"
+            assert shell.run(f"{make} {place}; echo made", wait=60).output == "made\n", forged
+            assert shell.run(f"echo $X; rm -rf {place}", wait=60).output == "1\n", forged
+
+
 def test_lines_are_told_as_they_come(sandbox: type[Sandbox], tmp_path: Path) -> None:
     config = {"env": {"TOKEN": Secret("hunter-2-very", revealed=True)}}
     told: list[tuple[str, str]] = []

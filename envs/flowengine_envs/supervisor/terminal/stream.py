@@ -46,13 +46,25 @@ class TerminalStream:
         """The terminal, opened to write; None: it is not there yet."""
         return self._tty
 
-    def open(self, path: str) -> None:
-        """Write to a terminal, and no more to the one before, from which nothing comes back."""
+    def open(self, path: str) -> bool:
+        """Write to a terminal, and no more to the one before, from which nothing comes back.
+
+        Returns:
+            Whether there is a terminal; if not, nothing changes.
+        """
+        try:
+            tty = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        if not os.isatty(tty):
+            os.close(tty)
+            return False
         if self._tty is not None:
             os.close(self._tty)
-        self._tty = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        self._tty = tty
         for number, _call, _timer in list(self._barriers):
             self._give_up(number)
+        return True
 
     def close(self) -> None:
         """Write no more, and call nothing that still waits."""

@@ -12,6 +12,7 @@ shell at its prompt has the terminal (see `foreground`), and it is asked in the 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Optional
@@ -42,6 +43,9 @@ from flowengine_envs.supervisor.terminal.tmux import SETTINGS, Tmux
 from flowengine_envs.supervisor.terminal.waiters import Answer, Waiters
 from flowengine_envs.supervisor.terminal.watching import Watching
 
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_CODES = re.compile(r"[0-9]{1,9}\.[0-9.]*|[0-9]{1,9}")
+"""What names of files tell. Programs can make files of any name."""
 _AGAIN = 0.3
 _START = 30.0
 """Seconds within which a shell that follows another one has to start."""
@@ -288,15 +292,15 @@ class Terminal:
     def _happened(self, what: int, name: str) -> None:
         id, _, rest = name.partition(".")
         running = self._running
-        if what == MADE and id == "ready":
+        if what == MADE and id == "ready" and _NUMBER.fullmatch(rest):
             self._ready(int(rest))
-        elif what == MADE and id == "exit" and rest != "gate":
+        elif what == MADE and id == "exit" and _NUMBER.fullmatch(rest):
             self._files.remove(name)
             self._stream.barrier(partial(self._shell_ended, int(rest)))
         elif what == OPENED and running is not None and name == str(running.id):
             if not running.begun:
                 self._handover.opened(running)
-        elif what == MADE and id.isdecimal() and rest not in {"", "gate"}:
+        elif what == MADE and _NUMBER.fullmatch(id) and _CODES.fullmatch(rest):
             self._files.remove(name)
             self._marked(int(id), rest)
         elif what == CLOSED and self._files.is_open(name):
@@ -310,19 +314,21 @@ class Terminal:
             self._files.open_gate(id)
             return
         running.ending = True
-        codes = [int(code) for code in rest.split(".") if code.isdecimal()]
+        codes = [int(code) for code in rest.split(".") if code]
         if running.asked:
             self._finish(running, codes[0], codes[:1])
         else:
             self._stream.barrier(partial(self._finish, running, codes[0], codes[1:] or codes[:1]))
 
     def _ready(self, pid: int) -> None:
-        """A shell has started."""
+        """A shell has started, or a program has made up the file that says so."""
         self._files.remove(f"ready.{pid}")
+        has_terminal = self._stream.open(f"/proc/{pid}/fd/0")
+        if self._shell.pid and not has_terminal:
+            return
         # The shell before may have been ended before it came to its gate.
         self._files.close_gate("exit.gate", keep=True)
         self._shell.started(pid)
-        self._stream.open(os.readlink(f"/proc/{pid}/fd/0"))
         opened, self._opened = self._opened, None
         if opened is not None:
             self._stream.barrier(partial(self._first, opened))
