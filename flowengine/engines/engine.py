@@ -19,14 +19,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from flowengine.engines.actors import Actor
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.host import Host, open_store
-from flowengine.engines.interventions.cancelling import ask_to_cancel
-from flowengine.engines.people.answering import (
-    answer_questions,
-    choice_of,
-    hand_over,
-    read_answer,
-    record_decision,
-)
 from flowengine.engines.reading import Reader
 from flowengine.engines.results import (
     Answering,
@@ -125,7 +117,7 @@ class Engine(Reader):
         from flowengine.sdk.threads import on_thread
 
         await self._driving.close()
-        await on_thread(self._host.environments.close)  # it waits for what is closed
+        await on_thread(self._host.close_environments)  # it waits for what is closed
         self.close()
 
     @property
@@ -260,7 +252,7 @@ class Engine(Reader):
             How it stands. `Conflict` if another process holds it.
         """
         result = self._driving.drive(self._driving.loaded(execution, runtime_resources))
-        while answer_questions(self._host, result, on_crash, self._who(None)):
+        while on_crash and self._answer_questions(result, on_crash):
             result = self._driving.drive(self._driving.loaded(result.execution))
         return result
 
@@ -274,7 +266,7 @@ class Engine(Reader):
         """Do as `resume`, on the running event loop; one that is driven here is awaited."""
         loaded = self._driving.loaded(execution, runtime_resources)
         result = await self._driving.drive_async(loaded)
-        while answer_questions(self._host, result, on_crash, self._who(None)):
+        while on_crash and self._answer_questions(result, on_crash):
             result = await self._driving.drive_async(self._driving.loaded(result.execution))
         return result
 
@@ -293,33 +285,31 @@ class Engine(Reader):
         Returns:
             The decision that stands.
         """
-        who = self._who(answer.get("by"))
-        decision, resume = record_decision(self._host, wait, choice, answer, who)
+        decision, resume = self._record_decision(wait, choice, answer)
         result = self._driving.go_on(decision.execution, resume=resume)
         return decision._replace(result=result)
 
     async def decide_async(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
         """Do as `decide`, on the running event loop."""
-        who = self._who(answer.get("by"))
-        decision, resume = record_decision(self._host, wait, choice, answer, who)
+        decision, resume = self._record_decision(wait, choice, answer)
         result = await self._driving.go_on_async(decision.execution, resume=resume)
         return decision._replace(result=result)
 
     def approve(self, wait: str, **answer: Unpack[Answering]) -> Decision:
         """Decide with the choice that counts as approval; as `decide`."""
-        return self.decide(wait, choice_of(self._host, wait, "approve"), **answer)
+        return self.decide(wait, self._choice_of(wait, "approve"), **answer)
 
     async def approve_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
         """Do as `approve`, on the running event loop."""
-        return await self.decide_async(wait, choice_of(self._host, wait, "approve"), **answer)
+        return await self.decide_async(wait, self._choice_of(wait, "approve"), **answer)
 
     def reject(self, wait: str, **answer: Unpack[Answering]) -> Decision:
         """Decide with the choice that counts as rejection; as `decide`."""
-        return self.decide(wait, choice_of(self._host, wait, "reject"), **answer)
+        return self.decide(wait, self._choice_of(wait, "reject"), **answer)
 
     async def reject_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
         """Do as `reject`, on the running event loop."""
-        return await self.decide_async(wait, choice_of(self._host, wait, "reject"), **answer)
+        return await self.decide_async(wait, self._choice_of(wait, "reject"), **answer)
 
     def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
         """Go on with an approval by an answer, as a handler of approvals gives it.
@@ -332,12 +322,12 @@ class Engine(Reader):
         Returns:
             The decision that stands; as `approve` and `reject`.
         """
-        choice, said = read_answer(self._host, wait, answer)
+        choice, said = self._read_answer(wait, answer)
         return self.decide(wait, choice, **said)
 
     async def continue_with_async(self, wait: str, answer: Mapping[str, Any]) -> Decision:
         """Do as `continue_with`, on the running event loop."""
-        choice, said = read_answer(self._host, wait, answer)
+        choice, said = self._read_answer(wait, answer)
         return await self.decide_async(wait, choice, **said)
 
     def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
@@ -353,11 +343,11 @@ class Engine(Reader):
         Returns:
             The wait as it stands then.
         """
-        return hand_over(self._host, self._driving, wait, "claimed", self._who(by))
+        return self._hand_over(wait, "claimed", by)
 
     def release(self, wait: str, *, by: str | None = None) -> WaitInfo:
         """Give back an approval that was claimed; only who claimed it may. As `claim`."""
-        return hand_over(self._host, self._driving, wait, "released", self._who(by))
+        return self._hand_over(wait, "released", by)
 
     def delegate(
         self, wait: str, to: str, *, comment: str | None = None, by: str | None = None
@@ -375,8 +365,7 @@ class Engine(Reader):
         Returns:
             The wait as it stands then.
         """
-        host, who = self._host, self._who(by)
-        return hand_over(host, self._driving, wait, "delegated", who, to=to, comment=comment)
+        return self._hand_over(wait, "delegated", by, to=to, comment=comment)
 
     def signal(
         self,
@@ -465,6 +454,8 @@ class Engine(Reader):
             How it stands; still open if another process or thread is running it. `Conflict` if it
             has ended.
         """
+        from flowengine.engines.interventions.cancelling import ask_to_cancel
+
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return self._driving.go_on(id) or self.result(id)
 
@@ -472,6 +463,8 @@ class Engine(Reader):
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
     ) -> Result:
         """Do as `cancel`, on the running event loop."""
+        from flowengine.engines.interventions.cancelling import ask_to_cancel
+
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
         return await self._driving.go_on_async(id) or self.result(id)
 
@@ -645,6 +638,31 @@ class Engine(Reader):
                 f"{self.user} may not act for {by}: the host's settings say 'act_for_others: false'"
             )
         return Actor(by, self._via, self.user)
+
+    def _answer_questions(self, result: Result, choice: str) -> bool:
+        from flowengine.engines.people.answering import answer_questions
+
+        return answer_questions(self._host, result, choice, self._who(None))
+
+    def _record_decision(self, wait: str, choice: str, answer: Answering) -> tuple[Decision, bool]:
+        from flowengine.engines.people.answering import record_decision
+
+        return record_decision(self._host, wait, choice, answer, self._who(answer.get("by")))
+
+    def _choice_of(self, wait: str, counts_as: str) -> str:
+        from flowengine.engines.people.answering import choice_of
+
+        return choice_of(self._host, wait, counts_as)
+
+    def _read_answer(self, wait: str, answer: Mapping[str, Any]) -> tuple[str, Answering]:
+        from flowengine.engines.people.answering import read_answer
+
+        return read_answer(self._host, wait, answer)
+
+    def _hand_over(self, wait: str, what: str, by: str | None, **more: str | None) -> WaitInfo:
+        from flowengine.engines.people.answering import hand_over
+
+        return hand_over(self._host, self._driving, wait, what, self._who(by), **more)
 
     def _starting(
         self,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import allocate_lock
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.printed import unheard
-from flowengine.engines.environments.environments import Environments
 from flowengine.engines.executions.execution import ENDED, Execution
 from flowengine.engines.executions.programs import Program, Programs
 from flowengine.engines.leases import Keeper
@@ -19,11 +19,14 @@ from flowengine.sdk import Execution as Context
 from flowengine.store_folder import DATABASE, claim, environments_of, find_store, state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
+    from flowengine.engines.environments.environments import Environments
     from flowengine.engines.seam import Clock, Ids
+    from flowengine.execution_environment import NotReleased
     from flowengine.journal.store import Durability, Store
+    from flowengine.kernel.graph.compiled import CompiledFlow
     from flowengine.sdk import File
     from flowengine.settings import Settings
 
@@ -65,12 +68,10 @@ class Host:
         self.stay = stay
         self.keeper = Keeper(store, ttl)
         self.programs = Programs(store)
-        own = _folder_of(store)
-        self.environments = (
-            Environments(None, self._may_go_on)
-            if own is None
-            else Environments(partial(environments_of, own), self._may_go_on, [own])
-        )
+        self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
+        """Told of environments that could not be closed: of which execution, and what."""
+        self._environments: Environments | None = None
+        self._making = allocate_lock()
         self.subscribers: list[Callable[[Update], None]] = []
         self.followers: list[Callable[[Update], None]] = []
         """Those subscribers that are also told what steps print, as it comes."""
@@ -86,10 +87,52 @@ class Host:
         """
         if not self._closed:
             self._closed = True
-            self.environments.close()
+            self.close_environments()
             self.keeper.close()
             if store:
                 self.store.close()
+
+    def close_environments(self) -> None:
+        """Close all environments of its executions."""
+        if self._environments is not None:
+            self._environments.close()
+
+    @property
+    def environments(self) -> Environments:
+        """Those of its executions; made when they are first asked for, by whichever thread."""
+        if self._environments is None:
+            with self._making:
+                if self._environments is None:
+                    self._environments = self._make_environments()
+        return self._environments
+
+    def may_have_environments(self, context: Context, flow: CompiledFlow) -> bool:
+        """Return whether an execution has, or may have had, any environment."""
+        found = self._environments
+        has_own = "environments" in flow or bool(context.environments)
+        return has_own or (found is not None and found.has_any(context.id))
+
+    def may_consult(self) -> bool:
+        """Return whether anybody in this process has to hear of a question, or may answer it."""
+        from flowengine.policy_approval import configured
+
+        found = self._environments
+        return (found is not None and found.is_used) or configured() is not None
+
+    def _make_environments(self) -> Environments:
+        from flowengine.engines.environments.environments import Environments
+
+        own = _folder_of(self.store)
+        folder = None if own is None else partial(environments_of, own)
+        return Environments(
+            folder,
+            self._may_go_on,
+            self._tell_not_released,
+            [] if own is None else [own],
+        )
+
+    def _tell_not_released(self, execution: str, failed: Sequence[NotReleased]) -> None:
+        self.on_not_released(execution, failed)
 
     def _may_go_on(self, execution: str) -> bool:
         """Return whether an execution is there and not over; its workspaces are then kept.

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.executions.views import result_of
 from flowengine.engines.inspection import updates
-from flowengine.engines.people.waits import page_of_waits, wait_of
 from flowengine.journal.records import ExecutionFilter
 
 if TYPE_CHECKING:
@@ -145,6 +144,8 @@ class Reader:
         Returns:
             The page.
         """
+        from flowengine.engines.people.waits import page_of_waits
+
         return page_of_waits(
             self._host,
             limit,
@@ -161,6 +162,8 @@ class Reader:
 
     def wait(self, wait: str) -> WaitInfo:
         """Return one wait, open or closed, by any unambiguous beginning of its id."""
+        from flowengine.engines.people.waits import wait_of
+
         return wait_of(self._host, wait)
 
     def events(

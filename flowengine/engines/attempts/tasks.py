@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from socket import socket
 
     from flowengine.engines.attempts.printed import Printed
-    from flowengine.engines.environments.environments import Environments, Opened
+    from flowengine.engines.environments.environments import Environments
+    from flowengine.engines.environments.opened import Opened
 
 _Result = TypeVar("_Result")
 
@@ -158,7 +159,7 @@ class Task:
         self, environments: Environments, kind: StepKind | None, context: _Attempt
     ) -> Kept:
         """Run an attempt with its environments, and tell it apart if one of these is gone."""
-        from flowengine.engines.environments.environments import NotAgain
+        from flowengine.engines.environments.opened import NotAgain
 
         run = context.run
         try:

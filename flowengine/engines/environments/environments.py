@@ -2,27 +2,30 @@
 
 What a step asks for is ensured when an attempt begins. The first hold on what belongs to a region,
 an execution or a session is kept until that ends; what belongs to a step ends with the attempt.
-Nothing here is loaded before a flow uses an environment.
+Nothing here is loaded before a flow uses an environment, or a step has to be awaited.
 """
 
 from __future__ import annotations
 
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from flowengine.engines.environments.specs import filled, name_with_args
-from flowengine.errors import Conflict
+from flowengine.engines.environments.opened import Had, NotAgain, Opened
+from flowengine.engines.environments.requests import (
+    EXECUTION,
+    REGION,
+    SESSION,
+    STEP,
+    Requests,
+    region_owner,
+)
+from flowengine.engines.environments.specs import name_with_args
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.sdk import (
-    Command,
-    Environment,
     EnvironmentFailure,
-    EnvironmentUnavailable,
     SecretMissing,
-    StepError,
 )
 
 if TYPE_CHECKING:
@@ -34,98 +37,10 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import CompiledFlow
     from flowengine.policy_approval import Answer
     from flowengine.sdk import Execution as Context
-    from flowengine.sdk import StepContext
     from flowengine.sdk.environments import Scope
 
-STEP: Scope = "action_call"
-REGION: Scope = "region"
-EXECUTION: Scope = "execution"
-SESSION: Scope = "session"
-_ANEW = "(reopened: variables set before in this environment are gone, files are still there)"
 _ON_RELEASE = "closed while the execution waits (on_wait: release)"
 _ON_END = "closed because this process ends (on_wait: keep cannot outlast it)"
-_ENDING = 5.0
-"""Seconds that a command has to end when its attempt is withdrawn."""
-_TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
-_SCOPES: dict[str, Scope] = {
-    "step": STEP,
-    "region": REGION,
-    "execution": EXECUTION,
-    "session": SESSION,
-}
-
-
-class Opened(Environment):
-    """An environment that an attempt has.
-
-    Args:
-        handle: The hold.
-        fresh: Whether it was opened anew since the execution used it last.
-    """
-
-    def __init__(self, handle: Handle, fresh: bool) -> None:
-        self.handle = handle
-        self.fresh = fresh
-
-    @property
-    def resource(self) -> Any:
-        """The live resource."""
-        return self.handle.resource
-
-    @property
-    def generation(self) -> int:
-        """1 for the first opening; higher after each time it was opened anew."""
-        return self.handle.generation
-
-    async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
-        """Run a command in it, as a `run` step says, and return what came of it.
-
-        Args:
-            command: What to run.
-
-        Returns:
-            `{exit_code, stdout, stderr, value, files}`.
-
-        Raises:
-            EnvironmentUnavailable: Its kind runs no commands.
-        """
-        from flowengine import registry
-        from flowengine.sdk.background import background
-
-        provider = registry.provider(self.handle.kind)
-        # What a provider does it does on the loop its resources live on, whatever loop drives this.
-        running = provider.run(self.handle.resource, context, command)
-        try:
-            result = await background().see_through(running, _ENDING)
-        except NotImplementedError as error:
-            raise EnvironmentUnavailable(str(error)) from None
-        if self.fresh and provider.live:
-            result = {**result, "stderr": f"{_ANEW}\n{result['stderr']}"}
-        return result
-
-
-class Had(NamedTuple):
-    """What one attempt has."""
-
-    environments: dict[str, Opened]
-    """By the names under which the step knows them."""
-    holds: list[Handle]
-    """Those that end with the attempt."""
-
-
-class NotAgain(Exception):
-    """An environment that an execution had before cannot be had again.
-
-    Args:
-        why: What the manager says; its data then say which environment it is, too.
-        which: What the manager knows of it.
-    """
-
-    def __init__(self, why: StepError, which: Mapping[str, Any]) -> None:
-        super().__init__(why.message)
-        more = why.data if isinstance(why.data, dict) else {}
-        why.data = {**more, "environment": {key: which.get(key) for key in _TOLD}}
-        self.why = why
 
 
 class Environments:
@@ -135,11 +50,16 @@ class Environments:
         folder: Returns where the manager writes down what is open, when it is first needed; None:
             nothing survives the process.
         wanted: Says whether an execution may still go on.
+        on_not_released: Told of what could not be closed: of which execution, and what.
         guarded: Folders that no sandbox may see.
     """
 
     def __init__(
-        self, folder: Callable[[], str] | None, wanted: Any, guarded: Sequence[str] = ()
+        self,
+        folder: Callable[[], str] | None,
+        wanted: Callable[[str], bool],
+        on_not_released: Callable[[str, Sequence[NotReleased]], None],
+        guarded: Sequence[str] = (),
     ) -> None:
         self._folder = folder
         self._guarded = guarded
@@ -147,8 +67,7 @@ class Environments:
         self._found: EnvironmentManager | None = None
         self._making = allocate_lock()
         self._temporary: Path | None = None
-        self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
-        """Told of what could not be closed: of which execution, and what."""
+        self._on_not_released = on_not_released
         self._kept: dict[tuple[Scope, str], dict[str, Handle]] = {}
         """(scope, owner) → the holds that are kept for it, by id of the opening."""
         self._owners: dict[str, dict[tuple[Scope, str], None]] = {}
@@ -159,9 +78,7 @@ class Environments:
         """Execution → what stays open while it waits (`on_wait: keep`), by id of the opening."""
         self._seen: dict[str, dict[str, int]] = {}
         """Execution → id of the spec → the generation that it used last."""
-        self._ids: dict[tuple[Scope, str], dict[str, tuple[Plain, str]]] = {}
-        """(scope, owner) → name → what was declared for it, and its id: checking a spec takes
-        twenty times as long as comparing it."""
+        self._requests = Requests(lambda: self.manager, self._region_has)
 
     @property
     def manager(self) -> EnvironmentManager:
@@ -216,11 +133,10 @@ class Environments:
         }
         return Had(opened, holds)
 
-    def may_answer(self) -> bool:
-        """Return whether anybody in this process has to hear of a question, or may answer it."""
-        from flowengine.policy_approval import configured
-
-        return self._found is not None or configured() is not None
+    @property
+    def is_used(self) -> bool:
+        """Whether the manager was ever asked for."""
+        return self._found is not None
 
     async def consult(
         self, context: Context, asked: Consult, wait: str, secrets: Mapping[str, Plain]
@@ -237,7 +153,7 @@ class Environments:
             Who answered, and the answer; None: it is left to people.
         """
         run = Run(asked.unit, 1, asked.step, "", None, None, None, (asked.region,))
-        spec = self._wish(context, run, asked.environment, secrets)
+        spec = self._requests.of(context, run, asked.environment, secrets)
         return await self.manager.async_consult(spec, wait, asked.reason, asked.required)
 
     async def give_back(self, execution: str, had: Had) -> None:
@@ -251,7 +167,7 @@ class Environments:
         """Give back what belongs to a region that has ended; nothing takes its place before."""
         import asyncio
 
-        owner = (REGION, _region(execution, region))
+        owner = (REGION, region_owner(execution, region))
         if owner not in self._owners.get(execution, ()):
             return
         ended = asyncio.get_running_loop().create_future()
@@ -265,9 +181,9 @@ class Environments:
             if not ending:
                 del self._ending[execution]
 
-    def may_have(self, context: Context, flow: CompiledFlow) -> bool:
-        """Return whether an execution has, or may have had, any environment."""
-        return "environments" in flow or context.id in self._owners or bool(context.environments)
+    def has_any(self, execution: str) -> bool:
+        """Return whether an execution has any environment that is kept for it."""
+        return execution in self._owners
 
     async def finish(self, context: Context, flow: CompiledFlow) -> None:
         """Give back all that an execution has, which is over."""
@@ -276,7 +192,7 @@ class Environments:
         # What an earlier process had, and this one did not use, left its workspaces.
         scopes = {*flow.get("environments", ())}
         scopes |= {given["scope"] for given in context.environments.values()}
-        for scope, owner in ((REGION, _region(context.id, 0)), (EXECUTION, context.id)):
+        for scope, owner in ((REGION, region_owner(context.id, 0)), (EXECUTION, context.id)):
             if scope in scopes and (scope, owner) not in owners:
                 await self.manager.async_release_scope(scope, owner)
         self._owners.pop(context.id, None)
@@ -321,7 +237,7 @@ class Environments:
             if error.type != "UnknownEnvironment":
                 raise
         # Somebody else has released the scope of one: all are declared again.
-        self._ids.clear()
+        self._requests.forget_all()
         return await self._ask(context, run, secrets)
 
     async def _let_end(self, execution: str, run: Run) -> None:
@@ -331,7 +247,7 @@ class Environments:
         uses = run.environments.values()
         names = {name_with_args(use["spec"]) for use in uses if use["scope"] == REGION}
         for region in run.regions:
-            kept = self._kept.get((REGION, _region(execution, region)), {})
+            kept = self._kept.get((REGION, region_owner(execution, region)), {})
             names -= {handle.resource_key for handle in kept.values()}
         ending = [ended for ended, had in self._ending[execution].items() if had & names]
         if ending:
@@ -339,89 +255,23 @@ class Environments:
 
     async def _ask(self, context: Context, run: Run, secrets: Mapping[str, Plain]) -> list[Handle]:
         uses = run.environments.values()
-        wishes = [self._wish(context, run, given, secrets) for given in uses]
+        wishes = [self._requests.of(context, run, given, secrets) for given in uses]
         return await self.manager.async_ensure_all(wishes, holder=context.id)
-
-    def _note_answer(self, spec: Mapping[str, Any], approved: Mapping[str, Plain]) -> None:
-        """Pass an answer to the manager: it may narrow the policy, or apply to a session.
-
-        That of a session counts for the other executions that share it here, too.
-        """
-        if spec["scope"] != SESSION and "policy" not in approved:
-            return
-        answer = {"approved": True, "reason": approved["by"], "policy": approved.get("policy")}
-        with suppress(Conflict):  # the first one stands
-            self.manager.answer(self.manager.declare(spec)["id"], answer)
 
     async def _end(self, execution: str, owners: Sequence[tuple[Scope, str]]) -> None:
         for scope, owner in owners:
             self._kept.pop((scope, owner), None)
-            self._ids.pop((scope, owner), None)
+            self._requests.forget(scope, owner)
             self._owners.get(execution, {}).pop((scope, owner), None)
             self._look_at(execution, await self.manager.async_release_scope(scope, owner))
 
     def _look_at(self, execution: str, report: Report) -> None:
         if report.failed:
-            self.on_not_released(execution, report.failed)
+            self._on_not_released(execution, report.failed)
 
-    def _wish(
-        self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
-    ) -> dict[str, Any] | str:
-        """Return what the manager is asked for: a spec, or the id of one that it knows already."""
-        spec = self._named(context, run, given)
-        owner, name = (spec["scope"], spec["owner_id"]), spec["resource_key"]
-        known = self._ids.get(owner, {}).get(name)
-        if known is not None and known[0] == given:
-            return known[1]
-        if "secrets" in given:  # a program gave it: `secret:NAME` is a reference there
-            own = spec.get("secrets", {})
-            spec |= {"secrets": {**secrets, **own}, "folder": context.workdir}
-        else:
-            spec |= filled(spec, context.workdir, secrets)
-        if "mounts" in spec:
-            spec["mounts"] = {
-                inside: self._mounted(context, run, each, secrets)
-                for inside, each in spec["mounts"].items()
-            }
-        if "approved" in given:
-            self._note_answer(spec, given["approved"])
-        if spec["scope"] == STEP or "mounts" in spec:
-            return spec
-        id: str = self.manager.declare(spec)["id"]
-        self._ids.setdefault(owner, {})[name] = (given, id)
-        return id
-
-    def _named(self, context: Context, run: Run, given: Mapping[str, Plain]) -> dict[str, Any]:
-        """Return a spec with the name and the owner that it has for an attempt."""
-        spec = dict(given["spec"])
-        scope = spec["scope"] = _SCOPES[given["scope"]]
-        spec["resource_key"] = name_with_args(spec)
-        if scope == STEP:
-            spec["owner_id"] = f"{context.id}/{run.unit}.{run.attempt}"
-        elif scope == EXECUTION:
-            spec["owner_id"] = context.id
-        elif scope == REGION:
-            spec["owner_id"] = self._region_of(context.id, run, spec)
-        else:
-            spec.setdefault("owner_id", "")
-        return spec
-
-    def _mounted(
-        self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
-    ) -> str:
-        wish = self._wish(context, run, given, secrets)
-        found: str = wish if isinstance(wish, str) else self.manager.declare(wish)["id"]
-        return found
-
-    def _region_of(self, execution: str, run: Run, spec: Mapping[str, Any]) -> str:
-        """Return the region that has it already, from the inside outwards; else the innermost."""
-        regions = run.regions or (0,)
-        for region in regions:
-            owner = _region(execution, region)
-            kept = self._kept.get((REGION, owner), {})
-            if any(handle.resource_key == spec["resource_key"] for handle in kept.values()):
-                return owner
-        return _region(execution, regions[0])
+    def _region_has(self, region: str, name: str) -> bool:
+        kept = self._kept.get((REGION, region), {})
+        return any(handle.resource_key == name for handle in kept.values())
 
     def _keep(self, execution: str, handle: Handle) -> bool:
         """Keep a hold for its scope, if it is the first on this opening."""
@@ -458,7 +308,3 @@ def _tell_closed(context: Context, handles: Iterable[Handle], why: str) -> None:
             text = f"{why}: its variables and current directory are lost, its files are kept"
             StepLog(context.id, name, str).warning("%s", text)
             context.warn(f"{name}: {text}", {"environment": name})
-
-
-def _region(execution: str, region: int) -> str:
-    return f"{execution}/{region}"

@@ -80,12 +80,12 @@ def read_answer(host: Host, wait: str, answer: Mapping[str, Any]) -> tuple[str, 
     return choice_of(host, wait, "approve" if approved else "reject"), said
 
 
-def answer_questions(host: Host, result: Result, choice: str | None, who: Actor) -> bool:
+def answer_questions(host: Host, result: Result, choice: str, who: Actor) -> bool:
     """Answer all open questions about uncertain steps.
 
     Args:
         result: How the execution stands.
-        choice: `retry` or `fail`; None: none is answered.
+        choice: `retry` or `fail`.
         who: Actor answers.
 
     Returns:
@@ -94,8 +94,6 @@ def answer_questions(host: Host, result: Result, choice: str | None, who: Actor)
     Raises:
         UsageError: The choice answers no question.
     """
-    if not choice:
-        return False
     if choice not in ("retry", "fail"):
         raise UsageError(f"on_crash is {choice!r}", hint="it is retry or fail")
     questions = [wait for wait in result.waits if wait.get("ran") == "maybe"]

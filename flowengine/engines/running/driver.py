@@ -65,7 +65,7 @@ class Driver:
         self.ready: list[Execution] = []
         self.ahead: deque[Execution] = deque()
         self.left: list[tuple[Execution, Run | Consult]] = []
-        host.environments.on_not_released = self.not_released
+        host.on_not_released = self.not_released
 
     def add(self, execution: Execution) -> None:
         """Drive an execution from now on; it has a lease."""
@@ -204,7 +204,7 @@ class Driver:
 
     def may_have_environments(self, execution: Execution) -> bool:
         """Return whether an execution has, or may have had, any environment."""
-        return self.host.environments.may_have(execution.context, execution.program.compiled)
+        return self.host.may_have_environments(execution.context, execution.program.compiled)
 
     async def give_back(self, execution: Execution) -> None:
         """Give back the environments that an execution needs no more: it is over, or waits."""
@@ -272,7 +272,7 @@ class Driver:
     def _consults(self, execution: Execution) -> bool:
         """Return whether somebody in this process may answer what has just been asked."""
         asked = any(isinstance(command, Consult) for command in execution.commands)
-        return asked and self.host.environments.may_answer()
+        return asked and self.host.may_consult()
 
     def _stays_for_lock(self, execution: Execution) -> bool:
         """Return whether to stay for a lock that others have, as for a time that is near."""
@@ -454,7 +454,7 @@ class Driver:
         if isinstance(command, Stop):
             self.stop(execution, command)
         elif isinstance(command, Consult):
-            if self.host.environments.may_answer():
+            if self.host.may_consult():
                 self.consult(execution, command)
         elif isinstance(command, Send):
             self._deliver()

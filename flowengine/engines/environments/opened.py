@@ -1,0 +1,91 @@
+"""Environments as one attempt has them: open, or why an execution cannot have one again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk import Command, Environment, EnvironmentUnavailable, StepError
+
+if TYPE_CHECKING:
+    from flowengine.execution_environment import Handle
+    from flowengine.sdk import StepContext
+
+_ANEW = "(reopened: variables set before in this environment are gone, files are still there)"
+_ENDING = 5.0
+"""Seconds that a command has to end when its attempt is withdrawn."""
+_TOLD = ("spec_id", "kind", "provider", "scope", "owner_id", "resource_key", "generation")
+
+
+class Opened(Environment):
+    """An environment that an attempt has.
+
+    Args:
+        handle: The hold.
+        fresh: Whether it was opened anew since the execution used it last.
+    """
+
+    def __init__(self, handle: Handle, fresh: bool) -> None:
+        self.handle = handle
+        self.fresh = fresh
+
+    @property
+    def resource(self) -> Any:
+        """The live resource."""
+        return self.handle.resource
+
+    @property
+    def generation(self) -> int:
+        """1 for the first opening; higher after each time it was opened anew."""
+        return self.handle.generation
+
+    async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
+        """Run a command in it, as a `run` step says, and return what came of it.
+
+        Args:
+            command: What to run.
+
+        Returns:
+            `{exit_code, stdout, stderr, value, files}`.
+
+        Raises:
+            EnvironmentUnavailable: Its kind runs no commands.
+        """
+        from flowengine import registry
+        from flowengine.sdk.background import background
+
+        provider = registry.provider(self.handle.kind)
+        # What a provider does it does on the loop its resources live on, whatever loop drives this.
+        running = provider.run(self.handle.resource, context, command)
+        try:
+            result = await background().see_through(running, _ENDING)
+        except NotImplementedError as error:
+            raise EnvironmentUnavailable(str(error)) from None
+        if self.fresh and provider.live:
+            result = {**result, "stderr": f"{_ANEW}\n{result['stderr']}"}
+        return result
+
+
+class Had(NamedTuple):
+    """What one attempt has."""
+
+    environments: dict[str, Opened]
+    """By the names under which the step knows them."""
+    holds: list[Handle]
+    """Those that end with the attempt."""
+
+
+class NotAgain(Exception):
+    """An environment that an execution had before cannot be had again.
+
+    Args:
+        why: What the manager says; its data then say which environment it is, too.
+        which: What the manager knows of it.
+    """
+
+    def __init__(self, why: StepError, which: Mapping[str, Any]) -> None:
+        super().__init__(why.message)
+        more = why.data if isinstance(why.data, dict) else {}
+        why.data = {**more, "environment": {key: which.get(key) for key in _TOLD}}
+        self.why = why
