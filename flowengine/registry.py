@@ -6,6 +6,7 @@ the class. Packages from elsewhere are found as the built-in ones are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine.errors import FlowEngineError
@@ -41,6 +42,27 @@ class UnknownKind(FlowEngineError):
 def kind_names() -> list[str]:
     """Return the names of all installed step kinds, sorted; none of them is imported."""
     return sorted(_entry_points(NODES))
+
+
+def has_kind(name: str) -> bool:
+    """Return whether a step kind of this name is installed; it is not imported."""
+    return name in _entry_points(NODES)
+
+
+def label(name: str, task: Mapping[str, Any]) -> str:
+    """Return how a picture names a task: `http`, `python money:convert`, `std.print`.
+
+    Args:
+        name: Its step kind; one that is not installed any more is named alone.
+        task: The constant part of the compiled step.
+    """
+    try:
+        found = kind_class(name) if has_kind(name) else StepKind
+    except UnknownKind:
+        found = StepKind
+    if task.get("tool") in found.tools():
+        return f"{name}.{task['tool']}"
+    return f"{name} {found.label(task)}".strip()
 
 
 def environment_names() -> list[str]:
@@ -134,11 +156,20 @@ def _load(group: str, name: str, base: type[_Plugin]) -> type[_Plugin]:
         loaded = point.load()
     except ModuleNotFoundError as error:
         raise _missing(what, point, error) from error
+    except Exception as error:  # the package of somebody else: whatever its modules raise
+        said = f"{type(error).__name__}: {error}"
+        raise UnknownKind(f"{what} '{name}' cannot be imported: {said}") from error
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
-        raise UnknownKind(
-            f"{what} '{name}': {point.value} is not a {base.__module__}.{base.__name__}"
-        )
+        raise UnknownKind(f"{what} '{name}': {point.value} is not a {_path(base)}")
     return loaded
+
+
+def _path(base: type) -> str:
+    """Return where plug-ins import a base class from."""
+    from flowengine import sdk
+
+    home = sdk.__name__ if base.__name__ in sdk.__all__ else base.__module__
+    return f"{home}.{base.__name__}"
 
 
 def _missing(what: str, point: EntryPoint, error: ModuleNotFoundError) -> UnknownKind:

@@ -16,12 +16,22 @@ arguments take a parameter annotated with `StepContext`, and may raise `StepErro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypedDict, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.printable import printable
+from flowengine.sdk.context import (
+    Artifacts,
+    Command,
+    Completed,
+    Environment,
+    Execution,
+    File,
+    Processes,
+    StepContext,
+)
 from flowengine.sdk.errors import (
     EnvironmentBusy,
     EnvironmentClosed,
@@ -43,14 +53,18 @@ from flowengine.sdk.errors import (
     ToolError,
     ValidationError,
 )
-
-if TYPE_CHECKING:
-    import logging
-    import threading
-    from os import PathLike
+from flowengine.sdk.step_kind import (
+    CallSignature,
+    Effect,
+    SignatureError,
+    StepKind,
+    Synonym,
+    Tool,
+)
 
 __all__ = [
     "Artifacts",
+    "CallSignature",
     "Command",
     "Completed",
     "Effect",
@@ -75,9 +89,11 @@ __all__ = [
     "Refused",
     "Rejected",
     "SecretMissing",
+    "SignatureError",
     "StepContext",
     "StepError",
     "StepKind",
+    "Synonym",
     "Timeout",
     "Tool",
     "ToolError",
@@ -87,10 +103,7 @@ __all__ = [
     "quick",
 ]
 
-Effect = Literal["pure", "idempotent", "once"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_Result = TypeVar("_Result")
 
 
 def quick(function: _Function) -> _Function:
@@ -132,301 +145,3 @@ def import_function(function: str, folder: str | None) -> Callable[..., Any]:
         return python_modules.import_function(function, folder)
     except python_modules.FunctionNotFound as error:
         raise ToolError(f"{function}: {error}", retryable=False) from None
-
-
-# Files
-
-
-class File(TypedDict):
-    """A kept file as data: what steps hand to one another."""
-
-    path: str
-    """Where it can be read."""
-    name: str
-    size: int
-    sha256: str
-
-
-class Artifacts(Protocol):
-    """Files and large values of one execution, kept by digest until the execution is pruned."""
-
-    def put(self, source: bytes | PathLike[str], name: str) -> File:
-        """Keep bytes or a copy of a file under a name, and return it as data."""
-
-    def path(self, sha256: str) -> str:
-        """Return where a kept file can be read; it must not be changed there.
-
-        Raises:
-            KeyError: No file of this digest is kept.
-        """
-
-
-# Processes
-
-
-class Completed(NamedTuple):
-    """A process that ended."""
-
-    exit_code: int
-    """128 + the number of the signal, if one ended it, as shells say it."""
-    stdout: str
-    stderr: str
-    """Up to 64 KiB each: beginning and end, with a line that says how much is missing between."""
-    stdout_file: File | None = None
-    stderr_file: File | None = None
-    """All of it, if it was more than that."""
-
-
-class Processes(Protocol):
-    """Starts processes, and ends them with all that they started."""
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        cwd: str,
-        stdin: bytes | None = None,
-    ) -> Completed:
-        """Run a program to its end; nothing it started outlives it.
-
-        When the awaiting task is cancelled, the processes get SIGTERM and, after a grace period,
-        SIGKILL; the cancellation goes on when they are gone.
-
-        Args:
-            argv: Program and arguments; no shell.
-            env: Its whole environment.
-            cwd: Its working directory.
-            stdin: What it reads; None: nothing.
-
-        Returns:
-            Exit code and output.
-
-        Raises:
-            FileNotFoundError: There is no such program or directory.
-            OSError: It cannot be started.
-        """
-
-
-# Environments
-
-
-class Command(NamedTuple):
-    """What a `run` step or a shell tool asks of an environment. All values are evaluated."""
-
-    script: str | None
-    """Text for the environment's interpreter; None: `argv`."""
-    argv: Sequence[str] | None
-    env: Mapping[str, Plain]
-    stdin: Plain
-    """Text, or a value that is passed as JSON; None: nothing."""
-    cwd: str | None
-    files: Mapping[str, str]
-    """Name → path or glob, kept when the command ends."""
-
-
-class Environment:
-    """A place where commands run. One object per process; `run` may be entered many times."""
-
-    async def run(self, context: StepContext, command: Command) -> dict[str, Plain]:
-        """Run one command to its end, whatever its exit code.
-
-        Args:
-            context: The attempt.
-            command: What to run.
-
-        Returns:
-            `{exit_code, stdout, stderr, value, files}`.
-
-        Raises:
-            NotImplementedError: This kind of environment runs no commands.
-        """
-        raise NotImplementedError
-
-
-# Steps
-
-
-class Execution(NamedTuple):
-    """What steps may know of the execution they belong to; one object per execution."""
-
-    id: str
-    flow: str
-    version: str
-    workdir: str
-    """Folder below which the file tools work; absolute."""
-    artifacts: Artifacts
-    say: Callable[[str, str], None]
-    """Shows a text to the user: address of the activation, text."""
-    resources: Mapping[str, Any] = {}
-    """Objects that the program which runs the engine brought; nobody checks or closes them."""
-    warn: Callable[[str, Mapping[str, Plain]], None] = lambda text, parts: None
-    """Tells whoever watches the engine of something that is not valid: text, and its parts."""
-    strict: bool = False
-    """Whether a step fails that leaves something running."""
-    environments: Mapping[str, Plain] = {}
-    """What it was given beside what its flow declares: name → spec; for the engine."""
-    missing: tuple[str, ...] = ()
-    """Names of `resources` that it began with and that are not in this process; for the engine."""
-
-
-class StepContext(Protocol):
-    """What an attempt may use beside its input; a function takes it by its annotation."""
-
-    @property
-    def execution(self) -> Execution:
-        """The execution it belongs to."""
-
-    @property
-    def address(self) -> str:
-        """Address of the activation, for people: `each[inv_07.pdf]/extract`."""
-
-    @property
-    def attempt(self) -> int:
-        """Number of the attempt, from 1."""
-
-    @property
-    def idempotency_key(self) -> str:
-        """The same in every attempt of this activation, and in no other."""
-
-    @property
-    def timed(self) -> bool:
-        """Whether the step says its own `timeout`, so that the kind needs none."""
-
-    @property
-    def resources(self) -> Mapping[str, Any]:
-        """Live environments by name: the `runtime_resources` of a function."""
-
-    @property
-    def hidden(self) -> frozenset[str]:
-        """Names of environment variables that hold secrets: commands do not inherit them."""
-
-    @property
-    def processes(self) -> Processes:
-        """Starts processes."""
-
-    @property
-    def cancelled(self) -> threading.Event:
-        """Set when the attempt is withdrawn: a function on a thread has to look by itself."""
-
-    @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logger of the attempt: it says where a line comes from and masks secrets."""
-
-    def say(self, text: str) -> None:
-        """Show a text to the user, secrets masked."""
-
-    def printed(self, stream: str, text: str) -> None:
-        """Take a piece of what the step's programs print: `run -v` shows it, secrets masked.
-
-        Its end is kept if the attempt fails. May be called on any thread.
-
-        Args:
-            stream: `stdout` or `stderr`.
-            text: The piece; need not end with a line.
-        """
-
-    def mask(self, value: Plain) -> Plain:
-        """Return plain data with the values of secrets replaced by `***`."""
-
-    def environment(self, name: str) -> Environment:
-        """Return an environment by its name in the flow or its kind, or raise a `StepError`."""
-
-    async def on_thread(self, function: Callable[[], _Result], *, settles: bool = False) -> _Result:
-        """Call a function that may block on a thread, and return what it returns.
-
-        When the awaiting task is cancelled the function runs on, and its result is dropped.
-
-        Args:
-            function: What to call.
-            settles: It is all that the attempt does, so its result tells whether a cancelled
-                attempt acted. If that has to be known, because the step may have to be undone, a
-                function that has ended, or ends soon, still counts: its result is returned.
-        """
-
-
-class Tool(TypedDict):
-    """A tool that a step kind brings: `call: std.print`."""
-
-    description: str
-    args: dict[str, Plain]
-    """JSON Schema of the arguments."""
-    returns: dict[str, Plain]
-    """JSON Schema of the result."""
-    effect: Effect
-
-
-class StepKind:
-    """What an action key of a flow file does. One object per process; attempts may overlap.
-
-    A class of a package is registered by an entry point in the group `flowengine.nodes`; the
-    entry point's name is the action key.
-    """
-
-    effect: ClassVar[Effect] = "once"
-    """What a crash in the middle means, unless the step says it."""
-
-    @classmethod
-    def configuration(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of what stands behind the action key; default: any map.
-
-        `x-main` names the property that a bare value stands for, as `script` in `run: make test`.
-        """
-        return {"type": "object"}
-
-    @classmethod
-    def output(cls) -> dict[str, Plain]:
-        """Return the JSON Schema of the output; default: unknown."""
-        return {}
-
-    @classmethod
-    def tools(cls) -> dict[str, Tool]:
-        """Return tools that need no declaration, called as `kind.tool`; default: none."""
-        return {}
-
-    def execute(
-        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
-    ) -> Awaitable[Plain]:
-        """Do the work of one attempt, as a coroutine.
-
-        Cancellation of the awaiting task withdraws the attempt: end what was started, then let the
-        cancellation go on.
-
-        Args:
-            context: The attempt.
-            task: What the flow fixes for the step; empty for kinds that are not built in.
-            input: What stands behind the action key, evaluated; secrets are text here.
-
-        Returns:
-            The output: plain data (JSON and bytes).
-
-        Raises:
-            NotImplementedError: The kind does not say how.
-        """
-        raise NotImplementedError
-
-    def takes_resources(self, task: Mapping[str, Plain]) -> bool:
-        """Return whether `execute` uses `context.resources`; may take its time. Default: no.
-
-        A step that does has the environments that its execution was given.
-
-        Args:
-            task: The constant part of the step's configuration.
-        """
-        return False
-
-    def quick(
-        self, task: Mapping[str, Plain]
-    ) -> Callable[[StepContext, Mapping[str, Plain]], Plain] | None:
-        """Return a plain function that does what `execute` does at once, if there is one.
-
-        It is called on the engine's own thread, without a task and without an event loop: for work
-        of a moment that never waits.
-
-        Args:
-            task: What the flow fixes for the step.
-
-        Returns:
-            The function, from context and input to output, or None.
-        """
-        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from flowengine.sdk import Command, ExitCode, Plain, StepContext, StepKind
 
@@ -53,6 +53,12 @@ OUTPUT: dict[str, Plain] = {
 
 class CommandKind(StepKind):
     """A kind of step that runs a command where the step says."""
+
+    constants: ClassVar[tuple[str, ...]] = ("accept",)
+    constants_hint = "pass values to a script in 'env', or use 'argv'"
+    secrets = ("env",)
+    in_environment = True
+    command = "argv"
 
     @classmethod
     def output(cls) -> dict[str, Plain]:

@@ -15,7 +15,16 @@ import re
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
-from flowengine.sdk import HttpError, Plain, StepContext, StepKind, Timeout, ValidationError
+from flowengine.sdk import (
+    Effect,
+    HttpError,
+    Plain,
+    StepContext,
+    StepKind,
+    Synonym,
+    Timeout,
+    ValidationError,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -35,6 +44,7 @@ KEY_HEADER = "Idempotency-Key"
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 """What may stand in a header as it is; the rest of a key is sent as `%` and its bytes."""
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
+_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _CHARSETS = ("utf", "iso8859", "cp", "windows", "ascii", "latin", "koi8", "big5", "gb", "euc",
              "shift_jis", "mac", "tis")  # fmt: skip
 """How names of encodings of text begin. Python has others, which are none or take for ever."""
@@ -47,6 +57,25 @@ _trust: list[ssl.SSLContext] = []
 
 class Http(StepKind):
     """Sends a request and returns `{status, headers, body}`."""
+
+    constants = ("accept", "idempotency_header")
+    secrets = ("url", "headers", "query", "auth")
+    idempotent_if = (
+        "the server must then answer a second request with the same Idempotency-Key as it "
+        "answered the first, and do nothing more"
+    )
+    synonyms = (
+        Synonym("json data payload content form", "write 'body: {…}'", "body"),
+        Synonym("params parameters query_params querystring", "write 'query: {…}'", "query"),
+        Synonym("uri endpoint href", "write 'url: …'", "url"),
+        Synonym("verb", "write 'method: POST'", "method"),
+    )
+
+    @classmethod
+    def effect_of(cls, configuration: Mapping[str, Plain]) -> Effect:
+        """Return `idempotent` for methods that may be repeated."""
+        method = configuration.get("method", "GET")
+        return "idempotent" if method in _REPEATABLE else cls.effect
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:

@@ -12,6 +12,9 @@ from flowengine.sdk import Plain, StepContext, StepKind, ToolError
 class Mcp(StepKind):
     """Calls a tool once: whether it may be repeated is the flow's to say, not the server's."""
 
+    places = ()
+    takes_arguments = True
+
     async def execute(
         self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
     ) -> Plain:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from flowengine.sdk import Plain, StepContext, StepKind, import_function
+from flowengine.sdk import CallSignature, Plain, StepContext, StepKind, import_function
 
 _COROUTINE = 0x80 | 0x100
 """Flags of code that gives a coroutine: `async def`, and `types.coroutine`."""
@@ -58,6 +58,9 @@ class _Function(NamedTuple):
 class Python(StepKind):
     """Calls a Python function with the arguments of `with` and `bind`."""
 
+    constants = ("function",)
+    takes_arguments = True
+
     def __init__(self) -> None:
         self._functions: dict[tuple[str, str | None], _Function] = {}
 
@@ -79,6 +82,20 @@ class Python(StepKind):
             "required": ["function"],
             "additionalProperties": False,
         }
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        """Return what the function takes and gives, read from its source."""
+        from flowengine.sdk.python_functions.signature import derive
+
+        found = derive(configuration["function"], folder)
+        task = {"folder": folder, "quick": found.quick}
+        return CallSignature(found.args, found.returns, task, found.classes, found.paths)
+
+    @classmethod
+    def label(cls, task: Mapping[str, Plain]) -> str:
+        """Return the function."""
+        return str(task.get("function", ""))
 
     def takes_resources(self, task: Mapping[str, Plain]) -> bool:
         """Return whether the function takes the context, or all resources."""

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from flowengine.sdk import Plain
+from flowengine.sdk import Plain, Synonym
 from flowengine_nodes.commands import ACCEPT, ENV, CommandKind
 
 
 class Run(CommandKind):
     """Runs the author's script, or a command with its arguments."""
+
+    places = ("step",)
+    constants = ("script", "accept", "files")
+    synonyms = (
+        Synonym(
+            "command cmd bash shell sh code", "write 'script: …', or 'argv: [program, …]'", "script"
+        ),
+        Synonym("args arguments", "write 'argv: [program, …]'", "argv"),
+        Synonym("environment vars", "write 'env: {NAME: value}'", "env"),
+        Synonym("working_directory working-directory workdir dir", "write 'cwd: FOLDER'", "cwd"),
+    )
 
     @classmethod
     def configuration(cls) -> dict[str, Plain]:

@@ -9,6 +9,8 @@ from flowengine_nodes.commands import ACCEPT, ENV, CommandKind
 class Shell(CommandKind):
     """Runs a program with arguments; never a text that a shell reads."""
 
+    places = ("tool",)
+
     @classmethod
     def configuration(cls) -> dict[str, Plain]:
         """Return the JSON Schema of what stands behind `shell`."""

@@ -17,6 +17,7 @@ _RULE = "the file tools stay below the working folder (--workdir)"
 class Std(StepKind):
     """Printing, and files below the working folder. `std.ask` is a wait, not a task."""
 
+    places = ()
     effect = "idempotent"
 
     @classmethod

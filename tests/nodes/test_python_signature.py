@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flowengine.flow.python.modules import SignatureError
-from flowengine.flow.python.signature import Signature, derive
+from flowengine.sdk import SignatureError
+from flowengine.sdk.python_functions.signature import Signature, derive
 
 Write = Callable[..., str]
 
@@ -286,7 +286,7 @@ def test_installed_modules_are_found_without_importing_them_or_their_parents() -
     import subprocess
 
     program = (
-        "import sys; from flowengine.flow.python.signature import derive;"
+        "import sys; from flowengine.sdk.python_functions.signature import derive;"
         "print(derive('wsgiref.util:guess_scheme', '/nowhere').paths, 'wsgiref' in sys.modules)"
     )
 

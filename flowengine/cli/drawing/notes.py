@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from flowengine import registry
 from flowengine.cli.drawing.words import condition, value
 from flowengine.kernel.graph.compiled import CompiledFlow, HandlerSpec, StepSpec
 
@@ -43,11 +44,7 @@ class Notes:
         if step["action"] == "flow":
             number = self.flow["bodies"][step["child"]].get("flow", 0)
             return f"flow {self.flow['flows'][number - 1]['id'] if number else self.flow['id']}"
-        kind, task = step.get("kind", step["action"]), step.get("task", {})
-        if kind == "std":
-            return f"std.{task.get('tool', '')}"
-        function = task.get("function", "") if kind == "python" else ""
-        return f"{kind} {function}".strip()
+        return registry.label(step.get("kind", step["action"]), step.get("task", {}))
 
     def trigger(self, step: StepSpec) -> str:
         """Return what starts a token at a step.

@@ -223,6 +223,8 @@ class Task:
         """Check what expressions gave for the keys of a kind; null is as good as left out."""
         if self._configuration is not None:
             known = self._configured_keys
+            if self._ready().takes_arguments:
+                input = input.get("configuration", {})
             given = {
                 key: value
                 for part in (self._constants, input)

@@ -89,5 +89,5 @@ def _place(cls: type[Part], key: str) -> int:
     order = ORDER if issubclass(cls, Step) else TOOL if issubclass(cls, Pluggable) else LEAD
     if key in order:
         return order.index(key)
-    is_action = issubclass(cls, Pluggable) and key in cls.actions()
+    is_action = issubclass(cls, Pluggable) and cls.is_action(key)
     return order.index("<action>") if is_action else len(order)

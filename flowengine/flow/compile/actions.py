@@ -25,6 +25,7 @@ from flowengine.flow.compile.types import (
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition
 from flowengine.flow.models import Alternative, Approval, Cancel, Emit, Fail, Loc, Wait
+from flowengine.flow.models.kinds import works_in_environment
 from flowengine.flow.source.diagnostics import did_you_mean
 from flowengine.flow.source.report import Report
 from flowengine.kernel.graph.compiled import AlternativeSpec, EmitSpec, Value, WaitSpec
@@ -86,7 +87,7 @@ class Actions:
             result = self.calls.write(spec, of_step(info.model), view)
             if spec["action"] == "flow":
                 info.flow = self.calls.flows[-1][1]
-                info.effect = info.model.effect or self.calls.tools.program.effect(info.flow)
+                info.effect = info.model.effect or self.calls.tools.others.effect(info.flow)
             else:
                 info.effect = spec["effect"]
             return result
@@ -133,7 +134,8 @@ class Actions:
         if model.environments is not None and not calls:
             message = f"{_noun(info)} takes no 'environments'"
             self.report.at("E103", message, (*info.loc, "environments"), "leave it out", key=True)
-        if model.in_ is not None and info.action not in {"run", "shell", "call"}:
+        takes_in = info.action == "call" or works_in_environment(info.action)
+        if model.in_ is not None and not takes_in:
             message = f"{_noun(info)} takes no 'in'"
             self.report.at("E103", message, (*info.loc, "in"), "leave it out", key=True)
         for key in ("effect", "on_crash"):

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flowengine.flow.compile.environments import HOST, give
+from flowengine.flow.compile.callee import Callee, Home
+from flowengine.flow.compile.environments import give
 from flowengine.flow.compile.expressions import Expressions, Typed, together
 from flowengine.flow.compile.hinted_environments import inject
-from flowengine.flow.compile.tools import COMMANDS, Callee, Home, Tools, hide, repeating
+from flowengine.flow.compile.step_kinds import configuration_and_arguments
+from flowengine.flow.compile.tools import Tools, repeating
 from flowengine.flow.compile.types import ERROR, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
 from flowengine.flow.loading.files import Definition
@@ -111,7 +113,9 @@ class Calls:
             callee = self.tools.of_flow(request.given, loc)
             name = request.given if callee is None or callee.flow is None else callee.flow.id
         else:
-            callee = self.tools.inline(request.action, request.given, loc, view, request.in_)
+            callee = self.tools.kinds.compile(
+                request.action, request.given, loc, view, in_=request.in_
+            )
         spec["action"] = "task"
         spec["effect"] = "once"
         if callee is None:
@@ -199,10 +203,11 @@ class Calls:
             parts = {"args": together(given)}
             if bind:
                 parts["bind"] = together(bind)
-            spec["input"] = together(parts).value
+            spec["input"] = configuration_and_arguments(callee, parts).value
         if callee.key is not None:
             spec["key"] = callee.key
-        if callee.key is not None or callee.input is not None:
+        configured = callee.input is not None or callee.configuration is not None
+        if callee.key is not None or configured:
             spec["args"] = together({**given, **plain}).value
         if callee.environments:
             give(spec, spec["input"], callee.environments)
@@ -215,13 +220,13 @@ class Calls:
             used = find(use, (*request.loc, "environments"), view)
             if used is not None:
                 found.environments[name] = used
-        if callee.kind == "python":
+        if callee.step_kind.takes_arguments:
             named = request.environments or {}
             taken: list[str] = []
-            if request.action == "python":
+            if request.action != "call":
                 environments = self.tools.environments
                 taken = inject(environments, found, named, request.with_, request.loc)
-            hide(found, [*named, *taken])
+            found.hide([*named, *taken])
         if request.action == "call" and request.in_ is not None:
             self._called_in(request, found, view)
         return found
@@ -230,17 +235,12 @@ class Calls:
         """Make a tool that runs a command run it where the step says."""
         assert request.in_ is not None
         loc = (*request.loc, "in")
-        if found.kind not in COMMANDS:
+        if not found.step_kind.in_environment:
             message = f"the tool {request.given!r} runs no command, so it takes no 'in'"
             self.report.at("E103", message, loc, "give it 'environments'", key=True)
             return
-        [name] = request.in_
         found.environments.pop(found.task["in"], None)
-        found.task = {**found.task, "in": name}
-        if name != HOST:
-            used = self.tools.environments.use(request.in_, loc, view)
-            if used is not None:
-                found.environments[name] = used
+        self.tools.environments.work_in(found, request.in_, loc, view)
 
     # Modifiers of a call
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.callee import Callee
+from flowengine.flow.compile.declaration_scope import DeclarationScope
 from flowengine.flow.compile.expressions import Typed, constant, together
 from flowengine.flow.compile.questions import asked
 from flowengine.flow.compile.types import BOOLEAN, TEXT, UNKNOWN, Schema, closed, differs, words
 from flowengine.flow.compile.views import View
-from flowengine.flow.loading.files import known_names
+from flowengine.flow.loading.files import File, known_names
 from flowengine.flow.models import Environment, Loc, Tool
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import did_you_mean
@@ -26,7 +28,6 @@ from flowengine.validation import SchemaError, Validator
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from flowengine.flow.compile.tools import Tools
     from flowengine.sdk.environments import Provider
 
 HOST = "host"
@@ -49,16 +50,17 @@ class Environments:
     """The environments of a file, as one flow uses them.
 
     Args:
-        tools: The tools of the same file, for the same flow: they know the other files.
+        scope: What declarations of the file see.
     """
 
-    def __init__(self, tools: Tools) -> None:
-        self.tools = tools
-        self.model = tools.model
-        self.expressions = tools.expressions
-        self.report = tools.report
+    def __init__(self, scope: DeclarationScope) -> None:
+        self.scope = scope
+        self.model = scope.model
+        self.expressions = scope.expressions
+        self.report = scope.report
+        self._beside: dict[File, Environments] = {}
         self.used: set[str] = set()
-        self.eager: dict[str, Typed] = {}
+        self._eager: dict[str, Typed] = {}
         """What users of this file's environments want open from the start, by name."""
         self._declared: dict[str, Declared | None] = {}
         self._names_inputs: set[str] = set()
@@ -66,6 +68,39 @@ class Environments:
         self._sessions: dict[str, Declared | None] = {}
         """With the servers that are tools, by the tool's name."""
         self._mounting: list[str] = []
+
+    def of_file(self, file: File) -> Environments:
+        """Return the environments of a file, for the flow that uses these."""
+        if file is self.scope.file:
+            return self
+        if file not in self._beside:
+            self._beside[file] = Environments(self.scope.of_file(file))
+        return self._beside[file]
+
+    def eager(self) -> dict[str, Typed]:
+        """Return the environments that the flow wants open from its start, by name."""
+        found = dict(self._eager)
+        for beside in self._beside.values():
+            found |= beside.eager()
+        return found
+
+    def work_in(
+        self, found: Callee, use: Mapping[str, Mapping[str, Any]], loc: Loc, view: View
+    ) -> None:
+        """Make something that works in an environment work in this one.
+
+        Args:
+            found: What is called.
+            use: `{name: arguments}`, as the model has it; or the host.
+            loc: Where it stands.
+            view: What the arguments see.
+        """
+        [name] = use
+        found.task = {**found.task, "in": name}
+        if name != HOST:
+            used = self.use(use, loc, view)
+            if used is not None:
+                found.environments[name] = used
 
     def use(
         self, given: Mapping[str, Mapping[str, Any]], loc: Loc, view: View, *, by_tool: bool = False
@@ -92,15 +127,15 @@ class Environments:
         found = there.declared(inner)
         if found is None:
             return None
-        file = there.tools.file
-        if inner in there._names_inputs and self.tools.user is not file.flow:
-            self.tools.refuse_inputs(file, file.model.environments[inner], name, loc)
+        file = there.scope.file
+        if inner in there._names_inputs and self.scope.user is not file.flow:
+            self.scope.refuse_inputs(file, file.model.environments[inner], name, loc)
         self._check_arguments(name, found.args, arguments, loc)
         model = there.model.environments[inner]
         own = "step" if by_tool and not model.eager else "execution"
         used = _of_scope(model.scope or own, found)
         if model.eager:
-            there.eager[there._key_of(inner)] = used
+            there._eager[there._key_of(inner)] = used
         if found.args is None:
             return used
         given_args = {key: typed.value for key, typed in arguments.items()}
@@ -108,7 +143,7 @@ class Environments:
 
     def kind_of(self, name: str) -> str | None:
         """Return the kind of an environment of this file, or of one that it imports."""
-        owner = self.tools.program.files.owner(self.tools.file, "environments", name, ())
+        owner = self.scope.others.files.owner(self.scope.file, "environments", name, ())
         if owner is None or owner[1] not in owner[0].model.environments:
             return None
         kind: str = owner[0].model.environments[owner[1]].kind
@@ -118,25 +153,23 @@ class Environments:
         """Return what this file declares; None if it was reported what is wrong with it."""
         if name not in self._declared:
             self._declared[name] = None
-            used = self.expressions.used
-            before, used["inputs"] = used["inputs"], set()
-            self._declared[name] = self._declaration(name, self.model.environments[name])
-            if used["inputs"]:
+            with self.scope.noting_inputs() as named:
+                self._declared[name] = self._declaration(name, self.model.environments[name])
+            if named:
                 self._names_inputs.add(name)
-            used["inputs"] |= before
         return self._declared[name]
 
     def _owner(self, name: str, loc: Loc) -> tuple[Environments, str] | None:
         """Return the environments of the file that declares one, and its name there."""
         self.used.add(name)
-        owner = self.tools.program.files.owner(self.tools.file, "environments", name, loc)
+        owner = self.scope.others.files.owner(self.scope.file, "environments", name, loc)
         if owner is None:
             return None
         file, inner = owner
         if inner in file.model.environments:
-            return self.tools.of_file(file).environments, inner
+            return self.of_file(file), inner
         if ("environments", inner) not in file.model.unread:
-            hint = did_you_mean(name, [*known_names(self.tools.file, "environments"), HOST]) or (
+            hint = did_you_mean(name, [*known_names(self.scope.file, "environments"), HOST]) or (
                 f"declare it: 'environments: {{{name}: {{kind: ...}}}}'"
             )
             self.report.at("E401", f"there is no environment {name!r}", loc, hint)
@@ -159,16 +192,15 @@ class Environments:
             return self._session_in(server.in_, (*loc, "in"))
         if name not in self._sessions:
             own = Environment(kind="mcp", config=server.config)
-            used = self.expressions.used
-            before, used["inputs"] = used["inputs"], set()
-            self._sessions[name] = self._declaration(f"tools.{name}", own, loc)
-            self._inputs_of_sessions[name], used["inputs"] = used["inputs"], before
+            with self.scope.noting_inputs() as named:
+                self._sessions[name] = self._declaration(f"tools.{name}", own, loc)
+            self._inputs_of_sessions[name] = named
         self.expressions.used["inputs"] |= self._inputs_of_sessions[name]
         found = self._sessions[name]
         return None if found is None else _of_scope("execution", found)
 
     def _session_in(self, given: Mapping[str, Mapping[str, Any]], loc: Loc) -> Typed | None:
-        used = self.use(given, loc, self.tools.view)
+        used = self.use(given, loc, self.scope.view)
         [name] = given
         owner = self._owner(name, loc) if used is not None else None
         if owner is None:
@@ -188,7 +220,7 @@ class Environments:
         if provider is None:
             return None
         at = config_loc or (*model.loc, "config")
-        view = self.tools.view
+        view = self.scope.view
         if model.args is not None:
             view = view.having({"args": model.args})
         before = len(self.report.diagnostics.errors)
@@ -235,12 +267,12 @@ class Environments:
 
     def _key_of(self, name: str) -> str:
         """Return the name by which people know it: of another file with the name of that."""
-        file = self.tools.file
-        return name if file is self.tools.program.first else f"{file.model.id}.{name}"
+        file = self.scope.file
+        return name if file is self.scope.others.first else f"{file.model.id}.{name}"
 
     def _key(self, model: Environment) -> Typed:
         loc = (*model.loc, "key")
-        typed = self.expressions.value(model.key, loc, self.tools.view)
+        typed = self.expressions.value(model.key, loc, self.scope.view)
         if differs(typed.schema, TEXT):
             message = f"expected {words(TEXT)}, this gives {words(typed.schema)}"
             self.report.at("E103", message, loc)
@@ -277,7 +309,7 @@ class Environments:
         mounts: dict[str, Typed] = {}
         for other, inside in given.items():
             place = (*loc, other)
-            used = self.use({other: {}}, place, self.tools.view)
+            used = self.use({other: {}}, place, self.scope.view)
             beside = self._owner(other, place) if used is not None else None
             if used is None or beside is None:
                 continue

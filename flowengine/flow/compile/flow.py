@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowengine import registry
 from flowengine.flow.check.concurrent_writes import check_items
@@ -13,8 +13,10 @@ from flowengine.flow.check.released_environments import check_released
 from flowengine.flow.check.triggers import check_triggers
 from flowengine.flow.compile.actions import Actions
 from flowengine.flow.compile.calls import Calls
+from flowengine.flow.compile.declaration_scope import DeclarationScope, OtherFlows
 from flowengine.flow.compile.durations import too_long
 from flowengine.flow.compile.edges import Edges
+from flowengine.flow.compile.environments import Environments
 from flowengine.flow.compile.expressions import Expressions
 from flowengine.flow.compile.handlers import Plans, check_handlers
 from flowengine.flow.compile.loop_conditions import check_loops
@@ -30,9 +32,6 @@ from flowengine.flow.models import Budget, Concurrency, Loc, Start
 from flowengine.flow.models.types import has_expression
 from flowengine.flow.source.diagnostics import did_you_mean
 
-if TYPE_CHECKING:
-    from flowengine.flow.compile.program import Program
-
 FORMAT = 1
 """Version of the compiled form."""
 
@@ -41,17 +40,17 @@ class Compiler:
     """Compiles one flow of a file.
 
     Args:
-        program: Knows the other flows and files.
+        others: The other flows and files.
     """
 
-    def __init__(self, model: Definition, program: Program) -> None:
+    def __init__(self, model: Definition, others: OtherFlows) -> None:
         self.model = model
         file = model.file
         report = self.report = file.report
         self.plan = Plan(model)
         self.edges = Edges(self.plan, report)
-        secrets = {name: program.secret(file, name) for name in _declared(file, "secrets")}
-        in_other_file = file is not program.first
+        secrets = {name: others.secret(file, name) for name in _declared(file, "secrets")}
+        in_other_file = file is not others.first
         self.expressions = Expressions(report, secrets, in_other_file=in_other_file)
         self.outputs: dict[str, Schema] = {}
         """Types of its outputs."""
@@ -59,7 +58,8 @@ class Compiler:
         """Those that may be null although it succeeded."""
         self.edges.write()
         self.scopes = Scopes(self.plan)
-        self.tools = Tools(file, model, self.expressions, program)
+        scope = DeclarationScope(file, model, self.expressions, others)
+        self.tools = Tools(scope, Environments(scope))
         self.calls = Calls(model, self.expressions, self.tools, report)
         self.actions = Actions(model, self.expressions, self.calls, report)
         self.steps = Steps(
@@ -73,7 +73,7 @@ class Compiler:
         if not self.model.steps:
             return  # a library, or its steps were left out as wrong
         self.steps.write()
-        self.steps.open_first(self.tools.eager())
+        self.steps.open_first(self.tools.environments.eager())
         self._outputs()
         self._keep_what_is_named()
         self._check()

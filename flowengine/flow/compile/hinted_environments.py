@@ -9,23 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from flowengine import registry
 from flowengine.errors import FlowEngineError
-
-if TYPE_CHECKING:
-    from flowengine.flow.compile.environments import Environments
-    from flowengine.flow.compile.tools import Callee
-    from flowengine.flow.models import Loc
-
-
-class Hinted(NamedTuple):
-    """A parameter whose hint names classes."""
-
-    classes: list[str]
-    """Their full names."""
-    required: bool
+from flowengine.flow.compile.callee import Callee, Hinted
+from flowengine.flow.compile.environments import Environments
+from flowengine.flow.models import Loc
 
 
 def inject(
@@ -69,7 +59,7 @@ def inject(
         taken.append(parameter)
         if len(uses) == 1:
             [use] = uses.values()
-            used = environments.use(use, loc, environments.tools.view, by_tool=by_tool)
+            used = environments.use(use, loc, environments.scope.view, by_tool=by_tool)
             if used is not None:
                 found.environments[parameter] = used
         elif uses or hinted.required:
@@ -91,7 +81,7 @@ def _check_named(
     if kind is None or _fits(kind, hinted.classes) or not _may_fit(hinted.classes):
         return
     kinds = " or ".join(_kinds_of(hinted.classes))
-    message = f"the parameter {parameter!r} of {found.task['function']} takes a {_words(hinted)}, "
+    message = f"the parameter {parameter!r} of {found.name} takes a {_words(hinted)}, "
     message += f"and {name!r} is of kind {kind!r}"
     environments.report.at("E402", message, loc, f"give it one of kind {kinds}")
 
@@ -108,7 +98,7 @@ def _report(
     candidates: list[str],
     loc: Loc,
 ) -> None:
-    message = f"the parameter {parameter!r} of {found.task['function']} takes a {_words(hinted)}, "
+    message = f"the parameter {parameter!r} of {found.name} takes a {_words(hinted)}, "
     if candidates:
         message += f"and {' and '.join(map(repr, candidates))} are such environments"
         hint = f"say which: 'environments: {{{parameter}: {candidates[0]}}}'"

@@ -360,7 +360,7 @@ class Steps:
         """Say what of the outputs of the flow that a step runs may be null."""
         if info.flow is None:
             return NONE
-        names = self.calls.tools.program.uncertain_outputs(info.flow)
+        names = self.calls.tools.others.uncertain_outputs(info.flow)
         path = f"steps.{info.id}.output"
         return {
             f".{name}": missing(f"{info.flow.id!r} may end without it", f"{path}.{name}")

@@ -176,6 +176,9 @@ def _part(cls: type[Part]) -> Schema:
     schema: Schema = {"type": "object", "properties": properties, "required": required}
     schema |= {"additionalProperties": False, "patternProperties": IGNORED}
     rules = [*(_one_of(rule, properties) for rule in cls.RULES), *cls.RULES_AS_SCHEMA]
+    if issubclass(cls, Step):
+        takers = [{"required": [key]} for key in cls.with_arguments()]
+        rules.append({"if": {"required": ["with"]}, "then": {"anyOf": takers}})
     actions = _actions(cls, properties)
     if actions:
         schema["oneOf"] = actions

@@ -12,9 +12,9 @@ from jsonschema_rs import Draft202012Validator, ValidationError, ValidationError
 
 from flowengine.flow.loading.json_schemas import SchemaProblem
 from flowengine.flow.models.base import Loc, listed
+from flowengine.flow.models.kinds import synonym_of
 from flowengine.flow.models.types import has_expression, is_expression, shown
 from flowengine.flow.source.diagnostics import did_you_mean
-from flowengine.flow.source.synonyms import synonym
 
 
 def config_problems(
@@ -74,7 +74,7 @@ def _problems(
     if isinstance(kind, ValidationErrorKind.AdditionalProperties):
         known = list(owner.get("properties", {}))
         for key in kind.unexpected:
-            foreign = synonym(step_kind, key) if not error.instance_path else None
+            foreign = synonym_of(step_kind, key) if not error.instance_path else None
             near = foreign.hint if foreign else did_you_mean(key, known)
             hint = near or f"known are {', '.join(known)}"
             message = f"unknown key {key!r} in {noun}"
@@ -83,7 +83,7 @@ def _problems(
     elif isinstance(kind, ValidationErrorKind.Required):
         given = error.instance
         words = list(given) if isinstance(given, dict) and not error.instance_path else []
-        if any((one := synonym(step_kind, word)) and one.key == kind.property for word in words):
+        if any((one := synonym_of(step_kind, word)) and one.key == kind.property for word in words):
             return  # it is there, by another word
         message = f"{noun} needs {kind.property!r}"
         yield SchemaProblem(place, "E104", message, f"add '{kind.property}'", key=True)

@@ -17,7 +17,7 @@ from flowengine.errors import FlowEngineError
 from flowengine.flow.loading.json_schemas import SchemaProblem, schema_problems
 from flowengine.flow.loading.kind_configurations import config_problems
 from flowengine.flow.models import Loc, Output, Part, Pluggable
-from flowengine.flow.models.kinds import configuration, kind_names, short_form
+from flowengine.flow.models.kinds import configuration, is_kind, kind_names, short_form
 from flowengine.flow.models.not_yet import not_yet, refused_keys
 from flowengine.flow.models.schemas import IsSchema
 from flowengine.flow.source.diagnostics import nearest
@@ -103,16 +103,16 @@ class Expander:
         expanded = {key: self._entry(cls, key, given, loc) for key in given}
         self._rules(cls, given, loc)
         expanded = {key: one for key, one in expanded.items() if one is not LEFT_OUT}
-        actions = set(cls.actions()) if issubclass(cls, Pluggable) else set()
-        tried = given.keys() & actions or self._means_an_action(cls, loc)
-        if tried and not expanded.keys() & actions:
-            expanded.pop("with", None)  # the arguments of an action that is left out
+        if issubclass(cls, Pluggable) and "with" in expanded:
+            tried = any(map(cls.is_action, given)) or self._means_an_action(cls, loc)
+            if tried and not any(map(cls.is_action, expanded)):
+                del expanded["with"]  # the arguments of an action that is left out
         return expanded
 
     def _means_an_action(self, cls: type[Part], loc: Loc) -> bool:
         """Return whether a misspelt key of a step stands for what it does."""
         meant = self.meant.get(loc, set())
-        return issubclass(cls, Pluggable) and not meant.isdisjoint(cls.actions())
+        return issubclass(cls, Pluggable) and any(map(cls.is_action, meant))
 
     def _rules(self, cls: type[Part], given: Mapping[str, Any], loc: Loc) -> None:
         """Report what is wrong with the keys of a mapping taken together."""
@@ -136,7 +136,7 @@ class Expander:
             self.faults.add("E103", f"{key!r} has no value", place, "give one, or leave it out")
         elif field is not None:
             return self._field(shapes(cls)[key], value, place)
-        elif issubclass(cls, Pluggable) and key in kind_names(cls.PLACE):
+        elif issubclass(cls, Pluggable) and is_kind(key, cls.PLACE):
             return self._kind(key, value, place)
         elif cls is Output:
             return value
@@ -219,10 +219,4 @@ class Expander:
             self.faults.leave_out(loc)
             return LEFT_OUT
         value = short_form(schema, value)
-        for inner, one in value.items() if isinstance(value, dict) else ():
-            refused = not_yet(key, inner, one)
-            if refused is not None:
-                self.faults.add(
-                    "E502", f"not supported yet: {refused.what}", (*loc, inner), key=True
-                )
         return LEFT_OUT if self._refused(config_problems(schema, value, key, loc), loc) else value

@@ -156,7 +156,7 @@ class Tool(Pluggable):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
         """Add that a tool is of one kind."""
         yield from super().problems(given)
-        yield from cls._broken(OneOf(cls.actions()), given)
+        yield from cls._needs_one_action(given)
 
 
 class Defaults(Part):

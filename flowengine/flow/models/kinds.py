@@ -6,22 +6,69 @@ stands for, as `script` in `run: make test`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Collection
+from typing import Any
 
 from flowengine import registry
+from flowengine.errors import FlowEngineError
+from flowengine.sdk.step_kind import Place, Synonym, Tool
 
-Place = Literal["step", "tool"]
-_NOT_IN: dict[Place, frozenset[str]] = {
-    "step": frozenset({"std", "shell", "mcp"}),
-    "tool": frozenset({"std", "run", "mcp"}),
-}
-"""`std` is called by its tools' names; a script is no tool, and a shell tool no step of its own.
-What a tool says of an MCP server is a word of the language: it declares an environment."""
+
+def is_kind(name: str, place: Place) -> bool:
+    """Return whether a step kind can stand at a place; one that is installed is imported for it.
+
+    One that cannot be imported can stand everywhere: that is reported where it is used.
+
+    Args:
+        name: A key of the file.
+        place: Whether it would be the action of a step or the kind of a tool.
+    """
+    return registry.has_kind(name) and place in _places(name)
 
 
 def kind_names(place: Place) -> list[str]:
-    """Return the step kinds that can be an action key of a step, or the kind of a tool."""
-    return [name for name in registry.kind_names() if name not in _NOT_IN[place]]
+    """Return the step kinds that can stand at a place. Imports all: for messages and schemas."""
+    return [name for name in registry.kind_names() if is_kind(name, place)]
+
+
+def _places(name: str) -> Collection[Place]:
+    try:
+        return registry.kind_class(name).places
+    except FlowEngineError:
+        return ("step", "tool")
+
+
+def takes_arguments(name: str, place: Place = "step") -> bool:
+    """Return whether a step kind is called with arguments; no if there is no such kind."""
+    if not is_kind(name, place):
+        return False
+    try:
+        return registry.kind_class(name).takes_arguments
+    except FlowEngineError:
+        return True  # it may well: that it cannot be imported is reported
+
+
+def works_in_environment(name: str) -> bool:
+    """Return whether a step with this action has `in`; no if there is no such step kind."""
+    try:
+        return registry.has_kind(name) and registry.kind_class(name).in_environment
+    except FlowEngineError:
+        return False
+
+
+def idempotent_if(name: str) -> str:
+    """Return what has to be true before a flow may say that a step kind is idempotent."""
+    try:
+        return registry.kind_class(name).idempotent_if if registry.has_kind(name) else ""
+    except FlowEngineError:
+        return ""
+
+
+def synonym_of(kind: str, word: str) -> Synonym | None:
+    """Return which key of a step kind's configuration a word from elsewhere means."""
+    return next(
+        (one for one in registry.kind_class(kind).synonyms if word in one.words.split()), None
+    )
 
 
 def configuration(name: str) -> dict[str, Any]:
@@ -41,11 +88,15 @@ def configuration(name: str) -> dict[str, Any]:
 
 def brought_tools() -> list[str]:
     """Return the names of the tools that need no declaration, such as `std.print`."""
-    return [
-        f"{kind}.{tool}"
-        for kind in registry.kind_names()
-        for tool in registry.kind_class(kind).tools()
-    ]
+    return [f"{kind}.{tool}" for kind in registry.kind_names() for tool in tools_of(kind)]
+
+
+def tools_of(kind: str) -> dict[str, Tool]:
+    """Return the tools that a step kind brings; none if it cannot be imported."""
+    try:
+        return dict(registry.kind_class(kind).tools()) if registry.has_kind(kind) else {}
+    except FlowEngineError:
+        return {}
 
 
 def short_form(schema: dict[str, Any], value: Any) -> Any:

@@ -50,7 +50,7 @@ NOT_YET: dict[tuple[str, str], NotYet] = {
     ("Tool", "parallel"): AGENTS,
     ("Tool", "limits"): NotYet("limits of a tool"),
 }
-"""By the model's name, or that of a step kind, and the key; `ParallelStep` is a `Step` here."""
+"""By the model's name and the key; `ParallelStep` is a `Step` here."""
 
 
 def not_yet(model: str, key: str, value: Any) -> NotYet | None:

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from flowengine.flow.models.actions import Approval, Cancel, Wait
 from flowengine.flow.models.base import OneOf, Part, Problem, listed
-from flowengine.flow.models.kinds import Place, kind_names
+from flowengine.flow.models.kinds import is_kind, kind_names, takes_arguments
 from flowengine.flow.models.modifiers import Emit, Fail, Join, Lock, Loop, Map, Next, OnError, Retry
 from flowengine.flow.models.not_yet import refused_keys
 from flowengine.flow.models.types import (
@@ -27,9 +27,10 @@ from flowengine.flow.models.types import (
     ToolName,
     Value,
 )
+from flowengine.sdk.step_kind import Place
 
-WITH = ("call", "python", "agent", "flow")
-"""Actions that take arguments by `with`."""
+_WITH = ("call", "flow", "agent")
+"""Actions of the language that take arguments by `with`."""
 
 
 class Pluggable(Part):
@@ -43,8 +44,18 @@ class Pluggable(Part):
 
     @classmethod
     def actions(cls) -> tuple[str, ...]:
-        """Return the keys of which one says what is done."""
+        """Return the keys of which one says what is done. Imports all step kinds: for messages."""
         return (*cls.OWN_ACTIONS, *kind_names(cls.PLACE), "agent")
+
+    @classmethod
+    def is_action(cls, key: str) -> bool:
+        """Return whether a key says what is done."""
+        return key in cls.OWN_ACTIONS or key == "agent" or is_kind(key, cls.PLACE)
+
+    @classmethod
+    def _needs_one_action(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
+        if sum(map(cls.is_action, given)) != 1:
+            yield from cls._broken(OneOf(cls.actions()), given)
 
     @property
     def kinds(self) -> dict[str, Any]:
@@ -82,7 +93,7 @@ class Compensation(Pluggable):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
         """Add that there is one action."""
         yield from super().problems(given)
-        yield from cls._broken(OneOf(cls.actions()), given)
+        yield from cls._needs_one_action(given)
 
 
 OF_ONE_SIGNAL = ("match", "transient")
@@ -139,10 +150,6 @@ class Step(Pluggable):
     OWN_ACTIONS = ("call", "flow", "wait", "approval", "group", "parallel", "fail", "cancel")
     RULES_AS_SCHEMA: ClassVar[tuple[dict[str, Any], ...]] = (
         {"not": {"required": ["timeout", "approval"]}},
-        {
-            "if": {"required": ["with"]},
-            "then": {"anyOf": [{"required": [key]} for key in WITH]},
-        },
         {"dependentRequired": {"detach": ["flow"]}},
     )
 
@@ -284,7 +291,7 @@ class Step(Pluggable):
     def problems(cls, given: Mapping[str, Any]) -> Iterator[Problem]:
         """Add that there is one action at most, and what only some actions have."""
         yield from super().problems(given)
-        first, *others = [key for key in given if key in cls.actions()] or [""]
+        first, *others = [key for key in given if cls.is_action(key)] or [""]
         for key in others:
             hint = "make a step of each, or put them into a 'group'"
             message = f"a step has one action; this one has {first!r} and {key!r}"
@@ -292,9 +299,9 @@ class Step(Pluggable):
         if "timeout" in given and "approval" in given:
             message = "an approval has no 'timeout'"
             yield Problem("timeout", "E103", message, "write 'expires' in the approval")
-        if "with" in given and not given.keys() & set(WITH):
+        if "with" in given and not any(key in _WITH or takes_arguments(key) for key in given):
             refused = refused_keys(cls.__name__)
-            takers = listed(key for key in WITH if key not in refused)
+            takers = listed(key for key in cls.with_arguments() if key not in refused)
             message = f"'with' has no meaning without {takers}"
             yield Problem("with", "E103", message, "leave it out")
         if "detach" in given and "flow" not in given:
@@ -302,6 +309,11 @@ class Step(Pluggable):
             yield Problem("detach", "E103", message, "leave it out")
         if "finally" in given and first not in {"group", "parallel"}:
             yield Problem("finally", "E103", "only a group has 'finally'", "leave it out")
+
+    @classmethod
+    def with_arguments(cls) -> list[str]:
+        """Return the actions that take `with`. Imports all step kinds: for messages and schemas."""
+        return ["call", *filter(takes_arguments, kind_names("step")), *_WITH[1:]]
 
     @property
     def action(self) -> tuple[str, Any] | None:

@@ -151,19 +151,6 @@ _NEXT = {
              "first"),
     **_words("parallel split fork both", "write 'all: [a, b]'", "all"),
 }  # fmt: skip
-_HTTP = {
-    **_words("json data payload content form", "write 'body: {…}'", "body"),
-    **_words("params parameters query_params querystring", "write 'query: {…}'", "query"),
-    **_words("uri endpoint href", "write 'url: …'", "url"),
-    **_words("verb", "write 'method: POST'", "method"),
-}  # fmt: skip
-_RUN = {
-    **_words("command cmd bash shell sh code", "write 'script: …', or 'argv: [program, …]'",
-             "script"),
-    **_words("args arguments", "write 'argv: [program, …]'", "argv"),
-    **_words("environment vars", "write 'env: {NAME: value}'", "env"),
-    **_words("working_directory working-directory workdir dir", "write 'cwd: FOLDER'", "cwd"),
-}  # fmt: skip
 _TOOL = {
     **_words("params parameters arguments input inputs schema input_schema inputSchema",
              "write 'args: {type: object, properties: {…}}'", "args"),
@@ -190,8 +177,6 @@ _OF: dict[str, dict[str, Meant]] = {
     "Alternative": _WAIT,
     "Next": _NEXT,
     "Tool": _TOOL,
-    "http": _HTTP,
-    "run": _RUN,
 }
 
 
@@ -199,7 +184,7 @@ def synonym(where: str, word: str) -> Meant | None:
     """Return what a word from elsewhere is called at a place.
 
     Args:
-        where: The name of the model, or of the step kind, whose key it would be.
+        where: The name of the model whose key it would be.
         word: The word.
 
     Returns:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 
-from flowengine.flow.python.modules import HOPS, Module, Reader, last_name
 from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.python_functions.modules import HOPS, Module, Reader, last_name
 
 Schema = dict[str, Plain]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from flowengine.flow.python.modules import Module, absolute
+from flowengine.sdk.python_functions.modules import Module, absolute
 
 _HOPS = 8
 """Names behind names; more of them is a circle."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from flowengine.flow.python.hinted_classes import hinted_classes
-from flowengine.flow.python.modules import Module, Reader, SignatureError, last_name
-from flowengine.flow.python.type_hints import Schema, TypeHints
+from flowengine.sdk.python_functions.hinted_classes import hinted_classes
+from flowengine.sdk.python_functions.modules import Module, Reader, last_name
+from flowengine.sdk.python_functions.type_hints import Schema, TypeHints
+from flowengine.sdk.step_kind import SignatureError
 
 _FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -7,34 +7,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from flowengine.python_modules import find_module, is_beside
+from flowengine.sdk.step_kind import SignatureError
 
 HOPS = 16
 """Imports followed, and hints inside hints; more of either is a circle."""
-
-
-class SignatureError(Exception):
-    """The function or its signature cannot be read.
-
-    Args:
-        message: What is wrong.
-        hint: What to do.
-        path: The module's file, if it was found.
-        line: Line in it.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        hint: str | None = None,
-        path: str | None = None,
-        line: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.path = path
-        self.line = line
 
 
 class Module:

@@ -1,0 +1,82 @@
+"""What a call compiles to, whatever it calls: a declared tool, a step kind, a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flowengine.flow.compile.expressions import Expressions, Typed
+from flowengine.flow.compile.types import Schema
+from flowengine.flow.compile.views import View
+from flowengine.flow.loading.files import Definition
+from flowengine.flow.models import Defaults, Retry
+from flowengine.kernel.graph.compiled import Plain, Value
+from flowengine.sdk.step_kind import StepKind
+
+
+class Home(NamedTuple):
+    """What a declaration sees that is used in another file than its own."""
+
+    expressions: Expressions
+    view: View
+    defaults: Defaults
+
+
+class Hinted(NamedTuple):
+    """An argument that may get an environment, because its type is a class of one."""
+
+    classes: list[str]
+    """Full names of classes."""
+    required: bool
+
+
+@dataclass(slots=True)
+class Callee:
+    """Something that a step can call, compiled."""
+
+    kind: str
+    task: dict[str, Plain]
+    returns: Schema
+    args: Schema | None = None
+    """Of what a caller gives, with what the flow fixes; None: not known."""
+    step_kind: type[StepKind] = StepKind
+    """What the kind says of itself."""
+    input: Typed | None = None
+    """Of a kind whose input is its configuration."""
+    configuration: Typed | None = None
+    """Of a kind that takes arguments: what its configuration has besides constants."""
+    bind: dict[str, Typed] | None = None
+    key: Value | None = None
+    effect: str | None = None
+    default_effect: str = "once"
+    retry: Retry | None = None
+    timeout: str | None = None
+    environments: dict[str, Typed] = field(default_factory=dict)
+    """What it gets, by the names it knows them by."""
+    hinted: dict[str, Hinted] = field(default_factory=dict)
+    """Arguments that may get an environment by their type."""
+    flow: Definition | None = None
+    """The flow that it runs."""
+    home: Home | None = None
+    """Of a declaration of another file."""
+    names_inputs: bool = False
+    """It names inputs of the flow of its file."""
+
+    @property
+    def name(self) -> str:
+        """How messages name it: a function by its path."""
+        return self.step_kind.label(self.task) or self.kind
+
+    def hide(self, names: Iterable[str]) -> None:
+        """Take arguments that get environments out of what a caller gives."""
+        schema = self.args
+        names = set(names)
+        if schema is None or not names:
+            return
+        given = schema.get("properties", {})
+        shown = {name: one for name, one in given.items() if name not in names}
+        required = [name for name in schema.get("required", ()) if name not in names]
+        self.args = {**schema, "properties": shown, "required": required}
+        if "schema" in self.task:
+            self.task = {**self.task, "schema": self.args}

@@ -1,0 +1,245 @@
+"""What a use of a step kind compiles to, by what the kind says of itself (§8.1, §8.2).
+
+Nothing here knows a kind by name: `flowengine.sdk.StepKind` has all that is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine import registry
+from flowengine.errors import FlowEngineError
+from flowengine.flow.compile.callee import Callee, Hinted
+from flowengine.flow.compile.declaration_scope import DeclarationScope
+from flowengine.flow.compile.environments import HOST, Environments
+from flowengine.flow.compile.expressions import Typed, together
+from flowengine.flow.compile.types import TEXT, UNKNOWN, Schema
+from flowengine.flow.compile.views import View
+from flowengine.flow.models import Loc
+from flowengine.flow.models.types import has_expression, is_expression
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.sdk.declared_numbers import floats
+from flowengine.sdk.step_kind import CallSignature, SignatureError
+
+INTERPRETERS = {
+    **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"), r"-[a-z]*c"),
+    **dict.fromkeys(("python", "python3", "pypy3"), r"-[A-Za-z]*c"),
+    **dict.fromkeys(("node", "deno", "bun", "perl", "ruby", "php"), r"-[a-z]*[eErp]|--eval"),
+}
+"""Programs that run a text, by what comes before it."""
+
+
+class StepKinds:
+    """The step kinds, as one flow uses them in a file.
+
+    Args:
+        scope: What declarations of the file see.
+        environments: Those of the file.
+    """
+
+    def __init__(self, scope: DeclarationScope, environments: Environments) -> None:
+        self.scope = scope
+        self.folder = scope.file.folder
+        self.environments = environments
+        self.expressions = scope.expressions
+        self.report = scope.report
+        self._signatures: dict[tuple[str, str], CallSignature | None] = {}
+
+    def compile(
+        self,
+        kind: str,
+        config: Any,
+        loc: Loc,
+        view: View,
+        *,
+        args: Schema | None = None,
+        in_: Mapping[str, Any] | None = None,
+    ) -> Callee:
+        """Return what a use of a step kind compiles to.
+
+        Args:
+            kind: The step kind.
+            config: What stands behind its key, in long form.
+            loc: Where it stands.
+            view: What its expressions see.
+            args: JSON Schema of the arguments, if the declaration of a tool says it.
+            in_: The environment in which it works, if the step says it.
+
+        Returns:
+            It, compiled for this one use.
+        """
+        found = Callee(kind, {}, UNKNOWN, args)
+        try:
+            step_kind = found.step_kind = registry.kind_class(kind)
+        except FlowEngineError as error:
+            self.report.at("E401", error.message, loc, error.hint, key=True)
+            return found
+        view = view.having({"idempotency_key": TEXT})
+        if isinstance(config, dict):
+            found.returns = dict(step_kind.output_of(config))
+            found.default_effect = step_kind.effect_of(config)
+            self._configuration(found, config, loc, view)
+        else:
+            found.returns, found.default_effect = dict(step_kind.output()), step_kind.effect
+            found.input = self.expressions.value(config, loc, view)
+        if step_kind.in_environment:
+            self._place(found, config if isinstance(config, dict) else {}, loc, view, in_)
+        return found
+
+    def _configuration(
+        self, found: Callee, config: Mapping[str, Any], loc: Loc, view: View
+    ) -> None:
+        """Compile a configuration: constants into the task, the rest into the input."""
+        step_kind = found.step_kind
+        fixed, secret = step_kind.constants, step_kind.secrets
+        found.task = {key: value for key, value in config.items() if key in fixed}
+        self._constants_only(found, loc)
+        parts = {
+            key: self.expressions.value(value, (*loc, key), view, secrets=key in secret)
+            for key, value in config.items()
+            if key not in fixed and not (key == "in" and step_kind.in_environment)
+        }
+        if step_kind.takes_arguments:
+            found.configuration = together(parts) if parts else None
+            self._signature(found, config, loc)
+            return
+        found.input = together(parts)
+        if found.args is not None:
+            found.task["schema"] = found.args
+
+    # What is called with arguments
+
+    def _signature(self, found: Callee, config: Mapping[str, Any], loc: Loc) -> None:
+        """Take over what the kind says of what it calls."""
+        signature = self._signature_of(found, config, loc)
+        if signature is None:
+            return
+        args, returns = signature.args, signature.returns
+        found.task |= signature.task
+        if found.args is None:
+            found.args = args
+        required = (args or {}).get("required", ())
+        found.hinted = {
+            name: Hinted(list(classes), name in required)
+            for name, classes in signature.environments.items()
+        }
+        if found.args is not None:
+            found.task["schema"] = found.args
+        taken = _hinted_floats(args)
+        if taken:
+            found.task["floats"] = taken
+        if returns is not None:
+            found.returns = found.task["returns"] = returns
+
+    def _signature_of(
+        self, found: Callee, config: Mapping[str, Any], loc: Loc
+    ) -> CallSignature | None:
+        """Return the signature of what is called, read once; None if it was reported."""
+        key = (found.kind, repr(config))
+        if key not in self._signatures:
+            self._signatures[key] = None
+            try:
+                signature = found.step_kind.signature(config, self.folder)
+            except SignatureError as error:
+                self.report.at("E401", error.message, loc, error.hint)
+            else:
+                self._signatures[key] = signature
+                self.scope.others.read.update(dict.fromkeys(signature.files))
+        return self._signatures[key]
+
+    # What works in an environment
+
+    def _place(
+        self,
+        found: Callee,
+        config: Mapping[str, Any],
+        loc: Loc,
+        view: View,
+        in_: Mapping[str, Any] | None,
+    ) -> None:
+        """Take over where it works, and check what it runs there."""
+        command = found.step_kind.command
+        if command is not None:
+            self._check_code(config.get(command), (*loc, command))
+        defaults = self.scope.model.defaults
+        choices = [
+            (in_, (*loc[:-1], "in")),
+            (_as_use(config.get("in")), (*loc, "in")),
+            (defaults.in_, (*defaults.loc, "in")),
+            ({HOST: {}}, loc),
+        ]
+        use, at = next((use, at) for use, at in choices if use)
+        self.environments.work_in(found, use, at, view)
+        if found.task["in"] == HOST and command is not None:
+            self._check_command(config.get(command), (*loc, command))
+
+    # Checks
+
+    def _constants_only(self, found: Callee, loc: Loc) -> None:
+        """Refuse expressions in what is not evaluated."""
+        for key, value in found.task.items():
+            for place, text in _texts(value, (*loc, key)):
+                if has_expression(text):
+                    message = f"an expression cannot stand in {key!r}"
+                    self.report.at("E306", message, place, found.step_kind.constants_hint)
+
+    def _check_command(self, argv: Any, loc: Loc) -> None:
+        """Refuse a command on the host that a value decides (E407)."""
+        hint = "write the program as a constant; only its arguments can be expressions on the host"
+        if is_expression(argv):
+            self.report.at("E407", "a value decides which command runs on the host", loc, hint)
+        elif isinstance(argv, list) and argv and has_expression(argv[0]):
+            message = "a value decides which program runs on the host"
+            self.report.at("E407", message, (*loc, 0), hint)
+
+    def _check_code(self, argv: Any, loc: Loc) -> None:
+        """Warn of a value that becomes part of a program's text (W415)."""
+        if not isinstance(argv, list):
+            return
+        words = [word if isinstance(word, str) else "" for word in argv]
+        for at, word in enumerate(words[:-1]):
+            named = [one.rpartition("/")[2] for one in words[:at]]
+            interpreter = next((INTERPRETERS[one] for one in named if one in INTERPRETERS), None)
+            if interpreter is None or not re.fullmatch(interpreter, word):
+                continue
+            if has_expression(words[at + 1]):
+                message = "a value becomes part of a program: whoever controls it can run anything"
+                hint = "write the program as a constant, and pass the value in 'env' or as a "
+                hint += "further argument"
+                self.report.at("W415", message, (*loc, at + 1), hint)
+            return
+
+
+def configuration_and_arguments(found: Callee, parts: dict[str, Typed]) -> Typed:
+    """Return the input of a kind that takes arguments.
+
+    Args:
+        found: What is called.
+        parts: `args`, and `bind` if the flow fixes arguments.
+    """
+    if found.configuration is not None:
+        parts = {**parts, "configuration": found.configuration}
+    return together(parts)
+
+
+def _hinted_floats(args: Schema | None) -> Schema | None:
+    """Return the schema of the arguments whose types are floats, alone or inside."""
+    hints = (args or {}).get("properties", {})
+    taken = {name: schema for name, schema in hints.items() if floats(schema)}
+    return {"properties": taken} if taken else None
+
+
+def _as_use(given: Any) -> Mapping[str, Any] | None:
+    return {given: {}} if isinstance(given, str) else given
+
+
+def _texts(value: Plain, loc: Loc) -> list[tuple[Loc, str]]:
+    if isinstance(value, str):
+        return [(loc, value)]
+    if isinstance(value, dict):
+        return [found for key, one in value.items() for found in _texts(one, (*loc, key))]
+    if isinstance(value, list):
+        return [found for index, one in enumerate(value) for found in _texts(one, (*loc, index))]
+    return []

@@ -1,0 +1,230 @@
+"""`StepKind`: what an action key of a flow file does, and what the checker knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypedDict
+
+from flowengine.kernel.graph.compiled import Plain
+
+if TYPE_CHECKING:
+    from flowengine.sdk.context import StepContext
+
+Effect = Literal["pure", "idempotent", "once"]
+Place = Literal["step", "tool"]
+
+
+class SignatureError(Exception):
+    """What a step calls, or its signature, cannot be read.
+
+    Args:
+        message: What is wrong.
+        hint: What to do.
+        path: The module's file, if it was found.
+        line: Line in it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        path: str | None = None,
+        line: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.path = path
+        self.line = line
+
+
+class CallSignature(NamedTuple):
+    """What a kind that takes arguments calls: known from the flow file, before anything runs."""
+
+    args: dict[str, Plain] | None = None
+    """JSON Schema of the arguments, an object; None: unknown."""
+    returns: dict[str, Plain] | None = None
+    """JSON Schema of the result; None: what `output_of` says."""
+    task: Mapping[str, Plain] = {}
+    """What `execute` needs in `task` besides the constants. The compiled flow stores it: it is
+    small, and the same whenever the flow is compiled."""
+    environments: Mapping[str, Sequence[str]] = {}
+    """Arguments that take an environment → full names of the classes of which it has to be one. The
+    checker looks for an environment that fits, so callers need not name it."""
+    files: Sequence[str] = ()
+    """What it was read from: a stored flow is compiled again when one of them changes."""
+
+
+class Synonym(NamedTuple):
+    """Words that people bring from elsewhere to the keys of a configuration."""
+
+    words: str
+    """The words, with blanks between them."""
+    hint: str
+    """What to write: `write 'body: {…}'`."""
+    key: str | None = None
+    """The key that is meant."""
+
+
+class Tool(TypedDict):
+    """A tool that a step kind brings: `call: std.print`."""
+
+    description: str
+    args: dict[str, Plain]
+    """JSON Schema of the arguments."""
+    returns: dict[str, Plain]
+    """JSON Schema of the result."""
+    effect: Effect
+
+
+class StepKind:
+    """What an action key of a flow file does. One object per process; attempts may overlap.
+
+    A class of a package is registered by an entry point in the group `flowengine.nodes`; the
+    entry point's name is the action key.
+    """
+
+    # What the checker and the compiler ask. A class is imported for it only where a flow uses it.
+
+    places: ClassVar[tuple[Place, ...]] = ("step", "tool")
+    """Where its name stands in a flow file: as the action of a step, as the kind of a tool. A kind
+    with no place is used by the `tools` it brings."""
+    effect: ClassVar[Effect] = "once"
+    """What may be repeated after a crash in the middle, unless the step or tool says it."""
+    idempotent_if: ClassVar[str] = ""
+    """What has to be true before a flow may say `effect: idempotent`, as a clause: the hint of an
+    error ends with it."""
+    constants: ClassVar[Collection[str]] = ()
+    """Keys of the configuration that hold no expressions. They are in `task`, not in `input`."""
+    constants_hint: ClassVar[str | None] = None
+    """What to do where an expression stands in a constant."""
+    secrets: ClassVar[Collection[str]] = ()
+    """Keys of the configuration that may name secrets; elsewhere they are refused."""
+    synonyms: ClassVar[Sequence[Synonym]] = ()
+    """Words from elsewhere, for hints about unknown keys."""
+    in_environment: ClassVar[bool] = False
+    """Whether it works in an environment that the flow chooses: by `in` of the step or of the
+    configuration, by `defaults.in`, else `host`. `task["in"]` has the name, and
+    `context.environment` opens it."""
+    command: ClassVar[str | None] = None
+    """The key with a program and its arguments. The checker warns of values in the text of a
+    program, and refuses a program on the host that a value names."""
+    takes_arguments: ClassVar[bool] = False
+    """Whether it calls something with arguments: `with` of a step, `args` and `bind` of a tool.
+    Then `signature` says what is called, and `input` is `{"args": …}`, beside it `bind` if the flow
+    fixes arguments, and `configuration` if the configuration has more than constants. An
+    environment with the name of an argument takes its place: `context.resources` has it."""
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of what stands behind the action key; default: any map.
+
+        `x-main` names the property that a bare value stands for, as `script` in `run: make test`.
+        """
+        return {"type": "object"}
+
+    @classmethod
+    def output(cls) -> dict[str, Plain]:
+        """Return the JSON Schema of the output; default: unknown."""
+        return {}
+
+    @classmethod
+    def effect_of(cls, configuration: Mapping[str, Plain]) -> Effect:
+        """Return the `effect` of a step or tool by its configuration; default: that of the kind.
+
+        Args:
+            configuration: As it stands in the file, in long form: values may be expressions.
+        """
+        return cls.effect
+
+    @classmethod
+    def output_of(cls, configuration: Mapping[str, Plain]) -> dict[str, Plain]:
+        """Return the JSON Schema of the output by the configuration; default: that of the kind.
+
+        Args:
+            configuration: As it stands in the file, in long form: values may be expressions.
+        """
+        return cls.output()
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        """Return what is called; asked only of a kind that `takes_arguments`.
+
+        Nothing may be executed or asked of a network here: a flow is checked offline, and before
+        anybody has agreed to run it. `flowengine.sdk.python_functions` reads Python functions.
+
+        Args:
+            configuration: As it stands in the file, in long form.
+            folder: Folder of the flow file, absolute.
+
+        Returns:
+            Default: nothing is known of arguments and result.
+
+        Raises:
+            SignatureError: It does not exist, or cannot be called with named arguments.
+        """
+        return CallSignature()
+
+    @classmethod
+    def label(cls, task: Mapping[str, Plain]) -> str:
+        """Return what a picture of the flow shows behind the name of the kind; default: nothing.
+
+        Args:
+            task: The constant part of a compiled step.
+        """
+        return ""
+
+    @classmethod
+    def tools(cls) -> dict[str, Tool]:
+        """Return tools that need no declaration, called as `kind.tool`; default: none."""
+        return {}
+
+    def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Awaitable[Plain]:
+        """Do the work of one attempt, as a coroutine.
+
+        Cancellation of the awaiting task withdraws the attempt: end what was started, then let the
+        cancellation go on.
+
+        Args:
+            context: The attempt.
+            task: What the flow fixes for the step: the `constants`, or the `task` of the
+                signature, and `in` of a kind that works in an environment.
+            input: What else stands behind the action key, evaluated, or the arguments; secrets are
+                text here.
+
+        Returns:
+            The output: plain data (JSON and bytes).
+
+        Raises:
+            NotImplementedError: The kind does not say how.
+        """
+        raise NotImplementedError
+
+    def takes_resources(self, task: Mapping[str, Plain]) -> bool:
+        """Return whether `execute` uses `context.resources`; may take its time. Default: no.
+
+        A step that does has the environments that its execution was given.
+
+        Args:
+            task: The constant part of the step's configuration.
+        """
+        return False
+
+    def quick(
+        self, task: Mapping[str, Plain]
+    ) -> Callable[[StepContext, Mapping[str, Plain]], Plain] | None:
+        """Return a plain function that does what `execute` does at once, if there is one.
+
+        It is called on the engine's own thread, without a task and without an event loop: for work
+        of a moment that never waits.
+
+        Args:
+            task: What the flow fixes for the step.
+
+        Returns:
+            The function, from context and input to output, or None.
+        """
+        return None

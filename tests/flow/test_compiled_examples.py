@@ -1,0 +1,32 @@
+"""The compiled form is stored, and executions run on under it: it does not change by accident."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_file
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "compiled_examples.json"
+
+
+def test_the_examples_compile_to_the_same_bytes() -> None:
+    """`UPDATE_GOLDEN=1` takes over what an example compiles to now, after it was edited."""
+    found = {}
+    for path in sorted(ROOT.glob("examples/**/*.yaml")):
+        try:
+            flow, structural_hash, *_ = compile_file(path)
+        except FlowFileError:
+            continue  # a library, a file of test cases
+        text = json.dumps(flow, default=bytes.hex).replace(str(ROOT), "")
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        found[path.relative_to(ROOT).as_posix()] = {"structural": structural_hash, "bytes": digest}
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+    assert len(found) > 10
+    assert found == json.loads(GOLDEN.read_text(encoding="utf-8"))

@@ -1,0 +1,232 @@
+"""Step kinds as another package would bring them: each does what a built-in one does.
+
+They import `flowengine.sdk` and nothing else of flowengine.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from flowengine.sdk import (
+    CallSignature,
+    Command,
+    Effect,
+    ExitCode,
+    HttpError,
+    Plain,
+    StepContext,
+    StepKind,
+    Synonym,
+    import_function,
+)
+
+
+class Fetch(StepKind):
+    """A request, as `http` sends one."""
+
+    constants = ("accept", "idempotency_header")
+    secrets = ("url", "headers", "query", "auth")
+    idempotent_if = (
+        "the server must then answer a second request with the same Idempotency-Key as it "
+        "answered the first, and do nothing more"
+    )
+    synonyms = (Synonym("json data payload content form", "write 'body: {…}'", "body"),)
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        text: dict[str, Plain] = {"type": "string"}
+        anything: dict[str, Plain] = {"type": "object"}
+        properties: dict[str, Plain] = {
+            "method": {
+                **text,
+                "enum": ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"],
+            },
+            "url": text,
+            "headers": anything,
+            "query": anything,
+            "auth": anything,
+            "body": {},
+            "accept": {"type": "array", "items": {"type": "integer"}},
+            "idempotency_header": text,
+        }
+        return {
+            "type": "object",
+            "x-main": "url",
+            "properties": properties,
+            "required": ["url"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def output(cls) -> dict[str, Plain]:
+        properties = {
+            "status": {"type": "integer"},
+            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+            "body": {},
+        }
+        return {"type": "object", "properties": properties, "required": list(properties)}
+
+    @classmethod
+    def effect_of(cls, configuration: Mapping[str, Plain]) -> Effect:
+        return "idempotent" if configuration.get("method", "GET") in ("GET", "PUT") else "once"
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        return await context.on_thread(lambda: self.send(context, task, input))
+
+    def send(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        request = urllib.request.Request(
+            input["url"],
+            method=input.get("method", "GET"),
+            headers=dict(input.get("headers") or {}),
+            data=json.dumps(input["body"]).encode() if "body" in input else None,
+        )
+        request.add_header(
+            task.get("idempotency_header", "Idempotency-Key"), context.idempotency_key
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            answer: Any = opener.open(request, timeout=30)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            status, body = answer.status, answer.read().decode()
+        if status not in task.get("accept", [200]):
+            raise HttpError(f"status {status}", data={"status": status}, retryable=status >= 500)
+        return {"status": status, "headers": dict(answer.headers), "body": json.loads(body)}
+
+
+class Invoke(StepKind):
+    """A call of a Python function, as `python` makes one."""
+
+    constants = ("function",)
+    takes_arguments = True
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        return {
+            "type": "object",
+            "x-main": "function",
+            "properties": {
+                "function": {"type": "string", "pattern": r"^[\w.]+:\w+$"},
+            },
+            "required": ["function"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        from flowengine.sdk.python_functions.signature import derive
+
+        found = derive(configuration["function"], folder)
+        task = {"folder": folder, "quick": found.quick}
+        return CallSignature(found.args, found.returns, task, found.classes, found.paths)
+
+    @classmethod
+    def label(cls, task: Mapping[str, Plain]) -> str:
+        return str(task["function"])
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        function = import_function(task["function"], task["folder"])
+        arguments = {**input["args"], **input.get("bind", {}), **context.resources}
+        return await context.on_thread(lambda: function(**arguments))
+
+
+class Job(StepKind):
+    """A command, as `run` and `shell` run one."""
+
+    constants = ("script", "accept", "files")
+    constants_hint = "pass values to a script in 'env', or use 'argv'"
+    secrets = ("env",)
+    in_environment = True
+    command = "argv"
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        properties: dict[str, Plain] = {
+            "script": {"type": "string"},
+            "argv": {"type": "array"},
+            "env": {"type": "object"},
+            "in": {},
+            "accept": {},
+            "files": {"type": "object"},
+        }
+        return {
+            "type": "object",
+            "x-main": "script",
+            "properties": properties,
+            "additionalProperties": False,
+        }
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        place = context.environment(task["in"])
+        command = Command(
+            script=task.get("script"),
+            argv=input.get("argv"),
+            env=input.get("env") or {},
+            stdin=None,
+            cwd=None,
+            files=task.get("files") or {},
+        )
+        result = await place.run(context, command)
+        if result["exit_code"]:
+            raise ExitCode(f"exit code {result['exit_code']}", data=context.mask(result))
+        return result
+
+
+class Assistant(StepKind):
+    """What an agent needs: arguments and a configuration, secrets, a place, a typed answer."""
+
+    constants = ("returns", "takes")
+    secrets = ("settings",)
+    in_environment = True
+    takes_arguments = True
+
+    @classmethod
+    def configuration(cls) -> dict[str, Plain]:
+        properties: dict[str, Plain] = {
+            "instructions": {"type": "string"},
+            "settings": {"type": "object"},
+            "takes": {"type": "array", "items": {"type": "string"}},
+            "returns": {"type": "object"},
+        }
+        return {
+            "type": "object",
+            "x-main": "instructions",
+            "properties": properties,
+            "required": ["instructions"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def signature(cls, configuration: Mapping[str, Plain], folder: str) -> CallSignature:
+        takes = configuration.get("takes", [])
+        args = {
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in takes},
+            "required": takes,
+            "additionalProperties": False,
+        }
+        return CallSignature(args=args, returns=configuration.get("returns"))
+
+    async def execute(
+        self, context: StepContext, task: Mapping[str, Plain], input: Mapping[str, Plain]
+    ) -> Plain:
+        configuration = input["configuration"]
+        key = configuration.get("settings", {}).get("api_key", "")
+        ran = await context.environment(task["in"]).run(
+            context, Command("echo $WHO", None, {"WHO": input["args"]["who"]}, None, None, {})
+        )
+        said = f"{configuration['instructions']} {ran['stdout'].strip()}"
+        return {"text": said, "key": len(key), "attempt": context.attempt}

@@ -1,0 +1,318 @@
+"""A step kind of another package can do all that the built-in ones do.
+
+Each flow here is compiled twice, with a built-in kind and with one of `packages/acme_kinds.py`.
+What comes out must be the same, but for the name of the kind: the compiled form if the flow is
+good, the errors if it is not. The two names are of one length, so that all places are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+
+import flowengine
+from flowengine import registry
+from flowengine.errors import FlowFileError
+from flowengine.flow.compile import compile_file, compile_text
+
+PACKAGE = Path(__file__).parent / "packages" / "acme_kinds.py"
+POINTS = """[flowengine.nodes]
+acme = acme_kinds:Fetch
+invoke = acme_kinds:Invoke
+job = acme_kinds:Job
+batch = acme_kinds:Job
+assistant = acme_kinds:Assistant
+"""
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The package is installed: its module and its entry points are on the path."""
+    site = tmp_path / "site"
+    info = site / "acme_kinds-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-kinds\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(POINTS)
+    shutil.copy(PACKAGE, site)
+    monkeypatch.syspath_prepend(str(site))
+    for cache in ("_points", "_kinds", "_environments"):
+        monkeypatch.setattr(registry, cache, {})
+    yield site
+    sys.modules.pop("acme_kinds", None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of the flows, with a module beside them."""
+    folder = tmp_path / "flows"
+    folder.mkdir()
+    (folder / "work.py").write_text(
+        "from flowengine_envs.sqlite import Database\n"
+        "def add(a: int, b: float = 1.5) -> float:\n    return a + b\n"
+        "def count(db: Database, table: str) -> int:\n    return 1\n"
+    )
+    return folder
+
+
+def outcome(text: str, folder: Path, kind: str, builtin: str) -> Any:
+    """The compiled form, or the report, with the name of the kind as that of the built-in one."""
+    try:
+        compiled = compile_text(text.replace("KIND", kind), folder=folder)
+    except FlowFileError as error:
+        found = [one.as_dict() for one in error.diagnostics]
+        for one in found:
+            for key in ("message", "hint"):
+                one[key] = re.sub(rf"\b{kind}\b", builtin, one[key] or "")
+        return found
+    warnings = [(one.code, one.message) for one in compiled.diagnostics]
+    form = json.dumps(compiled.flow, default=repr).replace(
+        f'"kind": "{kind}"', f'"kind": "{builtin}"'
+    )
+    return json.loads(form), warnings
+
+
+HEAD = "flowengine: 1\nid: f\ninputs: {x: {type: string}}\nsecrets: {TOKEN: {env: TOKEN}}\n"
+FLOWS = {
+    "acme": (
+        "http",
+        {
+            "short": "steps: [{id: a, KIND: 'https://a.example'}]",
+            "typed": "steps: [{id: a, KIND: 'https://a.example', output: '${{ output.nope }}'}]",
+            "secret": "steps: [{id: a, KIND: {url: u, headers: {A: '${{ secrets.TOKEN }}'}}}]",
+            "secret in the body": "steps: [{id: a, KIND: {url: u, body: '${{ secrets.TOKEN }}'}}]",
+            "constants": "steps: [{id: a, KIND: {url: u, accept: [200, 404], "
+            "idempotency_header: X-Id}}]",
+            "expression in a constant": "steps: [{id: a, KIND: {url: u, "
+            "idempotency_header: '${{ inputs.x }}'}}]",
+            "retried GET": "steps: [{id: a, KIND: 'u', retry: 3}]",
+            "retried PUT": "steps: [{id: a, KIND: {method: PUT, url: u}, retry: 3}]",
+            "retried POST": "steps: [{id: a, KIND: {method: POST, url: u}, retry: 3}]",
+            "retried group": "steps: [{id: g, retry: 3, group: [{id: a, "
+            "KIND: {method: POST, url: u}}]}]",
+            "with": "steps: [{id: a, KIND: u, with: {a: 1}}]",
+            "in": "steps: [{id: a, KIND: u, in: host}]",
+            "synonym": "steps: [{id: a, KIND: {url: u, payload: {}}}]",
+            "unknown method": "steps: [{id: a, KIND: {url: u, method: GETT}}]",
+            "two actions": "steps: [{id: a, KIND: u, run: echo}]",
+            "tool": "tools: {t: {KIND: {url: 'https://a.example/${{ args.id }}', "
+            "headers: {K: '${{ idempotency_key }}'}}, args: {type: object, properties: "
+            "{id: {type: string}}, required: [id]}, idempotency_key: '${{ args.id }}'}}\n"
+            "steps: [{id: a, call: t, with: {id: '${{ inputs.x }}'}, retry: 2}]",
+            "tool with a wrong argument": "tools: {t: {KIND: u, args: {type: object, properties: "
+            "{id: {type: string}}, additionalProperties: false}}}\n"
+            "steps: [{id: a, call: t, with: {ix: 1}}]",
+            "compensation": "steps: [{id: a, KIND: u, compensate: {KIND: {url: u, method: POST}}}]",
+        },
+    ),
+    "invoke": (
+        "python",
+        {
+            "step": "steps: [{id: a, KIND: 'work:add', with: {a: 1}}]",
+            "typed result": "steps: [{id: a, KIND: 'work:add', with: {a: 1}, "
+            "output: '${{ output.nope }}'}]",
+            "missing argument": "steps: [{id: a, KIND: 'work:add'}]",
+            "wrong argument": "steps: [{id: a, KIND: 'work:add', with: {a: x}}]",
+            "no such function": "steps: [{id: a, KIND: 'work:ad'}]",
+            "tool": "tools: {t: {KIND: 'work:add', bind: {b: 2}}}\n"
+            "steps: [{id: a, call: t, with: {a: 1}}]",
+            "injected": "environments: {orders: {kind: sqlite, config: {path: o.db}}}\n"
+            "steps: [{id: a, KIND: 'work:count', with: {table: t}}]",
+            "named": "environments: {orders: {kind: sqlite, config: {path: o.db}}}\n"
+            "steps: [{id: a, KIND: 'work:count', environments: {db: orders}, with: {table: t}}]",
+            "injected into a tool": "environments: {orders: {kind: sqlite, config: {path: o.db}}}\n"
+            "tools: {t: {KIND: 'work:count'}}\nsteps: [{id: a, call: t, with: {table: t}}]",
+            "nothing to inject": "steps: [{id: a, KIND: 'work:count', with: {table: t}}]",
+        },
+    ),
+    "job": (
+        "run",
+        {
+            "script": "steps: [{id: a, KIND: make test}]",
+            "expression in a script": "steps: [{id: a, KIND: 'echo ${{ inputs.x }}'}]",
+            "secret": "steps: [{id: a, KIND: {script: s, env: {T: '${{ secrets.TOKEN }}'}}}]",
+            "in": "environments: {box: {kind: shell}}\nsteps: [{id: a, KIND: s, in: box}]",
+            "by default": "environments: {box: {kind: shell}}\ndefaults: {in: box}\n"
+            "steps: [{id: a, KIND: s}]",
+            "value as a program": "steps: [{id: a, KIND: {argv: ['${{ inputs.x }}']}}]",
+            "value in a program": "steps: [{id: a, KIND: {argv: [sh, -c, 'ls ${{ inputs.x }}']}}]",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, (_, flows) in FLOWS.items() for name in flows]
+)
+def test_a_kind_of_a_package_compiles_as_the_built_in_one(
+    folder: Path, kind: str, name: str
+) -> None:
+    builtin, flows = FLOWS[kind]
+    text = HEAD + flows[name]
+
+    assert outcome(text, folder, kind, builtin) == outcome(text, folder, builtin, builtin)
+
+
+def test_the_flows_show_both_good_ones_and_errors(folder: Path) -> None:
+    for kind, (builtin, flows) in FLOWS.items():
+        found = [outcome(HEAD + text, folder, kind, builtin) for text in flows.values()]
+        codes = {one["code"] for errors in found if isinstance(errors, list) for one in errors}
+
+        assert any(isinstance(one, tuple) for one in found), kind
+        assert len(codes) >= 2, (kind, codes)
+
+
+def test_a_tool_that_runs_a_command_goes_where_the_step_says(folder: Path) -> None:
+    text = (
+        "environments: {box: {kind: shell}}\n"
+        "tools: {t: {KIND: {argv: [wc, '${{ args.file }}'], in: host}, "
+        "args: {type: object, properties: {file: {type: string}}}}}\n"
+        "steps: [{id: a, call: t, with: {file: x}, in: box}]"
+    )
+
+    assert outcome(HEAD + text, folder, "batch", "shell") == outcome(
+        HEAD + text, folder, "shell", "shell"
+    )
+
+
+class Flaky(BaseHTTPRequestHandler):
+    """Fails the first request, and notes the keys of all."""
+
+    keys: ClassVar[list[str | None]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.keys.append(self.headers["X-Id"])
+        self.send_response(503 if len(self.keys) == 1 else 200)
+        self.end_headers()
+        self.wfile.write(b'{"done": true}')
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_a_request_of_a_package_is_repeated_under_one_key(folder: Path) -> None:
+    Flaky.keys.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Flaky)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    path = folder / "flow.yaml"
+    path.write_text(
+        "flowengine: 1\nid: f\nsteps:\n"
+        "  - id: send\n"
+        f"    acme: {{method: POST, url: 'http://127.0.0.1:{server.server_port}', body: 1,"
+        " idempotency_header: X-Id}\n"
+        "    effect: idempotent\n    retry: {attempts: 2, delay: 0s}\n"
+        "outputs: {done: '${{ steps.send.output.body.done }}'}\n"
+    )
+    try:
+        with flowengine.Engine(None, workdir=folder) as engine:
+            result = engine.run(path)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    assert result.outputs == {"done": True}
+    assert len(Flaky.keys) == 2
+    assert Flaky.keys[0] == Flaky.keys[1] is not None
+
+
+def test_functions_and_commands_of_a_package_run(folder: Path) -> None:
+    path = folder / "flow.yaml"
+    path.write_text(
+        "flowengine: 1\nid: f\nsteps:\n"
+        "  - {id: add, invoke: 'work:add', with: {a: 2}}\n"
+        "  - {id: tell, job: {argv: [echo, '${{ string(steps.add.output) }}']}}\n"
+        "outputs: {said: '${{ steps.tell.output.stdout }}'}\n"
+    )
+
+    with flowengine.Engine(None, workdir=folder) as engine:
+        result = engine.run(path)
+
+    assert result.outputs == {"said": "3.5\n"}
+
+
+AGENT = """flowengine: 1
+id: f
+inputs: {x: {type: string}}
+secrets: {TOKEN: {env: ACME_TOKEN}}
+steps:
+  - id: greet
+    assistant:
+      instructions: Greet ${{ inputs.x }} for
+      settings: {api_key: '${{ secrets.TOKEN }}'}
+      takes: [who]
+      returns: {type: object, properties: {text: {type: string}, key: {type: integer}}}
+    with: {who: Ada}
+outputs: {said: '${{ steps.greet.output.text }}', key: '${{ steps.greet.output.key }}'}
+"""
+
+
+def test_what_an_agent_needs_fits_through_the_door(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACME_TOKEN", "12345678")
+    path = folder / "flow.yaml"
+    path.write_text(AGENT)
+
+    with flowengine.Engine(None, workdir=folder) as engine:
+        result = engine.run(path, {"x": "us"})
+
+    assert result.outputs == {"said": "Greet us for Ada", "key": 8}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{who: Ada}", "{whom: Ada}", "'assistant' takes no argument 'whom'"),
+        ("output.text", "output.txt", "txt"),
+        ("Greet ${{ inputs.x }}", "Greet ${{ secrets.TOKEN }}", "secret"),
+        ("takes: [who]", "takes: ['${{ inputs.x }}']", "an expression cannot stand in 'takes'"),
+    ],
+)
+def test_the_checker_knows_what_a_package_says(
+    folder: Path, old: str, new: str, message: str
+) -> None:
+    with pytest.raises(FlowFileError) as refused:
+        compile_text(AGENT.replace(old, new, 1), folder=folder)
+
+    assert message in str(refused.value)
+
+
+def test_a_kind_is_imported_only_where_a_flow_uses_it(site: Path, folder: Path) -> None:
+    (site / "acme_kinds.py").write_text("raise SystemError('nobody asked for me')")
+    path = folder / "flow.yaml"
+    path.write_text("flowengine: 1\nid: f\nsteps: [{id: a, run: echo}]\n")
+    program = (
+        f"import sys; sys.path.insert(0, {str(site)!r})\n"
+        "from flowengine.flow.compile import compile_file\n"
+        f"compile_file({str(path)!r})\n"
+        "print(sorted(m for m in sys.modules if m.startswith(('flowengine_nodes.', 'acme'))))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.strip() == "['flowengine_nodes.commands', 'flowengine_nodes.run']"
+
+    path.write_text("flowengine: 1\nid: f\nsteps: [{id: a, acme: u}]\n")
+    with pytest.raises(FlowFileError, match="'acme' cannot be imported: SystemError: nobody"):
+        compile_file(path)
+
+
+def test_a_misspelt_key_is_explained_although_a_package_is_broken(site: Path, folder: Path) -> None:
+    (site / "acme_kinds.py").write_text("raise SystemError('nobody asked for me')")
+    sys.modules.pop("acme_kinds", None)
+
+    with pytest.raises(FlowFileError, match="did you mean 'http'"):
+        compile_text("flowengine: 1\nid: f\nsteps: [{id: a, htpp: u}]\n", folder=folder)
