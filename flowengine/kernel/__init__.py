@@ -20,7 +20,7 @@ Rooms, each of which imports only from those above it:
 | `waiting/` | waits for time, signals, conditions and people, and whose they are |
 | `tokens/` | where tokens go, how they meet at joins, how one enters a step; the items of a map |
 | `messages/` | signals, and the tokens that triggers begin |
-| `ending/` | withdrawing what is at work, cleaning up after it, undoing it |
+| `ending/` | withdrawing what is at work; what it leaves: cleaning up after it, undoing it |
 | `steps/` | a step at work: scopes, attempts, retries, loops, maps, what follows when they end |
 | `flows`, `recovery/` | a flow as a whole; what follows a crash, and a retry |
 | `moving/` | an execution moved to a changed flow |

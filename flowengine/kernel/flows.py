@@ -14,9 +14,9 @@ from flowengine.kernel.ending.closing import (
     close_activation,
     empty_scope,
     remove_scope,
-    stop_settling,
     stop_timeout,
 )
+from flowengine.kernel.ending.leftovers import final_of, stop_settling
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
@@ -36,7 +36,7 @@ from flowengine.kernel.waiting import budget_questions
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData, Granted, Started
     from flowengine.kernel.graph.linked import Flow
-    from flowengine.kernel.state.records import Final, Scope
+    from flowengine.kernel.state.records import Scope
 
 
 def begin(m: Machine, event: Started) -> None:
@@ -255,13 +255,9 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, o
     if scope["unit"]:
         _leave(m, scope, error, outputs)
         return
-    final = m.graph.body(scope["body"]).final
-    if final >= 0 and not scope.get("cleaned"):
+    if m.graph.body(scope["body"]).final >= 0 and not scope.get("cleaned"):
         scope["cleaned"] = True
-        past = routing.merged_past(m, scope)
-        due: Final = {"step": final, "address": "finally", "local": {}, "past": past}
-        learn(due, scope.get("knows"))
-        scope.setdefault("finals", []).append({**due, "error": error})
+        scope.setdefault("finals", []).append({**final_of(m, scope), "error": error})
     if not cleaning.first(m, "scope", scope, entries.main_flow_end(status, error, outputs), error):
         close(m, status, error, outputs)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.ending.closing import forget_undoing, no_longer_cleaning
+from flowengine.kernel.ending import hidden_steps
+from flowengine.kernel.ending.leftovers import forget_undoing, no_longer_cleaning
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.flow_state.causality import learn, of_frame, writer
@@ -21,8 +22,6 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.tokens.activations import new_activation, settle_in_frame
-from flowengine.kernel.tokens.units import begin_unit
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -111,24 +110,17 @@ def _run(m: Machine, number: int, final: Final) -> None:
     arrival = routing.unsent(m.root()["id"], final["step"], final["past"], [])
     learn(arrival, final.get("knows"))
     learn(arrival, cleanup.get("knows"))
-    act = new_activation(m, m.graph.node(final["step"]), [arrival])
-    act["final"] = number
-    settle_in_frame(m, act, final.get("frame", 0))
-    act["address"] = final["address"]
-    act["local"] = {**final["local"], "error": error}
-    begin_unit(m, act, -1)
+    hidden_steps.begin(m, "final", number, arrival, final["address"], final, {"error": error})
 
 
-def ended(m: Machine, act: Activation, error: ErrorData | None) -> None:
+def cleaned(m: Machine, act: Activation, error: ErrorData | None) -> None:
     """Go on after a `finally` has ended, or has failed."""
     number = act["final"]
     cleanup = m.state["cleanups"][number]
-    m.note(act, "succeeded" if error is None else "failed", error=error)
+    hidden_steps.end(m, act, error)
     cleanup["todo"][:0] = act.pop("finals", [])
     learn(cleanup, act.get("knows"))
     forget_undoing(m, act)
-    routing.forget(m, act)
-    provenance.drop(m.state, act["past"])
     if error is not None:
         if m.blame is not None and "failure" not in cleanup:
             m.blame.note(("cleanup", number), ("act", act["id"]))

@@ -8,11 +8,18 @@ compensates settles it first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import ReleaseRegion, Stop
+from flowengine.kernel.ending.leftovers import (
+    cut_off,
+    final_of,
+    hand_over,
+    interrupt,
+    no_longer_wait,
+    pass_finals,
+)
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.expressions.names import Names, local_names
 from flowengine.kernel.flow_state.causality import learn, pass_out
 from flowengine.kernel.flow_state.variables import make_fitting
 from flowengine.kernel.held_failures import drop_then
@@ -30,7 +37,7 @@ from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.phases import Phase
-    from flowengine.kernel.state.records import Activation, Arrival, Cut, Final, Scope, Unit
+    from flowengine.kernel.state.records import Activation, Arrival, Scope, Unit
 
 
 def close_activation(m: Machine, act: Activation) -> None:
@@ -147,38 +154,6 @@ def stop_timeout(m: Machine, unit: Unit) -> None:
         m.clear_timer(unit.pop("timer"))
 
 
-def cut_off(m: Machine, unit: Unit) -> None:
-    """Note an attempt that was stopped while it ran, if its step says how it is undone."""
-    act = m.act_of(unit)
-    if m.node(act).compensate < 0:
-        return
-    forget_cut(m, act, unit)
-    names = Names(m, act, unit)
-    cut: Cut = {
-        "step": act["step"],
-        "address": m.address(unit),
-        "attempt": unit["attempt"],
-        "args": unit.get("args"),
-        "input": unit.get("input"),
-        "secrets": unit.get("secrets", []),
-        "key": unit.get("key"),
-        "local": local_names(names),
-        "past": provenance.share(m.state, act["past"]),
-    }
-    if names.frame:
-        cut["frame"] = names.frame
-    m.state["cuts"][unit["id"]] = cut
-    m.scope_of(act)["cut"].append(unit["id"])
-
-
-def forget_cut(m: Machine, act: Activation, unit: Unit) -> None:
-    """Forget that an earlier attempt of a unit was cut off: a later one, under its key, counts."""
-    open_ = m.scope_of(act)["cut"]
-    if unit["id"] in open_:
-        open_.remove(unit["id"])
-        provenance.drop(m.state, m.state["cuts"].pop(unit["id"])["past"])
-
-
 def close_scope(m: Machine, scope: Scope) -> None:
     """Withdraw all that is in a scope, and the scope.
 
@@ -227,7 +202,7 @@ def remove_scope(m: Machine, scope: Scope) -> None:
     if owner is not None:
         pass_finals(scope, owner)
         if m.graph.body(scope["body"]).final >= 0:
-            owner.setdefault("finals", []).append(_final(m, scope, owner))
+            owner.setdefault("finals", []).append(final_of(m, scope))
     for _line, past in scope["ended"]:
         provenance.drop(m.state, past)
     provenance.drop(m.state, scope["past"])
@@ -239,99 +214,6 @@ def remove_scope(m: Machine, scope: Scope) -> None:
         del owner["scope"]
         move(owner, "ready")
     del m.state["scopes"][scope["id"]]
-
-
-def _final(m: Machine, scope: Scope, owner: Unit) -> Final:
-    """Return the `finally` of a scope, with all that it will see."""
-    is_flow = m.graph.body(scope["body"]).kind == "flow"
-    final: Final = {
-        "step": m.graph.body(scope["body"]).final,
-        "address": f"{m.address(owner)}/finally",
-        "local": {} if is_flow else local_names(Names(m, m.act_of(owner), owner)),
-        "past": routing.merged_past(m, scope),
-    }
-    if "frame" in scope:
-        final["frame"] = scope["frame"]
-    learn(final, scope.get("knows"))
-    if "error" in scope:
-        final["error"] = scope["error"]
-    return final
-
-
-def pass_finals(inner: Any, outer: Any) -> None:
-    """Make whatever encloses a unit, activation or scope run what is due in it, after its own."""
-    if inner.get("finals"):
-        outer.setdefault("finals", []).extend(inner.pop("finals"))
-
-
-def no_longer_wait(m: Machine, owner: Any) -> None:
-    """Withdraw somebody who waits for a cleanup; that goes on, and who goes on here waits."""
-    if "cleanup" in owner:
-        owner.setdefault("finals", []).insert(0, _given_back(m, owner.pop("cleanup")))
-
-
-def _given_back(m: Machine, number: int) -> Final:
-    cleanup = m.state["cleanups"][number]
-    provenance.drop(m.state, cleanup.pop("past"))
-    if cleanup["kind"] == "scope":
-        no_longer_cleaning(m.state["scopes"][cleanup["of"]])
-    for key in ("kind", "of", "then"):
-        del cleanup[key]  # type: ignore[misc]
-    return {"cleanup": number}
-
-
-def no_longer_cleaning(scope: Scope) -> None:
-    """Count out a cleanup for which a scope has waited."""
-    scope["cleaning"] -= 1
-    if not scope["cleaning"]:
-        del scope["cleaning"]
-
-
-def hand_over(m: Machine, act: Activation) -> None:
-    """Keep what a group leaves to be undone and cleaned up in the scope around it."""
-    scope = m.scope_of(act)
-    if "done" in act:
-        scope["done"].extend(act["done"])
-    if "cut" in act:
-        scope["cut"].extend(act["cut"])
-    if act.get("finals"):
-        pass_finals(act, scope)
-        m.agenda.append(entries.clean(scope["id"]))
-
-
-def forget_undoing(m: Machine, act: Activation) -> None:
-    """Forget what an activation leaves to be undone."""
-    for done in act.pop("done", []):
-        provenance.drop(m.state, done["past"])
-    for number in act.pop("cut", []):
-        provenance.drop(m.state, m.state["cuts"].pop(number)["past"])
-
-
-def interrupt(m: Machine, scope: Scope) -> None:
-    """Give back to a scope that is withdrawn what it has not undone, and what it cleans up."""
-    for number, cleanup in m.state["cleanups"].items() if "cleaning" in scope else ():
-        if cleanup.get("kind") == "scope" and cleanup["of"] == scope["id"]:
-            scope.setdefault("finals", []).append(_given_back(m, number))
-    for number, undo in list(m.state["undos"].items()):
-        if undo["scope"] != scope["id"]:
-            continue
-        current = [undo["current"]] if "current" in undo else []
-        scope["done"] += [*undo["todo"], *current]
-        scope["cut"] += undo["cut"]
-        for cut in undo["cut"]:
-            stop_settling(m, cut)
-        del m.state["undos"][number]
-
-
-def stop_settling(m: Machine, number: int) -> None:
-    """Withdraw what is being done to find out about an attempt that was cut off."""
-    cut = m.state["cuts"][number]
-    cut.pop("undo", None)
-    if cut.pop("running", False):
-        m.commands.append(Stop(number, cut["attempt"]))
-        budgets.settle(m, number, cut.get("frame", 0))
-    if "wait" in cut:
-        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
 
 
 def withdraw_under_way(m: Machine, scope: Scope) -> None:

@@ -12,18 +12,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import Run
-from flowengine.kernel.ending.closing import forget_cut, forget_undoing
+from flowengine.kernel.ending import hidden_steps
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.expressions.names import Names, evaluate, join_secrets, local_names
+from flowengine.kernel.expressions.names import Names, evaluate, join_secrets
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.tokens.activations import new_activation, settle_in_frame
-from flowengine.kernel.tokens.units import begin_unit
 from flowengine.kernel.waiting.attempt_questions import ask_about_cut
 from flowengine.kernel.waiting.waits import close_wait
 
@@ -31,30 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from flowengine.kernel.events import Decided, ErrorData
-    from flowengine.kernel.state.records import Activation, Cut, Done, Scope, Undo, Unit, Wait
-
-
-def remember(m: Machine, act: Activation, unit: Unit, output: Plain, past: int | None) -> None:
-    """Note that a step has acted, if it says how it is undone.
-
-    A group that says it itself is undone by that, not by what its steps say; `past` is then what
-    lies behind its inner tokens.
-    """
-    if m.node(act).compensate < 0 or "undo" in act:
-        return
-    forget_cut(m, act, unit)
-    frame = m.frame_of(act)
-    done: Done = {
-        "step": act["step"],
-        "address": m.address(unit),
-        "output": output,
-        "local": local_names(Names(m, act, unit)),
-        "past": provenance.share(m.state, act["past"] if past is None else past),
-    }
-    if frame:
-        done["frame"] = frame
-    forget_undoing(m, act)
-    m.scope_of(act)["done"].append(done)
+    from flowengine.kernel.state.records import Activation, Cut, Done, Scope, Undo, Wait
 
 
 def begin(m: Machine, act: Activation, cause: ErrorData, then: Entry) -> None:
@@ -249,23 +224,17 @@ def _undo(m: Machine, number: int, done: Done) -> None:
     arrival = routing.unsent(
         undo["scope"], hidden.index, provenance.share(m.state, done["past"]), []
     )
-    act = new_activation(m, hidden, [arrival])
-    act["undo"] = number
-    settle_in_frame(m, act, done.get("frame", 0))
-    act["address"] = f"{done['address']}/compensate"
-    act["local"] = {**done["local"], "output": done["output"], "error": undo["cause"]}
-    begin_unit(m, act, -1)
+    names = {"output": done["output"], "error": undo["cause"]}
+    hidden_steps.begin(m, "undo", number, arrival, f"{done['address']}/compensate", done, names)
 
 
-def compensated(m: Machine, act: Activation, error: ErrorData | None) -> None:
+def undone(m: Machine, act: Activation, error: ErrorData | None) -> None:
     """Go on after one step has been undone, or could not be."""
     number = act["undo"]
     undo = m.state["undos"][number]
-    m.note(act, "succeeded" if error is None else "failed", error=error)
+    hidden_steps.end(m, act, error)
     if error is not None:
         undo["failures"].append(error)
-    routing.forget(m, act)
-    provenance.drop(m.state, act["past"])
     provenance.drop(m.state, undo.pop("current")["past"])
     m.agenda.append(entries.undo(number))
 

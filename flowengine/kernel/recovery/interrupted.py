@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.ending.closing import cut_off, forget_cut, stop_timeout
+from flowengine.kernel.ending.closing import stop_timeout
+from flowengine.kernel.ending.leftovers import cut_off, forget_cut
 from flowengine.kernel.errors import StepFailure, as_error, is_named
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.limits import budgets

@@ -237,30 +237,32 @@ class Lock(TypedDict):
     """Units, in order of arrival."""
 
 
-class Done(TypedDict, total=False):
-    """A step that succeeded and says how it is undone."""
+class Left(TypedDict, total=False):
+    """What a step or scope leaves to be done after it, with what was seen there."""
 
     step: int
     address: str
-    output: Plain
     local: dict[str, Plain]
+    """The names of items, rounds and messages."""
     past: int
     frame: int
+    """Of which subflow; absent for the main flow."""
 
 
-class Cut(TypedDict, total=False):
+class Done(Left, total=False):
+    """A step that succeeded and says how it is undone."""
+
+    output: Plain
+
+
+class Cut(Left, total=False):
     """An attempt that was cut off while it ran: whether its step acted is open."""
 
-    step: int
-    address: str
     attempt: int
     args: Plain
     input: Plain
     secrets: list[Plain]
     key: str | None
-    local: dict[str, Plain]
-    past: int
-    frame: int
     undo: int
     """The undo that settles it now."""
     running: bool
@@ -271,15 +273,9 @@ class Cut(TypedDict, total=False):
     value: Plain
 
 
-class Final(TypedDict, total=False):
-    """A `finally` that is due; or a cleanup that has lost who waited for it."""
+class Final(Left, total=False):
+    """A `finally` that is due: `step` is the hidden one; or a cleanup that nobody waits for now."""
 
-    step: int
-    """The hidden step."""
-    address: str
-    local: dict[str, Plain]
-    past: int
-    frame: int
     knows: dict[str, int]
     error: ErrorData | None
     """What its scope ended with; absent if the scope was withdrawn."""

@@ -6,14 +6,13 @@ began it goes on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flowengine.kernel import held_failures
 from flowengine.kernel.ending import cleaning, compensation
-from flowengine.kernel.ending.closing import (
-    end_bounds,
-    hand_over,
-)
+from flowengine.kernel.ending.closing import end_bounds
+from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions.names import Names
 from flowengine.kernel.expressions.step_records import record
@@ -25,6 +24,7 @@ from flowengine.kernel.steps.passing import pass_on
 from flowengine.kernel.tokens import routing
 
 if TYPE_CHECKING:
+    from flowengine.kernel.ending.hidden_steps import Mark
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation
@@ -40,14 +40,8 @@ def activation_ended(m: Machine, act: Activation, status: str, outcome: str, out
         outcome: What `next` may route by.
         output: What the step gives.
     """
-    if "undo" in act:
-        compensation.compensated(m, act, None)
-        return
-    if "final" in act:
-        cleaning.ended(m, act, None)
-        return
-    if "opens" in act:
-        m.agenda.append(entries.opened(act["id"], None))
+    if "undo" in act or "final" in act or "opens" in act:
+        _hidden_ended(m, act, None)
         return
     try:
         targets = choose(m, act, outcome, output)
@@ -78,14 +72,26 @@ def activation_failed(
     if held_failures.hold_act(m, act, again or entries.begin_act(act["id"])):
         return
     end_bounds(m, act)
-    if "undo" in act:
-        compensation.compensated(m, act, error)
-    elif "final" in act:
-        cleaning.ended(m, act, error)
-    elif "opens" in act:
-        m.agenda.append(entries.opened(act["id"], error))
+    if "undo" in act or "final" in act or "opens" in act:
+        _hidden_ended(m, act, error)
     else:
         handlers.handle(m, act, error)
+
+
+def _hidden_ended(m: Machine, act: Activation, error: ErrorData | None) -> None:
+    next(follows for mark, follows in HIDDEN.items() if mark in act)(m, act, error)
+
+
+def _opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
+    m.agenda.append(entries.opened(act["id"], error))
+
+
+HIDDEN: dict[Mark, Callable[[Machine, Activation, ErrorData | None], None]] = {
+    "undo": compensation.undone,
+    "final": cleaning.cleaned,
+    "opens": _opened,
+}
+"""What follows when a hidden step has ended; it has no token, and no error handlers."""
 
 
 def choose(m: Machine, act: Activation, outcome: str, output: Plain) -> list[int]:

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from flowengine.kernel.ending import cleaning, compensation
-from flowengine.kernel.ending.closing import (
-    stop_attempt,
-)
+from flowengine.kernel.ending import cleaning, leftovers
+from flowengine.kernel.ending.closing import stop_attempt
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state import variables
@@ -77,12 +75,12 @@ def attempt_ended(
                 signals.emit(m, names, node.emit, f"{unit['id']}/{unit['attempt']}")
         except (StepFailure, EvaluationError) as failure:
             # The action has acted, whatever became of its result.
-            compensation.remember(m, act, unit, raw, past)
+            leftovers.note_done(m, act, unit, raw, past)
             error = as_error(failure, m.address(unit), unit["tries"])
             unit_failed(m, unit, error, _ended_again(unit, raw, outcome, past))
             return
     if node.compensate >= 0:
-        compensation.remember(m, act, unit, output, past)
+        leftovers.note_done(m, act, unit, output, past)
     if "lock" in unit:
         locks.leave(m, unit)
     if node.loop is not None:
@@ -96,7 +94,7 @@ def _has_lock(m: Machine, unit: Unit, raw: Plain, outcome: str, past: int | None
     try:
         return locks.take(m, unit, entries.ended(unit["id"], raw, outcome))
     except (StepFailure, EvaluationError) as failure:
-        compensation.remember(m, m.act_of(unit), unit, raw, past)
+        leftovers.note_done(m, m.act_of(unit), unit, raw, past)
         error = as_error(failure, m.address(unit), unit["tries"])
         unit_failed(m, unit, error, _ended_again(unit, raw, outcome, past))
         return False

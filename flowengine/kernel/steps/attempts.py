@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Run
 from flowengine.kernel.ending import cleaning
-from flowengine.kernel.ending.closing import close_scope, no_longer_wait, stop_attempt
+from flowengine.kernel.ending.closing import close_scope, stop_attempt
+from flowengine.kernel.ending.leftovers import no_longer_wait
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import (
     Names,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.ending import cleaning, compensation
-from flowengine.kernel.ending.closing import close_units, empty_scope, hand_over
+from flowengine.kernel.ending.closing import close_units, empty_scope
+from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, matches
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.expressions.step_records import record

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel import held_failures
 from flowengine.kernel.ending import cleaning, compensation
-from flowengine.kernel.ending.closing import hand_over
+from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error, fits
 from flowengine.kernel.expressions.names import Names, evaluate, holds
 from flowengine.kernel.expressions.step_records import record

@@ -14,12 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel import held_failures
-from flowengine.kernel.ending.closing import (
-    close_unit,
-    close_units,
-    end_bounds,
-    hand_over,
-)
+from flowengine.kernel.ending.closing import close_unit, close_units, end_bounds
+from flowengine.kernel.ending.leftovers import hand_over
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.step_records import known

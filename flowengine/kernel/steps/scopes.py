@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.kernel import held_failures
-from flowengine.kernel.ending import cleaning
+from flowengine.kernel.ending import cleaning, hidden_steps
 from flowengine.kernel.ending.closing import empty_scope, remove_scope, stop_timeout
 from flowengine.kernel.errors import as_error
 from flowengine.kernel.expressions import provenance
@@ -21,8 +21,6 @@ from flowengine.kernel.messages import triggers
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.tokens.activations import new_activation
-from flowengine.kernel.tokens.units import begin_unit
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData
@@ -95,10 +93,8 @@ def start(m: Machine, scope: Scope, line: list[int]) -> None:
     scope["queued"] = True
     past = provenance.share(m.state, scope["past"])
     arrival = routing.unsent(scope["id"], body.opens, past, line)
-    act = new_activation(m, m.graph.node(body.opens), [arrival])
-    act["opens"] = True
-    act["address"] = scope["path"] + m.graph.node(body.opens).id
-    begin_unit(m, act, -1)
+    address = scope["path"] + m.graph.node(body.opens).id
+    hidden_steps.begin(m, "opens", True, arrival, address)
 
 
 def _put_tokens(m: Machine, scope: Scope, line: list[int]) -> None:
@@ -114,9 +110,7 @@ def opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
         error: Why it cannot be had; then the flow has failed.
     """
     scope = m.scope_of(act)
-    m.note(act, "succeeded" if error is None else "failed", error=error)
-    routing.forget(m, act)
-    provenance.drop(m.state, act["past"])
+    hidden_steps.end(m, act, error)
     del scope["queued"]
     if error is not None:
         if m.blame is not None:

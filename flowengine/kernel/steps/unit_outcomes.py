@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel import held_failures
 from flowengine.kernel.ending import cleaning
-from flowengine.kernel.ending.closing import (
-    pass_finals,
-    release_region,
-    stop_attempt,
-)
+from flowengine.kernel.ending.closing import release_region, stop_attempt
+from flowengine.kernel.ending.leftovers import pass_finals
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names

@@ -99,12 +99,6 @@ def put_activation(
     return act
 
 
-def settle_in_frame(m: Machine, act: Activation, frame: int) -> None:
-    """Let an activation that is at work in the scope of another flow see what its own flow has."""
-    if frame != m.scope_of(act).get("frame", 0):
-        act["frame"] = frame
-
-
 def _merge(m: Machine, node: Node, act: Activation, arrivals: list[Arrival]) -> None:
     """Merge the tokens of several arrivals into that of the activation."""
     for arrival in arrivals[1:]:

@@ -1,0 +1,191 @@
+"""What steps and scopes leave to be done after them (language reference, §9.10, §9.11).
+
+| left     | when                                        | what is done about it                   |
+|----------|---------------------------------------------|-----------------------------------------|
+| `done`   | a step that says how it is undone has acted | `compensation` undoes it                |
+| `cut`    | its attempt was cut off: it may have acted  | `compensation` finds out, and undoes it |
+| `finals` | a scope with a `finally` has ended          | `cleaning` runs it                      |
+
+What is left is kept in the place where it was left, and passed outwards as that place ends: from a
+unit to its activation, on to its scope, to the unit of that. A record of it has all that the hidden
+step will see, for by then the place may be gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flowengine.kernel.commands import Stop
+from flowengine.kernel.expressions import provenance
+from flowengine.kernel.expressions.names import Names, local_names
+from flowengine.kernel.flow_state.causality import learn
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.limits import budgets
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
+from flowengine.kernel.tokens import routing
+from flowengine.kernel.waiting.waits import close_wait
+
+if TYPE_CHECKING:
+    from flowengine.kernel.state.records import (
+        Activation,
+        Cut,
+        Done,
+        Final,
+        Left,
+        Scope,
+        Unit,
+    )
+
+
+def note_done(m: Machine, act: Activation, unit: Unit, output: Plain, past: int | None) -> None:
+    """Note that a step has acted, if it says how it is undone.
+
+    A group that says it itself is undone by that, not by what its steps say; `past` is then what
+    lies behind its inner tokens.
+    """
+    if m.node(act).compensate < 0 or "undo" in act:
+        return
+    forget_cut(m, act, unit)
+    behind = act["past"] if past is None else past
+    done: Done = {
+        "step": act["step"],
+        "address": m.address(unit),
+        "output": output,
+    }
+    _note_seen(done, Names(m, act, unit), behind)
+    forget_undoing(m, act)
+    m.scope_of(act)["done"].append(done)
+
+
+def _note_seen(left: Left, names: Names, past: int) -> None:
+    """Write into a record what its place sees now; its past is shared."""
+    left["local"] = local_names(names)
+    left["past"] = provenance.share(names.machine.state, past)
+    if names.frame:
+        left["frame"] = names.frame
+
+
+def cut_off(m: Machine, unit: Unit) -> None:
+    """Note an attempt that was stopped while it ran, if its step says how it is undone."""
+    act = m.act_of(unit)
+    if m.node(act).compensate < 0:
+        return
+    forget_cut(m, act, unit)
+    cut: Cut = {
+        "step": act["step"],
+        "address": m.address(unit),
+        "attempt": unit["attempt"],
+        "args": unit.get("args"),
+        "input": unit.get("input"),
+        "secrets": unit.get("secrets", []),
+        "key": unit.get("key"),
+    }
+    _note_seen(cut, Names(m, act, unit), act["past"])
+    m.state["cuts"][unit["id"]] = cut
+    m.scope_of(act)["cut"].append(unit["id"])
+
+
+def forget_cut(m: Machine, act: Activation, unit: Unit) -> None:
+    """Forget that an earlier attempt of a unit was cut off: a later one, under its key, counts."""
+    open_ = m.scope_of(act)["cut"]
+    if unit["id"] in open_:
+        open_.remove(unit["id"])
+        provenance.drop(m.state, m.state["cuts"].pop(unit["id"])["past"])
+
+
+def forget_undoing(m: Machine, act: Activation) -> None:
+    """Forget what an activation leaves to be undone."""
+    for done in act.pop("done", []):
+        provenance.drop(m.state, done["past"])
+    for number in act.pop("cut", []):
+        provenance.drop(m.state, m.state["cuts"].pop(number)["past"])
+
+
+def final_of(m: Machine, scope: Scope) -> Final:
+    """Return the `finally` of a scope that ends, with all that it will see."""
+    owner = m.state["units"].get(scope["unit"])
+    body = m.graph.body(scope["body"])
+    local: dict[str, Plain] = {}
+    if owner is not None and body.kind != "flow":
+        local = local_names(Names(m, m.act_of(owner), owner))
+    final: Final = {
+        "step": body.final,
+        "address": f"{scope['path']}finally",
+        "local": local,
+        "past": routing.merged_past(m, scope),
+    }
+    if "frame" in scope:
+        final["frame"] = scope["frame"]
+    learn(final, scope.get("knows"))
+    if "error" in scope:
+        final["error"] = scope["error"]
+    return final
+
+
+def pass_finals(inner: Any, outer: Any) -> None:
+    """Make whatever encloses a unit, activation or scope run what is due in it, after its own."""
+    if inner.get("finals"):
+        outer.setdefault("finals", []).extend(inner.pop("finals"))
+
+
+def hand_over(m: Machine, act: Activation) -> None:
+    """Keep what a group leaves to be undone and cleaned up in the scope around it."""
+    scope = m.scope_of(act)
+    if "done" in act:
+        scope["done"].extend(act["done"])
+    if "cut" in act:
+        scope["cut"].extend(act["cut"])
+    if act.get("finals"):
+        pass_finals(act, scope)
+        m.agenda.append(entries.clean(scope["id"]))
+
+
+def no_longer_wait(m: Machine, owner: Any) -> None:
+    """Withdraw somebody who waits for a cleanup; that goes on, and who goes on here waits."""
+    if "cleanup" in owner:
+        owner.setdefault("finals", []).insert(0, _given_back(m, owner.pop("cleanup")))
+
+
+def _given_back(m: Machine, number: int) -> Final:
+    cleanup = m.state["cleanups"][number]
+    provenance.drop(m.state, cleanup.pop("past"))
+    if cleanup["kind"] == "scope":
+        no_longer_cleaning(m.state["scopes"][cleanup["of"]])
+    for key in ("kind", "of", "then"):
+        del cleanup[key]  # type: ignore[misc]
+    return {"cleanup": number}
+
+
+def no_longer_cleaning(scope: Scope) -> None:
+    """Count out a cleanup for which a scope has waited."""
+    scope["cleaning"] -= 1
+    if not scope["cleaning"]:
+        del scope["cleaning"]
+
+
+def interrupt(m: Machine, scope: Scope) -> None:
+    """Give back to a scope that is withdrawn what it has not undone, and what it cleans up."""
+    for number, cleanup in m.state["cleanups"].items() if "cleaning" in scope else ():
+        if cleanup.get("kind") == "scope" and cleanup["of"] == scope["id"]:
+            scope.setdefault("finals", []).append(_given_back(m, number))
+    for number, undo in list(m.state["undos"].items()):
+        if undo["scope"] != scope["id"]:
+            continue
+        current = [undo["current"]] if "current" in undo else []
+        scope["done"] += [*undo["todo"], *current]
+        scope["cut"] += undo["cut"]
+        for cut in undo["cut"]:
+            stop_settling(m, cut)
+        del m.state["undos"][number]
+
+
+def stop_settling(m: Machine, number: int) -> None:
+    """Withdraw what is being done to find out about an attempt that was cut off."""
+    cut = m.state["cuts"][number]
+    cut.pop("undo", None)
+    if cut.pop("running", False):
+        m.commands.append(Stop(number, cut["attempt"]))
+        budgets.settle(m, number, cut.get("frame", 0))
+    if "wait" in cut:
+        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
