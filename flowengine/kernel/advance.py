@@ -121,7 +121,7 @@ def _settle(m: Machine, event: Any) -> list[Command]:
     _work(m)
     if m.reduced:
         event["reduced"] = m.reduced
-    if m.asked:
+    if m.idle_questions:
         budget_questions.withdraw_idle(m)
     if m.state["status"] not in ENDED:
         m.state["status"] = "running" if m.state["running"] else _status(m)
@@ -299,7 +299,7 @@ def _quiet(m: Machine) -> bool:
         scope = m.state["scopes"].get(number)
         if scope is not None:
             if (scope["joins"] and joins.settle(m, scope)) or (
-                not scope["live"] and scopes.end_if_over(m, scope)
+                not scope["live"] and scopes.end_if_empty(m, scope)
             ):
                 return True
             if scope["joins"]:

@@ -70,17 +70,17 @@ def _scope(entry: Callable[Concatenate[int, P], Entry]) -> _Doing[Concatenate[Ma
     return lambda do: Row("scopes", do)
 
 
-def _group_over(m: Machine, number: int, output: Plain, past: int) -> None:
+def _group_ended(m: Machine, number: int, output: Plain, past: int) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
         attempt_outcomes.attempt_ended(m, unit, output, "ok", past)
     provenance.drop(m.state, past)
 
 
-def _round_over(m: Machine, number: int, output: Plain, outcome: str, past: int | None) -> None:
+def _test_until(m: Machine, number: int, output: Plain, outcome: str, past: int | None) -> None:
     unit = m.state["units"].get(number)
     if unit is not None:
-        loops.round_over(m, unit, output, outcome, past)
+        loops.test_until(m, unit, output, outcome, past)
     if past is not None:
         provenance.drop(m.state, past)
 
@@ -168,10 +168,10 @@ AGENDA = {
     "uncertain": _unit(entries.uncertain)(retrying.ask_first),
     "pause": _unit(entries.pause)(retries.pause_before_attempt),
     "ended": _unit(entries.ended)(attempt_outcomes.attempt_ended),
-    "group_over": _any(entries.group_over)(_group_over),
+    "group_over": _any(entries.group_ended)(_group_ended),
     "attempt_failed": _unit(entries.attempt_failed)(attempt_outcomes.attempt_failed),
     "round": _unit(entries.begin_round)(loops.begin_round),
-    "round_over": _any(entries.round_over)(_round_over),
+    "round_over": _any(entries.test_until)(_test_until),
     "round_next": _unit(entries.pause_before_round)(loops.pause_before_round),
     "limit": _unit(entries.limit)(retrying.limit_anew),
     "cancel": _unit(entries.cancel)(cancelling.cancel),
@@ -187,7 +187,7 @@ AGENDA = {
     "add_item": _act(entries.add_item)(map_items.add_item),
     "counted": _act(entries.counted)(maps.counted),
     "map_broken": _act(entries.map_broken)(maps.fail_map),
-    "map_over": _act(entries.map_over)(maps.end_map),
+    "map_over": _act(entries.items_ended)(maps.end_map),
     "items_left": _act(entries.items_left)(maps.items_left),
     "act_ended": _act(entries.act_ended)(activation_outcomes.activation_ended),
     "act_failed": _act(entries.act_failed)(handlers.handle),
@@ -197,7 +197,7 @@ AGENDA = {
     "opened": _act(entries.opened)(scopes.opened),
     "end_all": _scope(entries.end_all)(scopes.end_all),
     "scope_failed": _scope(entries.scope_failed)(_scope_failed),
-    "scope_over": _any(entries.scope_over)(retrying.end_anew),
+    "scope_over": _any(entries.end_anew)(retrying.end_anew),
     "duration": _any(entries.duration)(retrying.duration_anew),
     # Undoing and cleaning up
     "undo": _any(entries.undo)(compensation.go_on),
@@ -205,7 +205,7 @@ AGENDA = {
     "clean": _any(entries.clean)(cleaning.first_of_scope),
     "clean_on": _any(entries.clean_on)(cleaning.go_on),
     # Flows; `of` is the scope of a flow
-    "flow_over": _any(entries.flow_over)(flows.succeed),
+    "flow_over": _any(entries.flow_ended)(flows.succeed),
     "flow_handled": _any(entries.flow_handled)(flows.handled),
     "flow_end": _any(entries.flow_end)(flows.end),
     "flow_cancelled": _any(entries.flow_cancelled)(_flow_cancelled),

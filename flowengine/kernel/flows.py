@@ -92,7 +92,7 @@ def granted(m: Machine, event: Granted) -> None:
     if number:
         locks.granted(m, m.state["units"][number])
         return
-    locks.answered(m, 0)
+    locks.forget_claim(m, 0)
     scope = m.root()
     if scope.pop("queued", False) and not scope.get("over"):
         start(m, scope, first_line(m))
@@ -184,7 +184,7 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
             output = evaluate(names, spec["output"])
             m.agenda.append(entries.flow_end("succeeded", None, output, of))
         elif do == "continue":
-            m.agenda.append(entries.flow_over(of, provenance.share(m.state, past)))
+            m.agenda.append(entries.flow_ended(of, provenance.share(m.state, past)))
         else:
             m.agenda.append(entries.flow_end("failed", error, None, of))
     except (StepFailure, EvaluationError) as failed:

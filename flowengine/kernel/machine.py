@@ -134,12 +134,11 @@ class Machine(View):
         reduced: What such functions have given so far.
         stood: How much later it is than at the event before (ms).
         blame: Gets what made each place fail, see `held_failures`; None costs nothing.
-        asked: Questions about budgets for whose answer perhaps nobody waits any more → the budget.
+        idle_questions: Questions for whose answer perhaps nobody waits any more → the budget.
     """
 
     __slots__ = (
         "agenda",
-        "asked",
         "awake",
         "begun",
         "blame",
@@ -149,6 +148,7 @@ class Machine(View):
         "emitted",
         "entered",
         "event",
+        "idle_questions",
         "marked",
         "moved",
         "observe",
@@ -188,7 +188,7 @@ class Machine(View):
         self.awake: set[int] = set()
         self.places: dict[int, bool] = {}
         self.begun: set[int] = set()
-        self.asked: dict[int, int] = {}
+        self.idle_questions: dict[int, int] = {}
 
     def new_id(self) -> int:
         """Return the next number of this execution."""
@@ -256,6 +256,11 @@ class Machine(View):
                 handler,
             )
         )
+
+
+def has_items(act: Activation) -> bool:
+    """Return whether an activation is that of a map which has begun: `over` is its items."""
+    return "over" in act
 
 
 def state_name(frame: int, key: str) -> str:

@@ -105,7 +105,7 @@ TIMERS: dict[str, Callable[[Machine, int, int], None]] = {
     "deadline": _deadline,
     "pause": _pause,
     "duration": _duration,
-    "wall_time": budget_questions.time_over,
+    "wall_time": budget_questions.time_used_up,
     "idle": _idle,
     "wait": lambda m, number, index: waits.occur(m, m.state["waits"][number], index, None),
     "expire": decisions.expire,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.limits.locks import around, is_shared
+from flowengine.kernel.limits.locks import enclosing, is_shared
 from flowengine.kernel.machine import Machine
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class _Circle:
         act = machine.act_of(machine.state["units"][unit])
         return {
             outer["id"]
-            for outer in around(machine, act)
+            for outer in enclosing(machine, act)
             if outer.get("held") and is_shared(outer["lock"])
         }
 

@@ -25,7 +25,7 @@ from flowengine.kernel.flow_state.variables import make_fitting
 from flowengine.kernel.held_failures import drop_then
 from flowengine.kernel.limits import budgets
 from flowengine.kernel.limits.locks import leave
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.tokens import routing
@@ -74,7 +74,7 @@ def end_bounds(m: Machine, act: Activation) -> None:
     """Withdraw what bounds an activation from outside: its deadline, and what moves its map."""
     if "deadline" in act:
         m.clear_timer(act.pop("deadline"))
-    if "over" in act:
+    if has_items(act):
         spec = m.node(act).map
         assert spec is not None
         if "more" in spec:

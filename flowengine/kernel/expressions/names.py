@@ -141,14 +141,14 @@ class Names:
                 if spec is not None and root in spec["names"]:
                     item = unit["item"]
                     return (act["over"][item], item, act["keys"][item])[spec["names"].index(root)]
-            unit = around(self.machine, act)
+            unit = group_around(self.machine, act)
             act = None if unit is None else self.machine.act_of(unit)
         if root == "signal" and self.machine.graph.triggers:
             return None
         raise KeyError(root)
 
 
-def around(m: View, act: Activation) -> Unit | None:
+def group_around(m: View, act: Activation) -> Unit | None:
     """Return the unit of the group around an activation; None at the level of a flow."""
     scope = m.scope_of(act)
     if not scope["unit"] or m.graph.body(scope["body"]).kind == "flow":
@@ -189,7 +189,7 @@ def local_names(names: Names) -> dict[str, Plain]:
                     spec["names"], (act["over"][item], item, act["keys"][item]), strict=True
                 ):
                     found.setdefault(key, value)
-        unit = around(names.machine, act)
+        unit = group_around(names.machine, act)
         act = None if unit is None else names.machine.act_of(unit)
     return found
 

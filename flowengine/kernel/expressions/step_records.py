@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.machine import Machine, View
+from flowengine.kernel.machine import Machine, View, has_items
 from flowengine.kernel.notation.times import format_time
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def known(
         "agent": None,
     }
     if "items" in named:
-        fields["items"] = _items(m, act) if "over" in act and not node.each else None
+        fields["items"] = _items(m, act) if has_items(act) and not node.each else None
     if "started_at" in named:
         fields["started_at"] = format_time(act["at"])
     if "ended_at" in named:

@@ -50,7 +50,7 @@ def write(m: Machine, names: Names, pairs: list[list[Any]], act: Activation) -> 
     spec = m.flow_of(names.frame).state
     who = writer(act, names.unit)
     kept_back = who is not act and not node.each and node.lock is None
-    under = locks.held(m, act, names.unit)
+    under = locks.locks_around(m, act, names.unit)
     for key, value in values:
         if replaces(spec[key]):
             _refuse_conflict(m, names.frame, key, who, under)

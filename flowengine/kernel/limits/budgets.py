@@ -73,7 +73,7 @@ def budget_of(state: State, frame: int) -> Budget | None:
     return budget
 
 
-def around(m: Machine, frame: int) -> Iterator[tuple[int, Budget]]:
+def budgets_around(m: Machine, frame: int) -> Iterator[tuple[int, Budget]]:
     """Yield the budgets that hold inside a flow at work, the innermost first."""
     for number in bounding(m.state, frame):
         budget = budget_of(m.state, number)
@@ -121,7 +121,7 @@ def count_in(m: Machine, number: int, frame: int, act: Activation | None) -> Non
     if not bounding(m.state, frame) or (act is not None and "opens" in act):
         return  # to open environments is no call
     free = None if act is None else unbound(m, act)
-    for owner, budget in around(m, frame):
+    for owner, budget in budgets_around(m, frame):
         if number not in budget["calls"]:
             budget["calls"][number] = free is not None and owner not in free
             _start_clock(m, budget)
@@ -146,7 +146,7 @@ def settle(m: Machine, number: int, frame: int, *, ran: bool = True) -> None:
     m.state["running"] -= 1
     if "budget" not in m.state and "frames" not in m.state:
         return
-    for owner, budget in around(m, frame):
+    for owner, budget in budgets_around(m, frame):
         if number in budget["calls"]:
             del budget["calls"][number]
             budget["used"] += ran and number not in m.begun
@@ -168,7 +168,7 @@ def leave(m: Machine, unit: Unit) -> None:
 def _look_later(m: Machine, number: int, budget: Budget) -> None:
     """Have it looked, when all else is done, whether a question is still one."""
     if "wait" in budget and not budget["waiting"] and not budget["calls"]:
-        m.asked[budget["wait"]] = number
+        m.idle_questions[budget["wait"]] = number
 
 
 def used_up(m: Machine, budget: Budget) -> list[str]:

@@ -20,7 +20,7 @@ from flowengine.kernel.commands import Claim, GiveBack
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.limits.suspension import hold_back, let_on
+from flowengine.kernel.limits.suspension import resume, suspend
 from flowengine.kernel.machine import Machine, require
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def take(m: Machine, unit: Unit, then: Entry) -> bool:
         raise StepFailure("LockCycle", message, {"key": key}, retryable=False)
     lock["queue"][unit["id"]] = True
     unit["lock"] = name
-    hold_back(m, unit, "lock", then)
+    suspend(m, unit, "lock", then)
     return False
 
 
@@ -82,7 +82,7 @@ def is_shared(name: str) -> bool:
 
 def _claim(m: Machine, unit: Unit, name: str, permits: int, then: Entry) -> None:
     unit["lock"] = name
-    hold_back(m, unit, "lock", then)
+    suspend(m, unit, "lock", then)
     m.state.setdefault("claims", {})[unit["id"]] = name
     m.commands.append(Claim(name, unit["id"], permits, "queue"))
 
@@ -90,11 +90,11 @@ def _claim(m: Machine, unit: Unit, name: str, permits: int, then: Entry) -> None
 def granted(m: Machine, unit: Unit) -> None:
     """Resume a unit that got the lock it was waiting for."""
     unit["held"] = True
-    answered(m, unit["id"])
-    let_on(m, unit)
+    forget_claim(m, unit["id"])
+    resume(m, unit)
 
 
-def answered(m: Machine, number: int) -> None:
+def forget_claim(m: Machine, number: int) -> None:
     """Forget a claim that waited: it is granted, or withdrawn."""
     claims = m.state.get("claims", {})
     if claims.pop(number, None) is not None and not claims:
@@ -118,7 +118,7 @@ def leave(m: Machine, unit: Unit) -> None:
     unit.pop("across", None)
     if is_shared(name):
         unit.pop("held", None)
-        answered(m, unit["id"])
+        forget_claim(m, unit["id"])
         m.commands.append(GiveBack(name, unit["id"]))
         return
     lock = m.state["locks"][name]
@@ -144,25 +144,25 @@ def _grant(m: Machine, lock: Lock) -> None:
         del lock["queue"][unit["id"]]
         lock["holders"].append(unit["id"])
         unit["held"] = True
-        let_on(m, unit)
+        resume(m, unit)
 
 
-def held(m: Machine, act: Activation, unit: Unit | None) -> list[str]:
+def locks_around(m: Machine, act: Activation, unit: Unit | None) -> list[str]:
     """Return the locks under which a place writes: its unit's, and those of the scopes around."""
-    units = [*([] if unit is None else [unit]), *around(m, act)]
+    units = [*([] if unit is None else [unit]), *enclosing(m, act)]
     return [one["lock"] for one in units if one.get("held")]
 
 
 def _taken_around(m: Machine, act: Activation, key: str, scope: str) -> int:
     """Return the innermost unit around that holds a lock of this key and scope, or 0."""
-    for outer in around(m, act):
+    for outer in enclosing(m, act):
         same = outer.get("across", "execution") == scope
         if same and outer.get("held") and outer["lock"].partition(":")[2] == key:
             return outer["id"]
     return 0
 
 
-def around(m: Machine, act: Activation) -> Iterator[Unit]:
+def enclosing(m: Machine, act: Activation) -> Iterator[Unit]:
     """Yield the units around an activation, innermost first; a `finally` is inside its group.
 
     Args:
@@ -195,13 +195,13 @@ def _cleaned_up(m: Machine, cleanup: Cleanup) -> int:
 
 def _closes_circle(m: Machine, unit: Unit, wanted: str) -> bool:
     """Return whether a lock comes free only after this unit has had it."""
-    mine = {outer["id"] for outer in around(m, m.act_of(unit)) if outer.get("held")}
+    mine = {outer["id"] for outer in enclosing(m, m.act_of(unit)) if outer.get("held")}
     if not mine:
         return False
     waiting: dict[int, list[str]] = {}
     for name, lock in m.state["locks"].items():
         for number in lock["queue"]:
-            for outer in around(m, m.act_of(m.state["units"][number])):
+            for outer in enclosing(m, m.act_of(m.state["units"][number])):
                 if outer.get("held"):
                     waiting.setdefault(outer["id"], []).append(name)
     return _never_free(m, wanted, mine, waiting, set())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.state.moves import move
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.state.records import Scope, Unit
 
 
-def hold_back(m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: Entry) -> None:
+def suspend(m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: Entry) -> None:
     """Hold a unit back until somebody lets it on.
 
     Args:
@@ -29,7 +29,7 @@ def hold_back(m: Machine, unit: Unit, phase: Literal["lock", "budget"], then: En
     m.note(m.act_of(unit), "waiting", unit=unit)
 
 
-def let_on(m: Machine, unit: Unit) -> None:
+def resume(m: Machine, unit: Unit) -> None:
     """Resume a unit that was held back."""
     move(unit, "ready")
     m.agenda.append(Entry(unit.pop("then")))
@@ -43,7 +43,7 @@ def park(m: Machine, unit: Unit) -> None:
             return
         act["units"][one["id"]] = False
         act["busy"] -= 1
-        if "over" in act:
+        if has_items(act):
             m.places[act["id"]] = True
         scope = m.scope_of(act)
         if act["busy"] or not scope["unit"] or _awake(m, scope):

@@ -145,7 +145,7 @@ def idle(m: Machine, scope: Scope) -> bool:
     return "idle" in scope
 
 
-def left_over(m: Machine, scope: Scope) -> int:
+def messages_at_joins(m: Machine, scope: Scope) -> int:
     """Return how many messages wait at joins of a scope for the other edges.
 
     While a token is left that may come by those, it keeps the scope open; without one nothing does.

@@ -14,7 +14,7 @@ from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.held_failures import KINDS
 from flowengine.kernel.limits import budgets
-from flowengine.kernel.limits.locks import around
+from flowengine.kernel.limits.locks import enclosing
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import parse_duration
@@ -165,7 +165,7 @@ def _go_on_beside(m: Machine, event: RetryAsked, named: int | None) -> None:
 
 def _take_places(m: Machine, unit: Unit) -> None:
     """Put a unit back in its place, together with the scopes around it."""
-    for one in (unit, *around(m, m.act_of(unit))):
+    for one in (unit, *enclosing(m, m.act_of(unit))):
         unpark(m, one)
 
 

@@ -94,7 +94,7 @@ def ended(unit: int, output: Plain, outcome: str, /) -> Entry:
     return Entry(("ended", unit, output, outcome))
 
 
-def group_over(unit: int, output: Plain, past: int, /) -> Entry:
+def group_ended(unit: int, output: Plain, past: int, /) -> Entry:
     """The scope of a group has ended well, and with it the attempt."""
     return Entry(("group_over", unit, output, past))
 
@@ -109,7 +109,7 @@ def begin_round(unit: int, /) -> Entry:
     return Entry(("round", unit))
 
 
-def round_over(unit: int, output: Plain, outcome: str, past: int | None, /) -> Entry:
+def test_until(unit: int, output: Plain, outcome: str, past: int | None, /) -> Entry:
     """The condition `until` of a loop is tested."""
     return Entry(("round_over", unit, output, outcome, past))
 
@@ -185,7 +185,7 @@ def map_broken(act: int, failure: Broken, /) -> Entry:
     return Entry(("map_broken", act, failure))
 
 
-def map_over(act: int, /) -> Entry:
+def items_ended(act: int, /) -> Entry:
     """All items of a map have ended."""
     return Entry(("map_over", act))
 
@@ -233,7 +233,7 @@ def scope_failed(scope: int, error: ErrorData, /) -> Entry:
     return Entry(("scope_failed", scope, error))
 
 
-def scope_over(scope: int, /) -> Entry:
+def end_anew(scope: int, /) -> Entry:
     """A scope ends again whose outputs had no value (retry)."""
     return Entry(("scope_over", scope))
 
@@ -269,7 +269,7 @@ def clean_on(cleanup: int, /) -> Entry:
 # Flows; `of` is the scope of a flow
 
 
-def flow_over(of: int, past: int, /) -> Entry:
+def flow_ended(of: int, past: int, /) -> Entry:
     """All tokens of a flow have ended: its outputs are evaluated."""
     return Entry(("flow_over", of, past))
 

@@ -104,7 +104,7 @@ def _ended_again(unit: Unit, raw: Plain, outcome: str, past: int | None) -> Entr
     """Return what follows when what comes after an attempt begins anew: the attempt stands."""
     if past is None:
         return entries.ended(unit["id"], raw, outcome)
-    return entries.group_over(unit["id"], raw, past)
+    return entries.group_ended(unit["id"], raw, past)
 
 
 def _raised(type: str, node: Node, raw: Plain) -> StepFailure:

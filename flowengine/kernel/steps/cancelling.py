@@ -12,7 +12,7 @@ from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.expressions.step_records import record
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.state import entries
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.tokens import routing
@@ -92,7 +92,7 @@ def _withdraw(m: Machine, act: Activation, how: str, reason: str) -> None:
 
 def _so_far(m: Machine, act: Activation) -> Plain:
     """Return the output so far: of a map the list, of a group its `output`, else null."""
-    if "over" in act:
+    if has_items(act):
         return [None if r is None else r[1] for r in act["results"]]
     unit = m.state["units"][next(iter(act["units"]))] if act["units"] else None
     if unit is None or "scope" not in unit:

@@ -136,10 +136,10 @@ def round_ended(
     if m.observe is not None:
         m.note(m.act_of(unit), "succeeded", unit=unit, outcome=outcome, output=output)
     unit["tries"] = 0
-    round_over(m, unit, output, outcome, past)
+    test_until(m, unit, output, outcome, past)
 
 
-def round_over(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
+def test_until(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | None) -> None:
     """Test `until` after a round, whose output has been noted."""
     node = m.node(m.act_of(unit))
     if node.loop is not None and "until" in node.loop:
@@ -147,7 +147,7 @@ def round_over(m: Machine, unit: Unit, output: Plain, outcome: str, past: int | 
         try:
             done = holds(names, node.loop["until"])
         except EvaluationError as failure:
-            again = entries.round_over(unit["id"], output, outcome, past)
+            again = entries.test_until(unit["id"], output, outcome, past)
             unit_failed(m, unit, as_error(failure, m.address(unit)), again)
             return
         if done:

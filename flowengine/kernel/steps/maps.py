@@ -116,7 +116,7 @@ def _go_early(m: Machine, act: Activation) -> None:
     assert spec is not None
     if spec.get("late") == "cancel":
         _cancel_items(m, act)
-        m.agenda.append(entries.map_over(act["id"]))
+        m.agenda.append(entries.items_ended(act["id"]))
         return
     output = [None if r is None else r[1] for r in act["results"]]
     try:
@@ -153,7 +153,7 @@ def end_map(m: Machine, act: Activation) -> None:
     """
     if act["units"]:
         return
-    again = entries.map_over(act["id"])
+    again = entries.items_ended(act["id"])
     if act.get("gone"):
         variables.make_fitting(m, act)
         hand_over(m, act)
@@ -232,6 +232,6 @@ def item_failed(m: Machine, act: Activation, unit: Unit, error: ErrorData) -> No
         "bears", act["failed"]
     ):
         _cancel_items(m, act)
-        m.agenda.append(entries.map_over(act["id"]))
+        m.agenda.append(entries.items_ended(act["id"]))
     else:
         m.agenda.append(entries.fill(act["id"]))

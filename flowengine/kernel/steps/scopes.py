@@ -16,7 +16,7 @@ from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.flow_state.causality import learn, writer
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.messages import triggers
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
@@ -131,10 +131,10 @@ def _is_uncounted(m: Machine, body: int, act: Activation | None) -> bool:
     """Return whether activations in a scope count for no limit: in map items and in `finally`."""
     if act is None:
         return False
-    return m.scope_of(act)["mapped"] or "over" in act or m.graph.body(body).kind == "finally"
+    return m.scope_of(act)["mapped"] or has_items(act) or m.graph.body(body).kind == "finally"
 
 
-def end_if_over(m: Machine, scope: Scope) -> bool:
+def end_if_empty(m: Machine, scope: Scope) -> bool:
     """End a scope in which no token is left.
 
     Returns:
@@ -142,7 +142,7 @@ def end_if_over(m: Machine, scope: Scope) -> bool:
     """
     if scope["live"] or scope.get("over") or not scope.keys().isdisjoint(_STAYS):
         return False
-    if scope["held"] > triggers.left_over(m, scope) or triggers.idle(m, scope):
+    if scope["held"] > triggers.messages_at_joins(m, scope) or triggers.idle(m, scope):
         return False
     if scope["held"]:
         empty_scope(m, scope)
@@ -167,7 +167,7 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
     past = routing.merged_past(m, scope)
     body = m.graph.body(scope["body"])
     if body.kind == "flow":
-        m.agenda.append(entries.flow_over(scope["id"], past))
+        m.agenda.append(entries.flow_ended(scope["id"], past))
         scope["over"] = True
         return
     unit = m.state["units"][scope["unit"]]
@@ -191,14 +191,14 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
     if failure is not None:
         m.agenda.append(entries.attempt_failed(unit["id"], failure))
         return
-    then = entries.group_over(unit["id"], output, past)
+    then = entries.group_ended(unit["id"], output, past)
     if not cleaning.first(m, "unit", unit, then, past=past):
         m.agenda.append(then)
 
 
 def hold_end(m: Machine, scope: Scope, past: int) -> bool:
     """Hold a scope whose outputs have no value, if that is asked for; its past stays with it."""
-    if not held_failures.hold_scope(m, scope, entries.scope_over(scope["id"])):
+    if not held_failures.hold_scope(m, scope, entries.end_anew(scope["id"])):
         return False
     scope.pop("over", None)
     scope["ended"].append([[], past])

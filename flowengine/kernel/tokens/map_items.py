@@ -178,7 +178,7 @@ def fill(m: Machine, act: Activation) -> None:
         act["next"] += 1
         begin_unit(m, act, index)
     if act["next"] >= len(act["over"]) and not act["units"]:
-        m.agenda.append(entries.map_over(act["id"]))
+        m.agenda.append(entries.items_ended(act["id"]))
 
 
 def _keys(m: Machine, node: Node, act: Activation) -> list[str]:

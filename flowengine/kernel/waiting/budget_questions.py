@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.limits.budgets import (
-    around,
     bounding,
     budget_of,
+    budgets_around,
     declared_limits,
     unbound,
     used_up,
     watch_time,
 )
-from flowengine.kernel.limits.suspension import hold_back, let_on
+from flowengine.kernel.limits.suspension import resume, suspend
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
 from flowengine.kernel.state import entries
@@ -68,17 +68,17 @@ def waits(m: Machine, unit: Unit, then: Entry) -> bool:
     free = unbound(m, act)
     full = [
         (number, budget)
-        for number, budget in around(m, m.frame_of(act))
+        for number, budget in budgets_around(m, m.frame_of(act))
         if number not in free and used_up(m, budget)
     ]
     for number, budget in full:
-        if not _asks(m, number, budget):
+        if not _may_ask(m, number, budget):
             raise StepFailure("BudgetExceeded", *_told(m, number, budget), retryable=False)
     if not full:
         return False
     number, budget = full[0]
     unit["budget"] = number
-    hold_back(m, unit, "budget", then)
+    suspend(m, unit, "budget", then)
     budget["waiting"][unit["id"]] = True
     _ask(m, number, budget, unit)
     return True
@@ -106,14 +106,14 @@ def _amount(what: str, limit: int) -> str:
     return f"{limit} tool call{'s' * (limit != 1)}"
 
 
-def time_over(m: Machine, number: int, _arg: int) -> None:
+def time_used_up(m: Machine, number: int, _arg: int) -> None:
     """Stop what runs because its time is over, or ask; what a crash took is waited for anew."""
     budget = budget_of(m.state, number)
     assert budget is not None
     del budget["timer"]
     if "wall_time" not in used_up(m, budget):
         watch_time(m, number, budget)
-    elif not _asks(m, number, budget):
+    elif not _may_ask(m, number, budget):
         _stop_calls(m, number, budget)
     elif bound := _bound(budget):
         _ask(m, number, budget, m.state["units"][bound[0]])
@@ -131,7 +131,7 @@ def _stop_calls(m: Machine, number: int, budget: Budget) -> None:
         m.agenda.append(entries.attempt_failed(unit, failure))
 
 
-def _asks(m: Machine, number: int, budget: Budget) -> bool:
+def _may_ask(m: Machine, number: int, budget: Budget) -> bool:
     spec = m.flow_of(number).budget
     assert spec is not None
     return spec["then"] == "ask" and "refused" not in budget
@@ -244,7 +244,7 @@ def go_on(m: Machine, number: int, budget: Budget, how: str, result: Plain = Non
     for waiting in budget["waiting"]:
         unit = m.state["units"][waiting]
         del unit["budget"]
-        let_on(m, unit)
+        resume(m, unit)
     budget["waiting"] = {}
     if _bound(budget):
         watch_time(m, number, budget)
@@ -252,11 +252,11 @@ def go_on(m: Machine, number: int, budget: Budget, how: str, result: Plain = Non
 
 def withdraw_idle(m: Machine) -> None:
     """Withdraw the questions for whose answer nobody waits, and in whose flow nothing runs."""
-    for number, owner in m.asked.items():
+    for number, owner in m.idle_questions.items():
         wait = m.state["waits"].get(number)
         budget = budget_of(m.state, owner)
         if budget is not None and (budget["waiting"] or budget["calls"]):
             continue
         if wait is not None:
             close_wait(m, wait, "withdrawn")
-    m.asked.clear()
+    m.idle_questions.clear()
