@@ -103,7 +103,7 @@ class Declared:
             InputError: It names an input that is not given.
         """
         from flowengine.engines.environments.specs import spec_of
-        from flowengine.engines.executions.programs import Program
+        from flowengine.engines.executions.linked_flows import LinkedFlow
         from flowengine.kernel.expressions.defaults import computed_inputs
         from flowengine.kernel.graph.compiled import EvaluationError
 
@@ -111,7 +111,7 @@ class Declared:
         flow = compiled.flow
         [(_, use)] = flow["steps"][0]["input"][1]["environments"][1].items()
         flow["defaults"] = [*flow.get("defaults", ()), [_USE, use]]
-        graph = Program(flow, compiled.hash).graph
+        graph = LinkedFlow(flow, compiled.hash).graph
         try:
             given = computed_inputs(graph, self._given(flow, inputs), {"id": owner}, 0)[_USE]
         except EvaluationError as error:

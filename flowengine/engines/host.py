@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.engines.attempts.printed import unheard
 from flowengine.engines.executions.execution import ENDED, Execution
-from flowengine.engines.executions.programs import Program, Programs
+from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.leases import Keeper
 from flowengine.engines.results import Update
 from flowengine.errors import NotFound, StoreError
@@ -67,7 +67,7 @@ class Host:
         """Execution → the objects that the caller brought for it, until it has ended."""
         self.stay = stay
         self.keeper = Keeper(store, ttl)
-        self.programs = Programs(store)
+        self.flows = LinkedFlows(store)
         self.on_not_released: Callable[[str, Sequence[NotReleased]], None] = lambda id, failed: None
         """Told of environments that could not be closed: of which execution, and what."""
         self._environments: Environments | None = None
@@ -163,9 +163,9 @@ class Host:
         brought = self._brought.get(execution)
         return self.resources if brought is None else {**self.resources, **brought}
 
-    def execution(self, id: str, program: Program, epoch: int) -> Execution:
+    def execution(self, id: str, linked: LinkedFlow, epoch: int) -> Execution:
         """Return a new object for an execution, with what its steps may know."""
-        compiled = program.compiled
+        compiled = linked.compiled
         version = compiled.get("version", "")
         artifacts = KeptFiles(self.store, id)
         context = Context(
@@ -179,7 +179,7 @@ class Host:
             lambda text, parts: self.tell(Update(id, "warning", {"text": text, **parts})),
             self.settings.strict,
         )
-        return Execution(id, program, context, epoch, self.programs)
+        return Execution(id, linked, context, epoch, self.flows)
 
     def stored(self, id: str, epoch: int) -> Execution:
         """Return an execution as it stands in the store.
@@ -189,7 +189,7 @@ class Host:
             epoch: Of its lease; 0: it is only looked at.
         """
         loaded = self.store.load(id)
-        found = self.execution(id, self.programs.by_hash(loaded.record.hash), epoch)
+        found = self.execution(id, self.flows.by_hash(loaded.record.hash), epoch)
         found.load(loaded)
         return found
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowengine.errors import UsageError
-from flowengine.journal.records import Execution, ExecutionFilter, Wait, WaitFilter
+from flowengine.journal.records import ExecutionFilter, ExecutionRecord, Wait, WaitFilter
 
 Place = tuple[int, int]
 """Where a row stands in a list: its age, then its number."""
 
 
-def fits_execution(record: Execution, filter: ExecutionFilter) -> bool:
+def fits_execution(record: ExecutionRecord, filter: ExecutionFilter) -> bool:
     """Return whether an execution is one of those asked for.
 
     Args:

@@ -27,9 +27,9 @@ from flowengine.journal.records import (
     Claim,
     Claimed,
     Entry,
-    Execution,
     ExecutionFilter,
     ExecutionPage,
+    ExecutionRecord,
     Head,
     Loaded,
     Message,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from flowengine.journal.records import Artifact
     from flowengine.journal.store import Durability
 
-T = TypeVar("T", Execution, Wait)
+T = TypeVar("T", ExecutionRecord, Wait)
 
 _NO_EXECUTIONS_LEFT_OUT = ExecutionFilter()
 _NO_WAITS_LEFT_OUT = WaitFilter()
@@ -72,7 +72,7 @@ class _Journal:
     __slots__ = ("artifacts", "entries", "epoch", "forms", "keys", "number", "owner", "record",
                  "snapshot")  # fmt: skip
 
-    def __init__(self, number: int, record: Execution, owner: str | None) -> None:
+    def __init__(self, number: int, record: ExecutionRecord, owner: str | None) -> None:
         self.number = number
         self.record = record
         self.entries: list[Entry] = []
@@ -306,7 +306,7 @@ class MemoryStore(Store):
 
     def _create(self, execution: str, new: NewExecution) -> None:
         self._created += 1
-        record = Execution(
+        record = ExecutionRecord(
             id=execution,
             flow=new.flow,
             version=new.version,
@@ -341,7 +341,7 @@ class MemoryStore(Store):
             if signal.get("key") is not None:
                 journal.keys.add((signal["signal"], signal["key"], number))
 
-    def execution(self, id: str) -> Execution:
+    def execution(self, id: str) -> ExecutionRecord:
         with self._lock:
             return self._journal(id).record
 

@@ -175,7 +175,7 @@ class Append(NamedTuple):
         return len(self.events) == 1 and not any(self[4:])
 
 
-class Execution(NamedTuple):
+class ExecutionRecord(NamedTuple):
     """An execution as lists show it."""
 
     id: str
@@ -199,7 +199,7 @@ class Execution(NamedTuple):
 class Loaded(NamedTuple):
     """All that is needed to go on with an execution."""
 
-    record: Execution
+    record: ExecutionRecord
     snapshot: tuple[int, bytes] | None
     """(number of events it includes, packed state)."""
     tail: list[Entry]
@@ -343,7 +343,7 @@ class WaitFilter(NamedTuple):
 class ExecutionPage(NamedTuple):
     """One page of a list of executions, newest first."""
 
-    items: list[Execution]
+    items: list[ExecutionRecord]
     next: str | None
     """Give it as `after` to get the next page; None: this was the last."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowengine.errors import StoreError
 from flowengine.journal.format import checksum
-from flowengine.journal.records import Entry, Execution, Owner, Wait
+from flowengine.journal.records import Entry, ExecutionRecord, Owner, Wait
 from flowengine.journal.shapes import DAMAGE_HINT, unpack_labels, unpack_wait
 
 
@@ -38,7 +38,7 @@ def _event_sum(seq: int, at: int, payload: bytes) -> int:
     return checksum(payload, (seq ^ at * 31) & 0xFFFFFFFF)
 
 
-def read_execution(row: Sequence[Any]) -> Execution:
+def read_execution(row: Sequence[Any]) -> ExecutionRecord:
     """Return a record from `sql.EXECUTION_COLUMNS` and, if they were asked for, outputs and error.
 
     Args:
@@ -46,7 +46,7 @@ def read_execution(row: Sequence[Any]) -> Execution:
     """
     labels = unpack_labels(row[5], f"execution {row[0]}")
     outputs, error = row[13:] or (None, None)
-    return Execution._make((*row[:5], labels, *row[6:13], outputs, error))
+    return ExecutionRecord._make((*row[:5], labels, *row[6:13], outputs, error))
 
 
 def read_wait(row: Sequence[Any], votes: list[bytes]) -> Wait:

@@ -20,9 +20,9 @@ from flowengine.journal.records import (
     Beginning,
     Claimed,
     Entry,
-    Execution,
     ExecutionFilter,
     ExecutionPage,
+    ExecutionRecord,
     Loaded,
     Message,
     Outgoing,
@@ -187,7 +187,7 @@ class SqliteStore(Store):
         except ERRORS as error:
             raise self._database.explain(error) from error
 
-    def execution(self, id: str) -> Execution:
+    def execution(self, id: str) -> ExecutionRecord:
         with self._database.reading() as connection:
             return read_execution(_find_execution(connection, id)[1:])
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         Beginning,
         Claimed,
         Entry,
-        Execution,
         ExecutionFilter,
         ExecutionPage,
+        ExecutionRecord,
         Loaded,
         Message,
         Outgoing,
@@ -125,7 +125,7 @@ class Store(Protocol):
             execution again and take its inbox first).
         """
 
-    def execution(self, id: str) -> Execution:
+    def execution(self, id: str) -> ExecutionRecord:
         """Return what lists show of one execution, by its full id.
 
         Raises:

@@ -32,9 +32,9 @@ from flowengine.journal.records import (
     Beginning,
     Claimed,
     Entry,
-    Execution,
     ExecutionFilter,
     ExecutionPage,
+    ExecutionRecord,
     Loaded,
     Message,
     Outgoing,
@@ -200,7 +200,7 @@ class FaultyStore(Store):
         outcomes: list[Conflict | None] = self._write("commit", list(appends))
         return outcomes
 
-    def execution(self, id: str) -> Execution:
+    def execution(self, id: str) -> ExecutionRecord:
         return self._alive.execution(id)
 
     def load(self, id: str) -> Loaded:

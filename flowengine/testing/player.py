@@ -132,8 +132,8 @@ class Player(Driver):
         """Begin the execution; inputs that do not fit are an `InputError`."""
         case = self.case
         self.flow = LoadedFlow(_without_files(self.flow.compiled), self.flow.hash)
-        program = self.host.programs.of(self.flow.compiled, self.flow.hash)
-        program.runner = Unused()  # type: ignore[assignment]
+        linked = self.host.flows.of(self.flow.compiled, self.flow.hash)
+        linked.runner = Unused()  # type: ignore[assignment]
         inputs = as_data(case.inputs)
         starting = Starting(self.flow, inputs, case.id, case.labels, case.by)
         self.execution = begin(self.host, starting)
@@ -371,7 +371,7 @@ class Player(Driver):
         execution, now, by = self.execution, self.clock.time, operating.by or self.case.by
         unit = None
         if operating.retry is not None:
-            graph = execution.program.graph
+            graph = execution.linked.graph
             unit = unit_at(graph, execution.state, operating.retry)
             if unit is None:
                 message = f"'{operating.retry}' is not at work then: it cannot begin anew"

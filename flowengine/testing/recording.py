@@ -29,7 +29,7 @@ from flowengine.testing.scripts import given_to
 
 if TYPE_CHECKING:
     from flowengine.engines.engine import Engine
-    from flowengine.engines.executions.programs import Programs
+    from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
 
@@ -63,8 +63,8 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
         Conflict: The execution has not begun, or was moved to another form of its flow.
     """
     kept = engine.store.execution(execution)
-    program = engine._host.programs.by_hash(kept.hash)
-    flow = LoadedFlow(program.compiled, kept.hash)
+    linked = engine._host.flows.by_hash(kept.hash)
+    flow = LoadedFlow(linked.compiled, kept.hash)
     journal = read(engine.store, execution)
     if not journal:
         raise Conflict(
@@ -76,10 +76,10 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
             f"execution {execution} was moved to another form of its flow; a case plays one form",
             hint="record one that began under the form that you test",
         )
-    mask = Secrets(program.compiled.get("secrets", {})).mask
+    mask = Secrets(linked.compiled.get("secrets", {})).mask
     found: list[Recorded] = []
     for timed, apart in ((False, 0), (False, 1), (True, 0), (True, 1)):
-        tape = _Tape(program.graph, events, execution, apart)
+        tape = _Tape(linked.graph, events, execution, apart)
         case = mask(tape.case(name, timed=timed))
         found.append(Recorded(case, tape.lost or _apart(flow, events, case)))
         if not found[-1].differences:
@@ -412,15 +412,15 @@ def _apart(flow: LoadedFlow, events: Sequence[Event], case: dict[str, Any]) -> l
         return [f"the inputs are refused: {error.message}"]
     found = [one.message for one in problems(parsed, player)]
     played = read(player.host.store, player.execution.id)
-    programs = player.host.programs
-    whole = [_history(programs, flow.hash, one) for one in (events, line(played, len(played) - 1))]
+    flows = player.host.flows
+    whole = [_history(flows, flow.hash, one) for one in (events, line(played, len(played) - 1))]
     return found or list(_first_apart(*whole))
 
 
-def _history(programs: Programs, hash: str, events: Sequence[Event]) -> list[dict[str, Any]]:
+def _history(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> list[dict[str, Any]]:
     """Return what each activation did, without the times."""
     keys = ("address", "status", "outcome", "attempts", "output", "error")
-    steps: list[Any] = list(steps_of(programs, hash, list(events)))
+    steps: list[Any] = list(steps_of(flows, hash, list(events)))
     return [{key: _timeless(step[key]) for key in keys} for step in steps]
 
 

@@ -116,7 +116,7 @@ class Simulator:
     ) -> None:
         self.graph = flow if isinstance(flow, Graph) else graph_of(flow)
         self._forms = [self.graph]
-        self._programs: Any = _Forms(self._forms)
+        self._flows: Any = _Forms(self._forms)
         self.script = dict(script or {})
         self.random = random.Random(seed)
         self.order = order
@@ -415,7 +415,7 @@ class Simulator:
         from flowengine.engines.interventions.retracing import event_of, retrace
 
         last = self.state["last"]
-        held = retrace(self._programs, str(len(self._forms) - 1), unpacked(self.journal), step)
+        held = retrace(self._flows, str(len(self._forms) - 1), unpacked(self.journal), step)
         self.retries += 1
         self.state = held.state
         self.running.clear()
@@ -453,7 +453,7 @@ class Simulator:
         """Return the state that the journal gives when it is applied from the start."""
         from flowengine.engines.executions.replay import line, replayed
 
-        return replayed(self._programs, "0", line(unpacked(self.journal), len(self.journal)))[1]
+        return replayed(self._flows, "0", line(unpacked(self.journal), len(self.journal)))[1]
 
     def story(self) -> list[str]:
         """Return `address status` of all observations, for tests to compare."""
@@ -542,11 +542,11 @@ def graph_of(flow: LoadedFlow | str | PathLike[str]) -> Graph:
     Returns:
         The graph, with expressions and reducers as in the engine.
     """
-    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow, load
 
     loaded = flow if isinstance(flow, LoadedFlow) else load(flow)
-    return Program(loaded.compiled, loaded.hash).graph
+    return LinkedFlow(loaded.compiled, loaded.hash).graph
 
 
 def _tidies(address: str) -> bool:

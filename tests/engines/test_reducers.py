@@ -11,7 +11,7 @@ import pytest
 
 from flowengine.engines.attempts.outcome import succeeded
 from flowengine.engines.engine import Engine
-from flowengine.engines.executions.programs import Programs
+from flowengine.engines.executions.linked_flows import LinkedFlows
 from flowengine.engines.executions.replay import read, walk
 from flowengine.engines.flows import load
 from flowengine.engines.running.recovery import recover
@@ -106,7 +106,7 @@ def test_a_replay_calls_no_reducer_and_gives_the_same_bytes(
     with Engine(store) as engine:
         journal = read(engine.store, "it")
         hash = engine.store.execution("it").hash
-        *_, last = walk(Programs(engine.store), hash, journal)
+        *_, last = walk(LinkedFlows(engine.store), hash, journal)
         assert pack(last.state["outputs"]) == pack(engine.show("it")["outputs"])
         assert len(last.state["outputs"]["notes"]) == 2  # type: ignore[index]
         assert engine.fork("it", at="ask").waits[0]["title"] == "Pay 5?"
@@ -141,7 +141,7 @@ def test_a_reducer_that_failed_fails_again(store: Path, tmp_path: Path, write: W
         write("def book(old, new): return 1\nnote = book\n")
         forget_modules()
         journal = read(engine.store, "it")
-        *_, last = walk(Programs(engine.store), engine.store.execution("it").hash, journal)
+        *_, last = walk(LinkedFlows(engine.store), engine.store.execution("it").hash, journal)
         assert last.state["error"] == result.error
 
 

@@ -34,7 +34,7 @@ def check_replay(engine: Engine) -> None:
     host = engine._host
     found = host.stored("it", 0)
     journal = read(engine.store, "it")
-    assert state_at(host.programs, found.program.hash, journal, len(journal))[1] == found.state
+    assert state_at(host.flows, found.linked.hash, journal, len(journal))[1] == found.state
     assert engine.show("it")["status"] == found.state["status"]
 
 

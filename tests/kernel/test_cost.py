@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from flowengine.engines.executions.programs import Program
+from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph, advance
 from flowengine.kernel.commands import Run
@@ -54,7 +54,7 @@ MATCHING = (
 
 def graph_of(text: str) -> Graph:
     compiled = compile_text(f"flowengine: 1\nid: flow\n{text}\n")
-    return Program(compiled.flow, compiled.hash).graph
+    return LinkedFlow(compiled.flow, compiled.hash).graph
 
 
 def work(call: Callable[[], object]) -> int:

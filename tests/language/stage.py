@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from flowengine import Decision, Engine, LoadedFlow, Result, Sent, StepContext, StepError, load
-from flowengine.engines.executions.programs import reducer, why_not
+from flowengine.engines.executions.linked_flows import reducer, why_not
 from flowengine.flow.compile import Compiled, compile_text
 from flowengine.flow.expressions import CelEvaluator
 from flowengine.kernel import ENDED, Graph

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from flowengine import FlowFileError
-from flowengine.engines.executions.programs import Program
+from flowengine.engines.executions.linked_flows import LinkedFlow
 from flowengine.flow.compile import compile_text
 from flowengine.kernel import Graph
 from flowengine.testing import Simulator, explore
@@ -229,7 +229,7 @@ def play(
 @cache
 def _graph(text: str) -> Graph:
     compiled = compile_text(text, folder=FOLDER)
-    return Program(compiled.flow, compiled.hash).graph
+    return LinkedFlow(compiled.flow, compiled.hash).graph
 
 
 def refused(number: int, *changes: Change) -> list[str]:

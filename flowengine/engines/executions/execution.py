@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.attempts.serialization import Kept
-    from flowengine.engines.executions.programs import Program, Programs
+    from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
     from flowengine.journal.records import Loaded
     from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State
@@ -72,7 +72,7 @@ class Execution:
     Attributes:
         id: Full id.
         context: What steps may know of it.
-        program: Its flow, linked.
+        linked: Its flow, linked.
         state: The kernel's; changed by `apply` only.
         epoch: Of the lease under which it is written.
         seq: Number of events that are on disk.
@@ -95,6 +95,7 @@ class Execution:
         "_claims",
         "_closed",
         "_events",
+        "_flows",
         "_forms",
         "_head",
         "_ids",
@@ -104,7 +105,6 @@ class Execution:
         "_moved",
         "_new",
         "_opened",
-        "_programs",
         "_rewritten",
         "_sent",
         "_snapshot",
@@ -116,8 +116,8 @@ class Execution:
         "error",
         "id",
         "kept",
+        "linked",
         "printed",
-        "program",
         "queue",
         "queued",
         "seq",
@@ -130,11 +130,11 @@ class Execution:
     )  # fmt: skip
 
     def __init__(
-        self, id: str, program: Program, context: Context, epoch: int, programs: Programs
+        self, id: str, linked: LinkedFlow, context: Context, epoch: int, flows: LinkedFlows
     ) -> None:
-        self._programs = programs
+        self._flows = flows
         self.id = id
-        self.program = program
+        self.linked = linked
         self.context = context
         self.epoch = epoch
         self.state: State = new_state()
@@ -208,8 +208,8 @@ class Execution:
             check_state(self.state, new_state(), f"the snapshot of execution {self.id}")
             self._snapshot = len(packed)
         self._ids = self.state["last"]
-        self.program = self._programs.by_hash(loaded.record.hash)
-        graph = self.program.graph
+        self.linked = self._flows.by_hash(loaded.record.hash)
+        graph = self.linked.graph
         for entry in loaded.tail:
             event = unpack_event(entry.payload, f"entry {entry.seq} of execution {self.id}")
             if event["type"] in ("retry", "upgraded"):  # there is a snapshot, or it is damaged
@@ -236,7 +236,7 @@ class Execution:
 
         assert loaded.snapshot is None, "who goes back or moves writes a snapshot"
         events = unpacked(self.id, loaded.tail)
-        _, self.state = state_at(self._programs, self.program.hash, events, len(events))
+        _, self.state = state_at(self._flows, self.linked.hash, events, len(events))
 
     def _enter_workdir(self) -> None:
         """Work where the execution was started, and with what it was given, whoever goes on."""
@@ -266,7 +266,7 @@ class Execution:
         self.state = state
         self._rewritten = True
         self._index()
-        self._claims = list(claims_in(self.id, self.program.graph, state))
+        self._claims = list(claims_in(self.id, self.linked.graph, state))
 
     def _index(self) -> None:
         """Find the waits and timers of the state; nothing follows from it that is not begun."""
@@ -300,7 +300,7 @@ class Execution:
         except InputError as error:
             event = _not_storable(event, error)
             packed = pack(event)
-        graph = self.program.graph
+        graph = self.linked.graph
         if told is not None:
             number = self.seq + len(self._events)
             address, why = address_of(graph, state, event), why_of(state, event)
@@ -337,12 +337,12 @@ class Execution:
 
     def _go_on_under(self, event: Upgraded) -> Graph:
         """Go on under another form of the flow; the next `take` writes a snapshot."""
-        before, self.program = self.program, self._programs.by_hash(event["after"])
+        before, self.linked = self.linked, self._flows.by_hash(event["after"])
         self.context = self.context._replace(version=event["version"])
         self._moved = event["after"], event["version"]
         self._forms.append(before.hash)
         self._rewritten = True
-        return self.program.graph
+        return self.linked.graph
 
     def apply_queue(self) -> None:
         """Apply the events of the queue, in order."""

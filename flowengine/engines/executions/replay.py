@@ -19,7 +19,7 @@ from flowengine.kernel.machine import Machine
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from flowengine.engines.executions.programs import Programs
+    from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.journal.records import Entry
     from flowengine.journal.store import Store
     from flowengine.kernel import Graph
@@ -77,7 +77,7 @@ def forms(journal: Sequence[Event]) -> list[str]:
 
 
 def walk(
-    programs: Programs,
+    flows: LinkedFlows,
     hash: str,
     journal: Sequence[Event],
     observe: list[Observation] | None = None,
@@ -85,7 +85,7 @@ def walk(
     """Walk through a journal, event by event.
 
     Args:
-        programs: The flows that it was written under.
+        flows: The flows that it was written under.
         hash: Of the flow that the execution runs now.
         journal: All events from the first on; may grow while it is walked.
         observe: Gets what happened to each activation.
@@ -94,62 +94,62 @@ def walk(
         Each event with the state after it.
     """
     state = new_state()
-    graph = programs.by_hash(first_form(journal, hash)).graph
+    graph = flows.by_hash(first_form(journal, hash)).graph
     for number, event in enumerate(journal):
         if event["type"] == "retry" and "back" in event:
-            graph, state = state_before_retry(programs, hash, journal, number)
+            graph, state = state_before_retry(flows, hash, journal, number)
         with Sound(f"entry {number} of a journal of flow {hash}"):
             unit = unit_of(state, event)
             address = address_of(graph, state, event)
             why = why_of(state, event)
-            graph = apply(programs, graph, state, event, observe)
+            graph = apply(flows, graph, state, event, observe)
         yield Moment(number, event, address, unit, state, graph, why)
 
 
 def state_at(
-    programs: Programs, hash: str, journal: Sequence[Event], count: int
+    flows: LinkedFlows, hash: str, journal: Sequence[Event], count: int
 ) -> tuple[Graph, State]:
     """Return the flow and the state after the first `count` events.
 
     Args:
-        programs: The flows that the journal was written under.
+        flows: The flows that the journal was written under.
         hash: Of the flow that the execution runs now.
         journal: All events.
         count: How many.
     """
-    return replayed(programs, first_form(journal, hash), line(journal, count - 1))
+    return replayed(flows, first_form(journal, hash), line(journal, count - 1))
 
 
 def state_before_retry(
-    programs: Programs, hash: str, journal: Sequence[Event], number: int
+    flows: LinkedFlows, hash: str, journal: Sequence[Event], number: int
 ) -> tuple[Graph, State]:
     """Return the flow and the state from which a `retry` goes on, number `number` of a journal."""
-    return replayed(programs, first_form(journal, hash), line(journal, number)[:-1])
+    return replayed(flows, first_form(journal, hash), line(journal, number)[:-1])
 
 
-def replayed(programs: Programs, hash: str, events: Sequence[Event]) -> tuple[Graph, State]:
+def replayed(flows: LinkedFlows, hash: str, events: Sequence[Event]) -> tuple[Graph, State]:
     """Return the flow and the state after events that apply one after the other.
 
     Args:
-        programs: The flows that they were written under.
+        flows: The flows that they were written under.
         hash: Of the flow at their start.
         events: As `line` returns them.
     """
-    state, graph = new_state(), programs.by_hash(hash).graph
+    state, graph = new_state(), flows.by_hash(hash).graph
     for event in events:
-        graph = apply(programs, graph, state, event)
+        graph = apply(flows, graph, state, event)
     return graph, state
 
 
 def apply(
-    programs: Programs,
+    flows: LinkedFlows,
     graph: Graph,
     state: State,
     event: Event,
     observe: list[Observation] | None = None,
 ) -> Graph:
     """Apply an event, and return the flow that follows it."""
-    after = programs.by_hash(event["after"]).graph if event["type"] == "upgraded" else None
+    after = flows.by_hash(event["after"]).graph if event["type"] == "upgraded" else None
     advance(graph, state, event, observe, after=after)
     return after or graph
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from flowengine.engines.executions.execution import Execution
-    from flowengine.journal.records import Execution as Record
+    from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
 
@@ -90,7 +90,7 @@ def timers_of(state: State, wait: int) -> list[dict[str, str]]:
     return [{"what": what, "due": format_time(due)} for what, due in ordered]
 
 
-def execution_view(record: Record) -> ExecutionInfo:
+def execution_view(record: ExecutionRecord) -> ExecutionInfo:
     """Return an execution as lists give it."""
     view: ExecutionInfo = {
         "execution": record.id,

@@ -73,5 +73,5 @@ class _Circle:
     def _machine(self, execution: str) -> Machine:
         if execution not in self._machines:
             one = self._host.stored(execution, 0)
-            self._machines[execution] = Machine(one.program.graph, one.state, None)
+            self._machines[execution] = Machine(one.linked.graph, one.state, None)
         return self._machines[execution]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.executions.replay import Moment
     from flowengine.engines.host import Host
-    from flowengine.journal.records import Execution as Record
+    from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
 
 ENDS = frozenset({"succeeded", "skipped", "failed", "cancelled", "retrying"})
@@ -48,7 +48,7 @@ class Fact(NamedTuple):
 class History(NamedTuple):
     """What happened in one execution, in order."""
 
-    record: Record
+    record: ExecutionRecord
     entries: int
     """Of its journal, without what was gone back over."""
     inputs: dict[str, Any]
@@ -103,7 +103,7 @@ def _history(host: Host, id: str) -> History:
     own = _Own(id)
     facts = _Facts(own)
     seen: list[Observation] = []
-    for moment in walk(host.programs, record.hash, straight, seen):
+    for moment in walk(host.flows, record.hash, straight, seen):
         facts.see(moment, seen)
         own.know(moment.state["waits"])
         seen.clear()

@@ -27,9 +27,9 @@ from flowengine.kernel.notation.times import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flowengine.engines.executions.programs import Programs
+    from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.engines.host import Host
-    from flowengine.journal.records import Execution as Record
+    from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel import Graph
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import ErrorData, Event, Warned
@@ -55,7 +55,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
     record = host.store.execution(execution)
     journal = read(host.store, execution)
     with Sound(f"the journal of execution {execution}"):
-        steps, last = _told(host.programs, record.hash, journal)
+        steps, last = _told(host.flows, record.hash, journal)
     if step is not None:
         steps = [found for found in steps if found["address"] == step]
         if not steps:
@@ -86,7 +86,7 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
     }
 
 
-def _again(host: Host, record: Record, error: ErrorData | None) -> ExecutionInfo:
+def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> ExecutionInfo:
     """Return how to try again what failed, and which steps were not undone."""
     if record.status != "failed":
         return {}
@@ -96,26 +96,26 @@ def _again(host: Host, record: Record, error: ErrorData | None) -> ExecutionInfo
     return view
 
 
-def steps_of(programs: Programs, hash: str, journal: list[Event]) -> list[StepInfo]:
+def steps_of(flows: LinkedFlows, hash: str, journal: list[Event]) -> list[StepInfo]:
     """Return every activation of a journal with its attempts, in order of beginning.
 
     Args:
-        programs: The flows that it was written under.
+        flows: The flows that it was written under.
         hash: Of the flow that the execution runs now.
         journal: All events.
     """
-    return _told(programs, hash, journal)[0]
+    return _told(flows, hash, journal)[0]
 
 
 def _told(
-    programs: Programs, hash: str, journal: list[Event]
+    flows: LinkedFlows, hash: str, journal: list[Event]
 ) -> tuple[list[StepInfo], Moment | None]:
     """Return every activation of a journal, and the last moment of it."""
     told = _Told()
     steps = told.steps
     seen: list[Observation] = []
     moment: Moment | None = None
-    for moment in walk(programs, hash, journal, seen):
+    for moment in walk(flows, hash, journal, seen):
         for observation in seen:
             told.fold(moment.graph, observation)
         seen.clear()
@@ -172,7 +172,7 @@ def entries(host: Host, execution: str, since: int, *, follow: bool) -> Iterator
         time.sleep(FOLLOW_SECONDS)
         journal = read(store, execution)
     ended = False
-    for moment in walk(host.programs, hash, journal):
+    for moment in walk(host.flows, hash, journal):
         if moment.number >= since:
             yield entry_view(moment.number, moment.event, moment.address, moment.why)
         ended = moment.state["status"] in _OVER

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flowengine.engines.host import Host
-    from flowengine.journal.records import Execution, ExecutionFilter, Message
+    from flowengine.journal.records import ExecutionFilter, ExecutionRecord, Message
 
 _PAGE = 200
 _STATUS: Literal["interrupted"] = "interrupted"
 
 
-def is_interrupted(host: Host, record: Execution, inbox: list[Message] | None = None) -> bool:
+def is_interrupted(host: Host, record: ExecutionRecord, inbox: list[Message] | None = None) -> bool:
     """Return whether an execution would go on if somebody resumed it.
 
     Args:
@@ -40,7 +40,7 @@ def is_interrupted(host: Host, record: Execution, inbox: list[Message] | None = 
 
 
 def standing_view(
-    host: Host, record: Execution, inbox: list[Message] | None = None
+    host: Host, record: ExecutionRecord, inbox: list[Message] | None = None
 ) -> ExecutionInfo:
     """Return an execution as lists give it, as it stands now."""
     view = execution_view(record)
@@ -95,7 +95,7 @@ def _interrupted(
     return ExecutionPage(rest[:limit], rest[limit - 1]["execution"] if more else None)
 
 
-def _all(host: Host, wanted: ExecutionFilter) -> Iterator[Execution]:
+def _all(host: Host, wanted: ExecutionFilter) -> Iterator[ExecutionRecord]:
     after: str | None = None
     while True:
         found = host.store.executions(wanted, after, _PAGE)

@@ -49,7 +49,7 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
         found += [_recorded(message, id) for message in inbox]
     events = [unpack_message(message) for message in inbox]
     decided = {event["wait"] for event in events if event["type"] == "decided"}
-    machine = Machine(execution.program.graph, state, None)
+    machine = Machine(execution.linked.graph, state, None)
     for unit in state["units"].values():
         if unit["phase"] == "run":
             found.append(_at_work(machine.address(unit), unit["attempt"], holder, id))

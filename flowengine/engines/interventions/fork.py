@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.programs import Program, Programs
+    from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.flow.building import Flow
@@ -69,29 +69,29 @@ def fork(
     values, old = values or {}, host.store.find_execution(old)
     record = host.store.execution(old)
     journal = read(host.store, old)
-    past = _past(host.programs, record.hash, journal, old, at)
+    past = _past(host.flows, record.hash, journal, old, at)
     upgrades = [event for event in past if event["type"] == "upgraded"]
     after = upgrades[-1]["after"] if upgrades else first_form(journal, record.hash)
-    before = host.programs.by_hash(after)
-    program = before if changed is None else host.programs.of(changed.compiled, changed.hash)
-    if program is not before:
-        _check_same_past(host.programs, before, program, past, at)
-    values = _checked_state(program, values)
+    before = host.flows.by_hash(after)
+    linked = before if changed is None else host.flows.of(changed.compiled, changed.hash)
+    if linked is not before:
+        _check_same_past(host.flows, before, linked, past, at)
+    values = _checked_state(linked, values)
 
     now = host.clock.now()
-    data = execution_data(host, program.compiled, now, id, labels or record.labels, user)
+    data = execution_data(host, linked.compiled, now, id, labels or record.labels, user)
     if "environments" in past[0]["execution"]:
         data["environments"] = past[0]["execution"]["environments"]
-    check_names(program.compiled, resources or {}, data.get("environments", {}))
+    check_names(linked.compiled, resources or {}, data.get("environments", {}))
     brought = {*past[0]["execution"].get("resources", ()), *(resources or ())}
     if brought:
         data["resources"] = sorted(brought)
     host.bring(data["id"], resources or {})
     past[0] = {**past[0], "execution": data}
-    execution = host.execution(data["id"], program, 1)
-    _, state = state_at(host.programs, program.hash, past, len(past))
-    unit = unit_at(program.graph, state, at)
-    new = new_record(program, data, now, host.keeper.owner.id, forked_from=f"{old} at {at}")
+    execution = host.execution(data["id"], linked, 1)
+    _, state = state_at(host.flows, linked.hash, past, len(past))
+    unit = unit_at(linked.graph, state, at)
+    new = new_record(linked, data, now, host.keeper.owner.id, forked_from=f"{old} at {at}")
     host.keeper.reserve(data["id"])
     execution.begin_with(new, past, state, forms(past))
     written: Any = {"type": "state", "at": now, "values": dict(values), "by": user}
@@ -101,16 +101,16 @@ def fork(
     else:
         again["hold"] = {"at": at}
     if at.endswith(COMPENSATION):
-        again["undone"] = _undone(host.programs, record.hash, journal)
+        again["undone"] = _undone(host.flows, record.hash, journal)
     execution.queue += [written, again]
     return execution
 
 
-def _undone(programs: Programs, hash: str, journal: Sequence[Event]) -> list[str]:
+def _undone(flows: LinkedFlows, hash: str, journal: Sequence[Event]) -> list[str]:
     """Return the addresses of the compensations that have succeeded, or had before a fork."""
     seen: list[Observation] = []
     before: list[str] = []
-    for moment in walk(programs, hash, journal, seen):
+    for moment in walk(flows, hash, journal, seen):
         if moment.event["type"] == "retry":
             before += moment.event.get("undone", ())
     ended = [one.address for one in seen if one.status == "succeeded"]
@@ -118,7 +118,7 @@ def _undone(programs: Programs, hash: str, journal: Sequence[Event]) -> list[str
 
 
 def _past(
-    programs: Programs, hash: str, journal: Sequence[Event], execution: str, at: str
+    flows: LinkedFlows, hash: str, journal: Sequence[Event], execution: str, at: str
 ) -> list[Any]:
     """Return the events up to the one by which a step began.
 
@@ -128,7 +128,7 @@ def _past(
         NotFound: No step of that address has begun.
     """
     seen: list[Observation] = []
-    for moment in walk(programs, hash, journal, seen):
+    for moment in walk(flows, hash, journal, seen):
         if unit_at(moment.graph, moment.state, at) is not None:
             return line(journal, moment.number)
         machine = Machine(moment.graph, moment.state, None)
@@ -144,7 +144,7 @@ def _past(
 
 
 def _check_same_past(
-    programs: Programs, old: Program, new: Program, past: Sequence[Event], at: str
+    flows: LinkedFlows, old: LinkedFlow, new: LinkedFlow, past: Sequence[Event], at: str
 ) -> None:
     """Check that a changed flow takes the events of the past as the old one did.
 
@@ -157,8 +157,8 @@ def _check_same_past(
             hint="fork without a changed flow, then upgrade the fork: flowengine upgrade FILE ID",
         )
     seen: tuple[list[Observation], list[Observation]] = ([], [])
-    for program, observed in zip((old, new), seen, strict=True):
-        for _ in walk(programs, program.hash, past, observed):
+    for linked, observed in zip((old, new), seen, strict=True):
+        for _ in walk(flows, linked.hash, past, observed):
             pass
     ways = [[(o.address, o.status, o.outcome) for o in observed] for observed in seen]
     if ways[0] != ways[1]:
@@ -171,13 +171,13 @@ def _check_same_past(
         )
 
 
-def _checked_state(program: Program, values: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_state(linked: LinkedFlow, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is written into the state, checked.
 
     Raises:
         InputError: The flow has no such key, or the value does not fit.
     """
-    declared = program.compiled.get("state", {})
+    declared = linked.compiled.get("state", {})
     checked = {}
     for key, value in values.items():
         if key not in declared:

@@ -22,7 +22,7 @@ from flowengine.kernel.recovery.retrying import overdue
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from flowengine.engines.executions.programs import Programs
+    from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.kernel import Graph
     from flowengine.kernel.events import Event
     from flowengine.kernel.state.records import State
@@ -82,12 +82,12 @@ class Held(NamedTuple):
 
 
 def retrace(
-    programs: Programs, hash: str, journal: Sequence[Event], step: str | None = None
+    flows: LinkedFlows, hash: str, journal: Sequence[Event], step: str | None = None
 ) -> Held:
     """Return the state of a failed execution in which what failed has not failed yet.
 
     Args:
-        programs: The flows that the journal was written under.
+        flows: The flows that the journal was written under.
         hash: Of the flow that the execution runs now.
         journal: All its events.
         step: Address of what is to begin anew; None: all that failed.
@@ -100,7 +100,7 @@ def retrace(
         Conflict: It cannot be. Its hint is the address at which a fork can begin.
     """
     form = first_form(journal, hash)
-    past = look_back(programs, form, line(journal, len(journal) - 1))
+    past = look_back(flows, form, line(journal, len(journal) - 1))
     failures, unit = past.failures, None
     ended, dropped = len(past.events), set[int]()
     if step is not None:
@@ -108,7 +108,7 @@ def retrace(
         if inside:
             failures = inside
         else:
-            unit, ended, own = _ended(programs, form, past, step)
+            unit, ended, own = _ended(flows, form, past, step)
             dropped = {ended} if own else dropped
     back = min(ended, *(one.number for one in failures))
     where = step or failures[0].address
@@ -116,7 +116,7 @@ def retrace(
         raise Conflict("it was compensated before it failed", hint=where)
     if unit is not None and any(event["type"] == "upgraded" for event in past.events[back:]):
         raise Conflict("it was upgraded to another version of its flow after that", hint=where)
-    return _hold(programs, form, past, failures, back, unit, dropped, where)
+    return _hold(flows, form, past, failures, back, unit, dropped, where)
 
 
 def event_of(held: Held, now: int, last: int, by: str) -> Any:
@@ -147,25 +147,25 @@ def within(address: str, step: str) -> bool:
     return address == step or (address.startswith(step) and address[len(step)] in "/[@#")
 
 
-def look_back(programs: Programs, form: str, events: list[Any]) -> Past:
+def look_back(flows: LinkedFlows, form: str, events: list[Any]) -> Past:
     """Replay events, and return what has happened and what failed.
 
     Args:
-        programs: The flows that they were written under.
+        flows: The flows that they were written under.
         form: Hash of the flow at their start.
         events: They apply one after the other.
 
     Returns:
         What has happened.
     """
-    state, graph, blame = new_state(), programs.by_hash(form).graph, Blame()
+    state, graph, blame = new_state(), flows.by_hash(form).graph, Blame()
     past = Past(events, [], [], {}, [])
     root = 0
     for number, event in enumerate(events):
         past.about.append(about(graph, state, event))
         blame.number = number
         if event["type"] == "upgraded":
-            graph = apply(programs, graph, state, event)
+            graph = apply(flows, graph, state, event)
         else:
             note_runs(past.ran, advance(graph, state, event, None, blame))
         root = root or next(iter(state["scopes"]), 0)
@@ -248,15 +248,15 @@ def counterpart(graph: Graph, state: State, one: About, event: Any) -> int | Non
     return None
 
 
-def _ended(programs: Programs, form: str, past: Past, step: str) -> tuple[int, int, bool]:
+def _ended(flows: LinkedFlows, form: str, past: Past, step: str) -> tuple[int, int, bool]:
     """Return the last unit at an address that ended, by which event, and whether by its own."""
     found: tuple[int, int, bool] | None = None
-    state, graph = new_state(), programs.by_hash(form).graph
+    state, graph = new_state(), flows.by_hash(form).graph
     for number, event in enumerate(past.events):
         m = Machine(graph, state, None)
         one = past.about[number]
         unit = next((n for n, u in state["units"].items() if m.address(u) == step), None)
-        graph = apply(programs, graph, state, event)
+        graph = apply(flows, graph, state, event)
         if unit is not None and unit not in state["units"]:
             mine = one is not None and within(one.address, step)
             found = unit, number, mine
@@ -266,7 +266,7 @@ def _ended(programs: Programs, form: str, past: Past, step: str) -> tuple[int, i
 
 
 def _hold(
-    programs: Programs,
+    flows: LinkedFlows,
     form: str,
     past: Past,
     failures: list[Failure],
@@ -278,7 +278,7 @@ def _hold(
     """Apply what happened again from an event on, with failures held back.
 
     Args:
-        programs: The flows that the journal was written under.
+        flows: The flows that the journal was written under.
         form: Hash of the flow at its start.
         past: What happened.
         failures: Those to be held back.
@@ -297,10 +297,10 @@ def _hold(
     for one in failures:
         hold[one.place[0]].append(one.place[1])
     for _ in range(MOST_ROUNDS):
-        graph, state = replayed(programs, form, past.events[:back])
+        graph, state = replayed(flows, form, past.events[:back])
         blame = Blame()
         root = next(iter(state["scopes"]), 0)
-        again = _Again(programs, graph, state, blame, where)
+        again = _Again(flows, graph, state, blame, where)
         kept, lost = again.apply(past, back, hold, dropped)
         graph = again.graph
         if unit is None and lost:
@@ -328,9 +328,9 @@ class _Again:
     """Applies events again to a state in which failures are held back."""
 
     def __init__(
-        self, programs: Programs, graph: Graph, state: State, blame: Blame, where: str
+        self, flows: LinkedFlows, graph: Graph, state: State, blame: Blame, where: str
     ) -> None:
-        self._programs = programs
+        self._flows = flows
         self.graph = graph
         self._state = state
         self._blame = blame
@@ -368,11 +368,11 @@ class _Again:
 
     def _move(self, event: Any) -> None:
         """Move the state to another form of the flow, if what is held fits into that, too."""
-        after = self._programs.by_hash(event["after"]).graph
+        after = self._flows.by_hash(event["after"]).graph
         if obstacles(self.graph, after, self._state, event["mapping"]):
             message = "it was moved to a form of its flow into which that does not fit"
             raise Conflict(message, hint=self._where)
-        self.graph = apply(self._programs, self.graph, self._state, event)
+        self.graph = apply(self._flows, self.graph, self._state, event)
 
 
 def tidies(address: str) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from flowengine.engines.actors import Actor
     from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.engines.running.driving import Driving
@@ -31,31 +31,31 @@ def retried(
     resources: Mapping[str, Any] | None = None,
 ) -> Execution:
     """Return a failed execution that is about to start again, with its lease; as `retry`."""
-    program = None if flow is None else _form(host, execution, flow)
+    linked = None if flow is None else _form(host, execution, flow)
     found = driving.loaded(execution, resources)
     try:
-        retry(host, found, step, program, who)
+        retry(host, found, step, linked, who)
     except BaseException:
         host.keeper.release(found.leases)
         raise
     return found
 
 
-def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[str]) -> Program:
+def _form(host: Host, execution: str, flow: Flow | LoadedFlow | str | PathLike[str]) -> LinkedFlow:
     """Return the mended form of a flow to go on under."""
     from flowengine.engines.flows import as_loaded
     from flowengine.engines.interventions.upgrading import of_flow
 
     form = as_loaded(host.store, flow)
     of_flow(host, form, [host.store.find_execution(execution)])
-    return host.programs.of(form.compiled, form.hash)
+    return host.flows.of(form.compiled, form.hash)
 
 
 def retry(
     host: Host,
     execution: Execution,
     step: str | None,
-    program: Program | None,
+    linked: LinkedFlow | None,
     who: Actor,
 ) -> None:
     """Take a failed execution back to where it failed, and let that begin anew.
@@ -63,7 +63,7 @@ def retry(
     Args:
         execution: Loaded, with its lease; the request is put into its queue.
         step: Address of what is to begin anew; None: all that failed.
-        program: A mended form of the flow to go on under; None: the one that failed.
+        linked: A mended form of the flow to go on under; None: the one that failed.
         who: Who asks, and through what.
 
     Raises:
@@ -82,7 +82,7 @@ def retry(
 
     journal = read(host.store, execution.id)
     try:
-        held = retrace(host.programs, execution.program.hash, journal, step)
+        held = retrace(host.flows, execution.linked.hash, journal, step)
     except Conflict as refused:
         where = quote(refused.hint) if refused.hint else "STEP"  # it was the flow itself
         hint = f"start a new execution from there: flowengine fork {short} --at {where}"
@@ -94,15 +94,15 @@ def retry(
     now = host.clock.now()
     event = event_of(held, now, execution.state["last"], who.user)
     queue = [event]
-    if program is not None and program.hash != execution.program.hash:
+    if linked is not None and linked.hash != execution.linked.hash:
         begins: Any = {key: value for key, value in event.items() if key not in ("back", "kept")}
-        queue = [{**event, "stays": True}, _moved(host, execution, program, held, who), begins]
+        queue = [{**event, "stays": True}, _moved(host, execution, linked, held, who), begins]
     execution.put_back(held.state)
     queue += [{**late, "at": now} for late in held.late]
     execution.queue[:0] = queue
 
 
-def _moved(host: Host, execution: Execution, program: Program, held: Held, who: Actor) -> Any:
+def _moved(host: Host, execution: Execution, linked: LinkedFlow, held: Held, who: Actor) -> Any:
     """Return the event by which an execution goes on under a mended flow, checked as an upgrade.
 
     Raises:
@@ -113,7 +113,7 @@ def _moved(host: Host, execution: Execution, program: Program, held: Held, who: 
 
     record = host.store.execution(execution.id)
     ran = steps_that_ran(host, record)
-    found = obstacles(execution.program.graph, program.graph, held.state, {}, ran)
+    found = obstacles(execution.linked.graph, linked.graph, held.state, {}, ran)
     if found:
         short = host.store.short_execution(execution.id)
         why = "; ".join(f"{one.name}: {one.why}" if one.name else one.why for one in found)
@@ -122,4 +122,4 @@ def _moved(host: Host, execution: Execution, program: Program, held: Held, who: 
             hint=f"change only what failed and what comes after it, or start over from a step: "
             f"flowengine fork {short} --at STEP --file FILE",
         )
-    return upgraded(execution, program, {}, who, host.clock.now())
+    return upgraded(execution, linked, {}, who, host.clock.now())

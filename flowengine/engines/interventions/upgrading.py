@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from flowengine.engines.actors import Actor
     from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.flow.building import Flow
-    from flowengine.journal.records import Execution as Record
+    from flowengine.journal.records import ExecutionRecord
     from flowengine.kernel.commands import Observation
     from flowengine.kernel.events import Event
     from flowengine.kernel.graph.linked import Flow as Linked
@@ -68,9 +68,9 @@ class Upgrading:
         self._host = host
         self._who = who
         self._check = check
-        self._program = host.programs.of(form.compiled, form.hash)
+        self._linked = host.flows.of(form.compiled, form.hash)
         self._records = of_flow(host, form, ids)
-        self._mapping = check_mapping(host, self._records, self._program, mapping or {})
+        self._mapping = check_mapping(host, self._records, self._linked, mapping or {})
         self.infos: list[UpgradeInfo] = []
 
     def __iter__(self) -> Iterator[Execution]:
@@ -87,16 +87,16 @@ class Upgrading:
                 info, execution = self.take(record)
             self.infos.append(info)
 
-    def look(self, record: Record) -> UpgradeInfo:
+    def look(self, record: ExecutionRecord) -> UpgradeInfo:
         """Return what would become of an execution, as it stands in the store."""
         host = self._host
         execution = host.stored(record.id, 0)
-        info = look(host, execution, record, self._program, self._mapping)
+        info = look(host, execution, record, self._linked, self._mapping)
         if info["verdict"] == "continues" and host.keeper.holder(record.id) is not None:
             info["verdict"] = "held"
         return info
 
-    def take(self, record: Record) -> tuple[UpgradeInfo, Execution | None]:
+    def take(self, record: ExecutionRecord) -> tuple[UpgradeInfo, Execution | None]:
         """Take an execution and put the move into its queue, before all that has happened since.
 
         Args:
@@ -111,14 +111,14 @@ class Upgrading:
         except Conflict:
             info = self.look(record)
             return info, None
-        execution = host.execution(record.id, host.programs.by_hash(record.hash), epoch)
+        execution = host.execution(record.id, host.flows.by_hash(record.hash), epoch)
         try:
             loaded = host.store.load(record.id)
             execution.load(loaded)
-            info = look(host, execution, loaded.record, self._program, self._mapping)
+            info = look(host, execution, loaded.record, self._linked, self._mapping)
             if info["verdict"] == "continues":
                 now = host.clock.now()
-                event = upgraded(execution, self._program, self._mapping, self._who, now)
+                event = upgraded(execution, self._linked, self._mapping, self._who, now)
                 recover(execution, host.store.inbox(record.id), now)
                 execution.queue.insert(0, event)
                 return info, execution
@@ -132,11 +132,11 @@ class Upgrading:
         """Note how an execution stands that was to be moved; return whether it was."""
         record = self._host.store.execution(info["execution"])
         info["status"] = record.status  # type: ignore[typeddict-item]
-        info["moved"] = record.hash == self._program.hash
+        info["moved"] = record.hash == self._linked.hash
         return info["moved"]
 
 
-def of_flow(host: Host, flow: LoadedFlow, ids: Sequence[str]) -> list[Record]:
+def of_flow(host: Host, flow: LoadedFlow, ids: Sequence[str]) -> list[ExecutionRecord]:
     """Return the executions that are to be moved.
 
     Args:
@@ -156,7 +156,7 @@ def of_flow(host: Host, flow: LoadedFlow, ids: Sequence[str]) -> list[Record]:
     return found if ids else [record for record in found if record.hash != flow.hash]
 
 
-def _open(host: Host, flow: str) -> Iterator[Record]:
+def _open(host: Host, flow: str) -> Iterator[ExecutionRecord]:
     after = None
     while True:
         page = host.store.executions(ExecutionFilter(flow), after, 200)
@@ -167,13 +167,13 @@ def _open(host: Host, flow: str) -> Iterator[Record]:
 
 
 def check_mapping(
-    host: Host, records: Sequence[Record], program: Program, mapping: Mapping[str, Any]
+    host: Host, records: Sequence[ExecutionRecord], linked: LinkedFlow, mapping: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Check that a mapping names only what there is.
 
     Args:
         records: What it is for.
-        program: The form to move to.
+        linked: The form to move to.
         mapping: See `flowengine.kernel.moving.pairing`.
 
     Returns:
@@ -195,27 +195,27 @@ def check_mapping(
             raise UsageError(f"a mapping has no section '{section}'", hint=f"known: {known}")
         if not isinstance(names, dict):
             raise UsageError(f"'{section}' of a mapping maps old names to new ones")
-    olds = [host.programs.by_hash(hash) for hash in dict.fromkeys(one.hash for one in records)]
+    olds = [host.flows.by_hash(hash) for hash in dict.fromkeys(one.hash for one in records)]
     for section in SECTIONS[:-1]:
-        _check_names(olds, program, section, plain.get(section, {}))
+        _check_names(olds, linked, section, plain.get(section, {}))
     for section, values in plain.get("values", {}).items():
         if section not in ("inputs", "state") or not isinstance(values, dict):
             raise UsageError("'values' of a mapping has 'inputs' and 'state', each with values")
         for name in values:
-            if name not in _names(program, section):
+            if name not in _names(linked, section):
                 raise UsageError(f"values.{section}: the new flow has no '{name}'")
     return plain
 
 
 def _check_names(
-    olds: Sequence[Program], program: Program, section: str, renamed: Mapping[str, Any]
+    olds: Sequence[LinkedFlow], linked: LinkedFlow, section: str, renamed: Mapping[str, Any]
 ) -> None:
     """Check that both names of each entry of a section are there.
 
     Raises:
         UsageError: One is not.
     """
-    there = _names(program, section)
+    there = _names(linked, section)
     for old, new in renamed.items():
         if olds and not any(old in _names(one, section, qualified=True) for one in olds):
             raise UsageError(f"{section}: no execution to be moved has '{old}'")
@@ -229,11 +229,11 @@ def _check_names(
             raise UsageError(why, hint=f"it has: {known}")
 
 
-def _names(program: Program, section: str, *, qualified: bool = False) -> set[str]:
-    """Return what the flows of a program call their steps, state keys, signals or inputs."""
+def _names(linked: LinkedFlow, section: str, *, qualified: bool = False) -> set[str]:
+    """Return what a flow, and those inside it, call their steps, state keys, signals or inputs."""
     found: set[str] = set()
-    for number, flow in enumerate(program.graph.flows):
-        own = _of_flow(program, flow, section)
+    for number, flow in enumerate(linked.graph.flows):
+        own = _of_flow(linked, flow, section)
         if number == 0 or not qualified:
             found |= own
         if number and qualified:
@@ -242,36 +242,40 @@ def _names(program: Program, section: str, *, qualified: bool = False) -> set[st
     return found
 
 
-def _of_flow(program: Program, flow: Linked, section: str) -> set[str]:
+def _of_flow(linked: LinkedFlow, flow: Linked, section: str) -> set[str]:
     if section == "steps":
-        steps = (program.graph.node(number) for number in range(*flow.steps))
+        steps = (linked.graph.node(number) for number in range(*flow.steps))
         return {node.id for node in steps if node.body >= 0}
     return set(getattr(flow, section))
 
 
 def look(
-    host: Host, execution: Execution, record: Record, program: Program, mapping: Mapping[str, Any]
+    host: Host,
+    execution: Execution,
+    record: ExecutionRecord,
+    linked: LinkedFlow,
+    mapping: Mapping[str, Any],
 ) -> UpgradeInfo:
     """Return whether an execution can go on under another form of its flow, and why not.
 
     Args:
         execution: As it stands in the store.
         record: What lists show of it.
-        program: The form to move it to.
+        linked: The form to move it to.
         mapping: Checked.
     """
     found: list[Obstacle] = []
     verdict: Verdict = "continues"
     if record.status in ENDED:
         verdict = "ended"
-    elif record.hash == program.hash:
+    elif record.hash == linked.hash:
         verdict = "current"
     elif not execution.seq:
         why = f"it has not started; start it with: flowengine resume {record.id}"
         verdict, found = "cannot", [Obstacle("execution", "", why, None, [])]
     else:
         ran = steps_that_ran(host, record)
-        found = obstacles(execution.program.graph, program.graph, execution.state, mapping, ran)
+        found = obstacles(execution.linked.graph, linked.graph, execution.state, mapping, ran)
         if any(one.write is None for one in found):
             verdict = "cannot"
         elif found:
@@ -279,7 +283,7 @@ def look(
     return told(record, verdict, found)
 
 
-def told(record: Record, verdict: Verdict, found: Sequence[Obstacle] = ()) -> UpgradeInfo:
+def told(record: ExecutionRecord, verdict: Verdict, found: Sequence[Obstacle] = ()) -> UpgradeInfo:
     """Return what is told of one execution."""
     return {
         "execution": record.id,
@@ -310,12 +314,12 @@ def _written(found: Sequence[Obstacle]) -> dict[str, Any]:
     return whole
 
 
-def steps_that_ran(host: Host, record: Record) -> set[str]:
+def steps_that_ran(host: Host, record: ExecutionRecord) -> set[str]:
     """Return the names of the steps of an execution that have ended, as they are called now."""
     ran: set[str] = set()
     seen: list[Observation] = []
     journal = read(host.store, record.id)
-    for moment in walk(host.programs, record.hash, journal, seen):
+    for moment in walk(host.flows, record.hash, journal, seen):
         if moment.event["type"] == "upgraded":
             renamed = moment.event["mapping"].get("steps", {})
             ran = {renamed.get(name, name) for name in ran}
@@ -331,7 +335,7 @@ def steps_that_ran(host: Host, record: Record) -> set[str]:
 
 def upgraded(
     execution: Execution,
-    program: Program,
+    linked: LinkedFlow,
     mapping: Mapping[str, Any],
     who: Actor,
     now: int,
@@ -340,7 +344,7 @@ def upgraded(
 
     Args:
         execution: As it stands.
-        program: The form; nothing stands against it.
+        linked: The form; nothing stands against it.
         mapping: Checked.
         who: Who moves it.
         now: The time (ms).
@@ -348,11 +352,11 @@ def upgraded(
     event: Any = {
         "type": "upgraded",
         "at": now,
-        "before": execution.program.hash,
-        "after": program.hash,
+        "before": execution.linked.hash,
+        "after": linked.hash,
         "mapping": dict(mapping),
-        "version": program.compiled.get("version", ""),
-        "evaluator": program.compiled.get("evaluator", ""),
+        "version": linked.compiled.get("version", ""),
+        "evaluator": linked.compiled.get("evaluator", ""),
         **who.fields(),
     }
     return event  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from flowengine.engines.actors import Actor
-    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.journal.records import Beginning, Start
@@ -156,14 +156,14 @@ def _check_same_message(host: Host, event: dict[str, Any], sent: Stored) -> None
         )
 
 
-def check(program: Program, name: str, data: Any) -> Any:
+def check(linked: LinkedFlow, name: str, data: Any) -> Any:
     """Check a signal by its declaration, and return its data as it is declared.
 
     Raises:
         InputError: The flow declares no such signal, or the data does not fit.
     """
     declared: dict[str, Any] = {}
-    for flow in (program.compiled, *program.compiled.get("flows", ())):
+    for flow in (linked.compiled, *linked.compiled.get("flows", ())):
         declared = {**flow.get("signals", {}), **declared}
     if name not in declared:
         known = ", ".join(declared) or "none"
@@ -173,7 +173,7 @@ def check(program: Program, name: str, data: Any) -> Any:
 
 def check_for(host: Host, execution: str, name: str, data: Any) -> Any:
     """Check a signal by what the flow of an execution declares, and return its data."""
-    return check(host.programs.by_hash(host.store.execution(execution).hash), name, data)
+    return check(host.flows.by_hash(host.store.execution(execution).hash), name, data)
 
 
 def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning:
@@ -182,9 +182,9 @@ def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning
 
     name, key = event["signal"], event["key"]
     start = _start(host, name, key, flow)
-    program = host.programs.by_hash(start.hash)
-    event["data"] = check(program, name, event["data"])
-    begin = begun_by(host, program, event)
+    linked = host.flows.by_hash(start.hash)
+    event["data"] = check(linked, name, event["data"])
+    begin = begun_by(host, linked, event)
     if (name, key) not in begin.keys:
         came = dict(begin.keys).get(name)
         raise InputError(

@@ -18,7 +18,7 @@ from flowengine.errors import InputError
 
 if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.host import Host
     from flowengine.kernel.commands import Run
     from flowengine.kernel.events import Event
@@ -38,18 +38,18 @@ def begin_detached(host: Host, execution: Execution, run: Run) -> Event:
         What came of the attempt.
     """
     now = host.clock.now()
-    program = _program(host, execution.program, run.step)
+    linked = _linked(host, execution.linked, run.step)
     parent = execution.state["execution"]
     id = _id(execution.id, run.address)
     data = execution_data(
-        host, program.compiled, now, id, parent["labels"], parent["started_by"]
+        host, linked.compiled, now, id, parent["labels"], parent["started_by"]
     ) | {"parent": execution.id, "workdir": execution.context.workdir}
     try:
-        inputs = check_inputs(program.graph, run.input or {}, data, now, data["workdir"])
+        inputs = check_inputs(linked.graph, run.input or {}, data, now, data["workdir"])
     except InputError as error:
         failure = {"type": "ValidationError", "message": error.message, "data": None}
         return failed(run, AttemptFailed(failure), now)  # type: ignore[arg-type]
-    create(host, program, {"type": "started", "at": now, "inputs": inputs, "execution": data})
+    create(host, linked, {"type": "started", "at": now, "inputs": inputs, "execution": data})
     host.woken[id] = True
     return succeeded(run, {"execution_id": id}, now)
 
@@ -59,11 +59,11 @@ def _id(execution: str, address: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 
 
-def _program(host: Host, program: Program, step: int) -> Program:
+def _linked(host: Host, linked: LinkedFlow, step: int) -> LinkedFlow:
     """Return the flow that a step begins, by itself."""
     from flowengine.flow.compile.link import alone
     from flowengine.flow.structural_hash import structural_hash
 
-    compiled = program.compiled
+    compiled = linked.compiled
     flow = alone(compiled, compiled["steps"][step]["task"]["flow"])
-    return host.programs.of(flow, structural_hash(flow))
+    return host.flows.of(flow, structural_hash(flow))

@@ -204,13 +204,13 @@ class Driver:
 
     def may_have_environments(self, execution: Execution) -> bool:
         """Return whether an execution has, or may have had, any environment."""
-        return self.host.may_have_environments(execution.context, execution.program.compiled)
+        return self.host.may_have_environments(execution.context, execution.linked.compiled)
 
     async def give_back(self, execution: Execution) -> None:
         """Give back the environments that an execution needs no more: it is over, or waits."""
         environments = self.host.environments
         if execution.ended:
-            await environments.finish(execution.context, execution.program.compiled)
+            await environments.finish(execution.context, execution.linked.compiled)
         else:
             await environments.suspend(execution.context)
 
@@ -360,14 +360,14 @@ class Driver:
         if not commands:
             return
         until = monotonic() + QUICK_SECONDS
-        runner = execution.program.runner
+        runner = execution.linked.runner
         given = execution.context.environments or execution.context.missing
         while commands:
             command = commands[0]
             if not isinstance(command, Run):
                 commands.popleft()
                 self._carry(execution, command)
-            elif execution.program.compiled["steps"][command.step].get("kind") == "flow":
+            elif execution.linked.compiled["steps"][command.step].get("kind") == "flow":
                 commands.popleft()
                 self.post(execution, self._begin(execution, command))
             elif given or (call := runner.quick(command.step)) is None:
@@ -388,7 +388,7 @@ class Driver:
         if not commands or execution.context.environments or execution.context.missing:
             return False
         command = commands[0]
-        return isinstance(command, Run) and execution.program.runner.pure(command.step) is not None
+        return isinstance(command, Run) and execution.linked.runner.pure(command.step) is not None
 
     def _run_ahead(self, execution: Execution, until: float) -> None:
         """Run quick steps that are pure one after the other, and commit all their results at once.
@@ -401,7 +401,7 @@ class Driver:
             execution: All that has happened to it is on disk.
             until: When to stop.
         """
-        commands, pure = execution.commands, execution.program.runner.pure
+        commands, pure = execution.commands, execution.linked.runner.pure
         is_time = False
         while commands and not is_time:
             results = []
@@ -438,7 +438,7 @@ class Driver:
     def _call_heard(self, execution: Execution, run: Run, call: QuickCall) -> Kept:
         """Call a quick step, and note what it prints."""
         follow = self.host.follower(execution.id, run.address)
-        printed = execution.program.runner.printed(run.step, follow)
+        printed = execution.linked.runner.printed(run.step, follow)
         token = PRINTING.set(printed)
         try:
             return call(execution.context, run)

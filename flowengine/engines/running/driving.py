@@ -166,7 +166,7 @@ class Driving:
     def _bring(self, execution: Execution, resources: Mapping[str, Any] | None) -> None:
         """Give an execution objects of the caller."""
         if resources:
-            compiled = execution.program.compiled
+            compiled = execution.linked.compiled
             check_names(compiled, resources, execution.context.environments)
             self._host.bring(execution.id, resources)
             execution.take_resources(self._host.resources_of(execution.id))

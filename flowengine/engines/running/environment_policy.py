@@ -31,7 +31,7 @@ async def consult(host: Host, execution: Execution, asked: Consult) -> bool:
         Whether it was answered; if not, it is left to people.
     """
     id = wait_id(execution.id, asked.wait)
-    secrets = execution.program.runner.secrets(asked.step)
+    secrets = execution.linked.runner.secrets(asked.step)
     try:
         answered = await host.environments.consult(execution.context, asked, id, secrets)
     except FlowEngineError:

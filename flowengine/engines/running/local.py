@@ -243,7 +243,7 @@ class Local(Driver):
         try:
             if before is not None:  # the attempt before this one is still being ended
                 await asyncio.wait([before])
-            runner = execution.program.runner
+            runner = execution.linked.runner
             follow = self.host.follower(execution.id, run.address)
             printed = execution.printed[run.unit] = runner.printed(run.step, follow)
             PRINTING.set(printed)  # in the context of this task, and of what it starts

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from flowengine.engines.executions.execution import Execution
-    from flowengine.engines.executions.programs import Program
+    from flowengine.engines.executions.linked_flows import LinkedFlow
     from flowengine.engines.flows import LoadedFlow
     from flowengine.engines.host import Host
     from flowengine.flow.building import Flow
@@ -60,13 +60,13 @@ def begin(host: Host, starting: Starting) -> Execution:
         The execution, with `started` in its queue.
     """
     flow = as_loaded(host.store, starting.flow)
-    program = host.programs.of(flow.compiled, flow.hash)
-    started = _started(host, program, starting)
+    linked = host.flows.of(flow.compiled, flow.hash)
+    started = _started(host, linked, starting)
     data = started["execution"]
     host.bring(data["id"], starting.resources)
-    execution = host.execution(data["id"], program, 1)
+    execution = host.execution(data["id"], linked, 1)
     host.keeper.reserve(data["id"])
-    execution.begin(new_record(program, data, started["at"], host.keeper.owner.id))
+    execution.begin(new_record(linked, data, started["at"], host.keeper.owner.id))
     execution.queue.append(started)
     return execution
 
@@ -88,20 +88,20 @@ def record(host: Host, starting: Starting) -> str:
     flow = as_loaded(host.store, starting.flow)
     if starting.id is not None and exists(host, starting.id):
         check_same_start(host, starting.id, flow, starting.inputs)
-    program = host.programs.of(flow.compiled, flow.hash)
-    started = _started(host, program, starting)
-    id = create(host, program, started)
+    linked = host.flows.of(flow.compiled, flow.hash)
+    started = _started(host, linked, starting)
+    id = create(host, linked, started)
     if starting.id is not None:
         check_same_start(host, id, flow, starting.inputs)  # somebody else may have been first
     host.bring(id, starting.resources)
     return id
 
 
-def create(host: Host, program: Program, started: Any) -> str:
+def create(host: Host, linked: LinkedFlow, started: Any) -> str:
     """Create an execution by its first event, unless there is one of its id.
 
     Args:
-        program: Its flow.
+        linked: Its flow.
         started: The event.
 
     Returns:
@@ -109,8 +109,8 @@ def create(host: Host, program: Program, started: Any) -> str:
     """
     store = host.store
     data, at = started["execution"], started["at"]
-    new = new_record(program, data, at, None)
-    keys, claims = declared_by(program, started)
+    new = new_record(linked, data, at, None)
+    keys, claims = declared_by(linked, started)
     append = Append(data["id"], 0, 0, new=new, head=Head("running", at), keys=keys, claims=claims)
     (taken,) = store.commit([append])
     if taken is not None and not exists(host, str(data["id"])):
@@ -120,11 +120,11 @@ def create(host: Host, program: Program, started: Any) -> str:
     return str(data["id"])
 
 
-def begun_by(host: Host, program: Program, event: Mapping[str, Any]) -> Beginning:
+def begun_by(host: Host, linked: LinkedFlow, event: Mapping[str, Any]) -> Beginning:
     """Return the execution that a message begins, for the store to create.
 
     Args:
-        program: A flow with a `start` on the signal.
+        linked: A flow with a `start` on the signal.
         event: The message.
 
     Returns:
@@ -143,28 +143,28 @@ def begun_by(host: Host, program: Program, event: Mapping[str, Any]) -> Beginnin
         "sent_at": format_time(event["at"]),
         "sent_by": event["by"],
     }
-    data = execution_data(host, program.compiled, now, None, {}, event["by"])
+    data = execution_data(host, linked.compiled, now, None, {}, event["by"])
     try:
-        given = inputs_of_message(program.graph, message, data, now)
+        given = inputs_of_message(linked.graph, message, data, now)
     except EvaluationError as error:
         name = event["signal"]
         raise InputError(f"'start' on signal '{name}': {error.message}", field="data") from None
-    checked = check_inputs(program.graph, given or {}, data, now, host.workdir)
+    checked = check_inputs(linked.graph, given or {}, data, now, host.workdir)
     started: Any = {"type": "started", "at": now, "inputs": checked, "execution": data}
     started["message"] = {name: message[name] for name in ("name", "key", "id", "data")}
-    new = new_record(program, data, now, None)
-    keys, claims = declared_by(program, started)
+    new = new_record(linked, data, now, None)
+    keys, claims = declared_by(linked, started)
     return Beginning(data["id"], new, keys, pack(started), claims)
 
 
-def declared_by(program: Program, started: Any) -> tuple[list[tuple[str, str]], list[Claim]]:
+def declared_by(linked: LinkedFlow, started: Any) -> tuple[list[tuple[str, str]], list[Claim]]:
     """Return what the store is told of an execution that begins with an event.
 
     Returns:
         The keys by which it is found, and its claim to be one of so many (`concurrency`).
     """
     state = new_state()
-    commands = advance(program.graph, state, copy(started))  # only to see what follows
+    commands = advance(linked.graph, state, copy(started))  # only to see what follows
     id, now = started["execution"]["id"], started["at"]
     claims = [
         claim_of(id, one, now) for one in commands if isinstance(one, Kernel) and not one.unit
@@ -223,7 +223,7 @@ def execution_data(
 
 
 def new_record(
-    program: Program,
+    linked: LinkedFlow,
     data: Mapping[str, Any],
     now: int,
     owner: str | None,
@@ -232,7 +232,7 @@ def new_record(
     """Return what the store is told of a new execution.
 
     Args:
-        program: Its flow.
+        linked: Its flow.
         data: See `execution_data`.
         now: When it starts (ms).
         owner: Who holds it first; None: nobody.
@@ -244,7 +244,7 @@ def new_record(
     return NewExecution(
         data["flow"],
         data["version"],
-        program.hash,
+        linked.hash,
         now,
         data["labels"],
         data["started_by"],
@@ -253,16 +253,16 @@ def new_record(
     )
 
 
-def _started(host: Host, program: Program, starting: Starting) -> Any:
+def _started(host: Host, linked: LinkedFlow, starting: Starting) -> Any:
     """Return the first event."""
     _, inputs, id, labels, user, environments, resources = starting
     now = host.clock.now()
     every = {**host.resources, **resources}
-    check_names(program.compiled, every)
-    execution = execution_data(host, program.compiled, now, id, labels, user)
+    check_names(linked.compiled, every)
+    execution = execution_data(host, linked.compiled, now, id, labels, user)
     if environments:
-        execution["environments"] = check_environments(program.compiled, every, environments)
+        execution["environments"] = check_environments(linked.compiled, every, environments)
     if resources:
         execution["resources"] = sorted(resources)
-    checked = check_inputs(program.graph, inputs, execution, now, host.workdir)
+    checked = check_inputs(linked.graph, inputs, execution, now, host.workdir)
     return {"type": "started", "at": now, "inputs": checked, "execution": execution}

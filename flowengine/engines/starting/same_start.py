@@ -35,7 +35,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
     """
     hint = f"use another id, or look at the existing one: flowengine show {id}"
     found = host.stored(id, 0)
-    runs = found.program.compiled["id"]
+    runs = found.linked.compiled["id"]
     if runs != flow.id:
         raise Conflict(
             f"there is an execution {id} already, of the flow '{runs}' and not '{flow.id}'",
@@ -50,7 +50,7 @@ def check_same_start(host: Host, id: str, flow: LoadedFlow, inputs: Mapping[str,
         execution, had = started["execution"], started["inputs"]
     with Sound(f"what is stored of execution {id}"):
         began = parse_time(execution["started_at"])
-    given = with_defaults(found.program.graph, inputs, execution, began)
+    given = with_defaults(found.linked.graph, inputs, execution, began)
     if differences := differing(had, given):
         raise Conflict(
             f"there is an execution {id} already, with other inputs: {', '.join(differences)}",

@@ -1,4 +1,4 @@
-"""Programs: compiled flows linked with what evaluates their expressions and runs their steps."""
+"""Compiled flows, linked with what evaluates their expressions and runs their steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flowengine.validation import Validator
 
 
-class Program:
+class LinkedFlow:
     """A compiled flow, ready to run. One serves all of its executions in a process.
 
     Args:
@@ -42,8 +42,8 @@ class Program:
         return Runner(self.compiled)
 
 
-class Programs:
-    """Programs by structural hash, from the store where they are kept beside the executions.
+class LinkedFlows:
+    """Linked flows by structural hash, from the store, which keeps them beside the executions.
 
     Args:
         store: Where compiled flows are.
@@ -51,26 +51,26 @@ class Programs:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._programs: dict[str, Program] = {}
+        self._flows: dict[str, LinkedFlow] = {}
 
-    def by_hash(self, hash: str) -> Program:
-        """Return the program of an execution that exists."""
-        program = self._programs.get(hash)
-        if program is None:
+    def by_hash(self, hash: str) -> LinkedFlow:
+        """Return the flow of an execution that exists."""
+        linked = self._flows.get(hash)
+        if linked is None:
             with Sound(f"flow {hash}"):
-                program = Program(unpack(self._store.get_flow(hash)), hash)
-            self._programs[hash] = program
-        return program
+                linked = LinkedFlow(unpack(self._store.get_flow(hash)), hash)
+            self._flows[hash] = linked
+        return linked
 
-    def of(self, compiled: CompiledFlow, hash: str) -> Program:
-        """Return the program of a flow that is to be run; the store keeps the flow."""
+    def of(self, compiled: CompiledFlow, hash: str) -> LinkedFlow:
+        """Return a flow that is to be run, linked; the store keeps it."""
         from flowengine.journal.format import pack
 
-        program = self._programs.get(hash)
-        if program is None:
+        linked = self._flows.get(hash)
+        if linked is None:
             self._store.put_flow(hash, pack(compiled))
-            program = self._programs[hash] = Program(compiled, hash)
-        return program
+            linked = self._flows[hash] = LinkedFlow(compiled, hash)
+        return linked
 
 
 _FOUND: dict[int, tuple[Any, Validator]] = {}
