@@ -27,7 +27,7 @@ from flowengine.kernel.limits import budgets, locks
 from flowengine.kernel.machine import Machine, require
 from flowengine.kernel.messages import signals, triggers
 from flowengine.kernel.notation.times import parse_duration
-from flowengine.kernel.state import entries
+from flowengine.kernel.state import entries, moves
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.steps.scopes import first_line, hold_end, keep_for_finally, open_scope, start
 from flowengine.kernel.tokens import routing
@@ -94,7 +94,7 @@ def granted(m: Machine, event: Granted) -> None:
         return
     locks.forget_claim(m, 0)
     scope = m.root()
-    if scope.pop("queued", False) and not scope.get("over"):
+    if moves.unqueue(scope):
         start(m, scope, first_line(m))
         if "queued" not in scope:
             triggers.take_kept(m)
@@ -115,7 +115,7 @@ def fail_scope(m: Machine, scope: Scope, error: ErrorData) -> None:
             m.blame.note(("unit", unit["id"]), ("scope", scope["id"]))
         m.agenda.append(entries.attempt_failed(unit["id"], error))
         return
-    scope["over"] = True
+    moves.end_tokens(scope)
     specs = [] if scope.get("rescued") else _flow(m, scope).on_error
     past = routing.merged_past(m, scope)
     scope["ended"].append([[], past])
@@ -196,8 +196,7 @@ def handled(m: Machine, index: int, error: ErrorData, of: int = 0) -> None:
 
 def _rescue(m: Machine, scope: Scope, step: int, past: int) -> None:
     """Lead a token back into the flow, once."""
-    del scope["over"]
-    scope["rescued"] = True
+    moves.lead_back(scope)
     arrival = routing.unsent(scope["id"], step, past, [])
     learn(arrival, scope.get("knows"))
     m.agenda.append(entries.arrive(arrival))
@@ -256,7 +255,7 @@ def end(m: Machine, status: str, error: ErrorData | None, outputs: Any = None, o
         _leave(m, scope, error, outputs)
         return
     if m.graph.body(scope["body"]).final >= 0 and not scope.get("cleaned"):
-        scope["cleaned"] = True
+        moves.begin_finally(scope)
         scope.setdefault("finals", []).append({**final_of(m, scope), "error": error})
     if not cleaning.first(m, "scope", scope, entries.main_flow_end(status, error, outputs), error):
         close(m, status, error, outputs)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.limits import locks
+from flowengine.kernel.state import moves
 from flowengine.kernel.state.moves import move
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def hold_scope(m: Machine, scope: Scope, then: Entry) -> bool:
             m.blame.forget(("scope", scope["id"]))
             m.blame.see(("scope", scope["id"]), scope["path"].rstrip("/"))
         return False
-    scope["then"] = list(then)
+    moves.hold(scope, then)
     if scope["unit"]:
         unit = m.state["units"][scope["unit"]]
         _give_places(m, [unit, *m.units_around(m.act_of(unit))])

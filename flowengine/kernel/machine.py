@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.entries import Entry
+    from flowengine.kernel.state.phases import Why
     from flowengine.kernel.state.records import Activation, Scope, State, Unit
 
 
@@ -201,11 +202,11 @@ class Machine(View):
             self.marked.add(scope)
             heappush(self.moved, -scope)
 
-    def set_timer(self, delay: int, why: str, ref: int, arg: int = 0) -> int:
+    def set_timer(self, delay: int, why: Why, ref: int, arg: int = 0) -> int:
         """Set a timer `delay` milliseconds from now and return its number."""
         return self.set_timer_at(self.now + delay, why, ref, arg)
 
-    def set_timer_at(self, due: int, why: str, ref: int, arg: int = 0) -> int:
+    def set_timer_at(self, due: int, why: Why, ref: int, arg: int = 0) -> int:
         """Set a timer for a point in time and return its number."""
         timer = self.new_id()
         self.state["timers"][timer] = {"due": due, "why": why, "ref": ref, "arg": arg}

@@ -19,6 +19,7 @@ from flowengine.kernel.waiting import approvals, budget_questions, waits
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import TimerFired
+    from flowengine.kernel.state.phases import Why
     from flowengine.kernel.state.records import Unit
 
 
@@ -100,7 +101,7 @@ def _idle(m: Machine, number: int, _arg: int) -> None:
 OF_WAITS = frozenset({"wait", "expire", "remind", "escalate"})
 """Timers whose `ref` is a wait."""
 
-TIMERS: dict[str, Callable[[Machine, int, int], None]] = {
+TIMERS: dict[Why, Callable[[Machine, int, int], None]] = {
     "timeout": _timeout,
     "deadline": _deadline,
     "pause": _pause,
@@ -112,4 +113,4 @@ TIMERS: dict[str, Callable[[Machine, int, int], None]] = {
     "remind": lambda m, number, _: approvals.remind(m, m.state["waits"][number]),
     "escalate": lambda m, number, index: approvals.escalate(m, m.state["waits"][number], index),
 }
-"""What a timer does when it fires, by its `why`; whoever closes its owner clears it."""
+"""What a timer does when it fires, by its `why`; `phases.TIMERS` says it in words."""

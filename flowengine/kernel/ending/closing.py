@@ -27,7 +27,7 @@ from flowengine.kernel.limits import budgets
 from flowengine.kernel.limits.locks import leave
 from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.state import entries
-from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.moves import end_round, move
 from flowengine.kernel.tokens import routing
 from flowengine.kernel.tokens.joins import held_arrivals, number_held
 from flowengine.kernel.waiting import answers
@@ -267,7 +267,7 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
                 provenance.drop(m.state, arrival["past"])
             scope["held"] -= count
             routing.place(m, scope, node.index, -count, other)
-            scope["joins"][other] = {"held": {}, "round": held.get("round", 0)}
+            scope["joins"][other] = end_round(held)
     for entry in m.agenda:
         if entry[0] == "activate" and entry[1] == join and entry[2][0]["scope"] == scope["id"]:
             for one in withdrawn:

@@ -21,7 +21,7 @@ from flowengine.kernel.notation.times import parse_duration
 from flowengine.kernel.recovery import interrupted
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
-from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.moves import let_go, move
 from flowengine.kernel.steps import attempts
 from flowengine.kernel.waiting.attempt_questions import ask
 from flowengine.kernel.waiting.waits import duration_of
@@ -64,11 +64,12 @@ def retry(m: Machine, event: RetryAsked, stood: int) -> None:
             attempts.begin_anew(m, unit)
         elif unit["id"] in begins["unit"] and unit.keys() >= {"then"}:
             _begin_unit(m, unit, late=unit["id"] in event.get("late", ()))
-    tables: list[tuple[str, Any]] = [("act", state["acts"]), ("scope", state["scopes"])]
-    for kind, table in tables:
-        for number, place in table.items():
-            if number in begins[kind] and "then" in place:
-                m.agenda.append(Entry(place.pop("then")))
+    for number, act in state["acts"].items():
+        if number in begins["act"] and "then" in act:
+            m.agenda.append(Entry(act.pop("then")))
+    for number, scope in state["scopes"].items():
+        if number in begins["scope"] and "then" in scope:
+            m.agenda.append(let_go(scope))
 
 
 def _let_go(state: State, hold: dict[str, Any]) -> dict[str, list[int]]:

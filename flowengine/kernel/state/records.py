@@ -14,11 +14,14 @@ arrival held at a join.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.state.phases import Phase
+from flowengine.kernel.state.phases import Phase, Why
+
+if TYPE_CHECKING:
+    from typing_extensions import ReadOnly  # what says a state: only `moves.py` changes it
 
 
 class Arrival(TypedDict, total=False):
@@ -47,12 +50,12 @@ class JoinState(TypedDict, total=False):
 
     held: dict[int, list[Arrival]]
     """`all`: arrivals by source. `active`: under the source they came from."""
-    round: int
-    open: bool
-    need: int
+    round: ReadOnly[int]
+    open: ReadOnly[bool]
+    need: ReadOnly[int]
     got: list[Arrival]
     heard: dict[int, bool]
-    fired: bool
+    fired: ReadOnly[bool]
     kept: list[Arrival]
     hot: int
     """Live positions of the scope that can still reach this join, while it is armed."""
@@ -98,19 +101,19 @@ class Scope(TypedDict, total=False):
     """How it has ended, while it is taken out; absent of one that is withdrawn."""
     cleaning: int
     """Cleanups that nothing but the end of the scope waits for; absent if none."""
-    cleaned: bool
+    cleaned: ReadOnly[bool]
     """Of the flow: its own `finally` is due, or has run."""
-    over: bool
+    over: ReadOnly[bool]
     """Of a flow: its tokens have ended; what follows is undoing and the end."""
-    rescued: bool
+    rescued: ReadOnly[bool]
     """The flow's own handler has led back into this scope once."""
     timer: int
     """Of a subflow: that of its `limits.duration`."""
-    queued: bool
+    queued: ReadOnly[bool]
     """Of a flow: its first tokens wait until it is its turn, and what is to be open is."""
     idle: int
     """Of the flow, while it has no token: the timer that ends it."""
-    then: list[Any]
+    then: ReadOnly[list[Any]]
     """What follows, for the agenda, when it begins anew after a failure; see `held_failures`."""
 
 
@@ -190,7 +193,7 @@ class Unit(TypedDict, total=False):
     """Index of the item; -1 without a map."""
     knows: dict[str, int]
     """Of an item: which writes to state happened before it, or are its own."""
-    phase: Phase
+    phase: ReadOnly[Phase]
     round: int
     last: Plain
     """Output of the round before."""
@@ -309,9 +312,7 @@ class Timer(TypedDict):
     """A timer: when, for whom, and why."""
 
     due: int
-    why: str
-    """`timeout`, `deadline`, `pause`, `wait`, `expire`, `remind`, `escalate`, `duration`,
-    `wall_time`, `idle`."""
+    why: Why
     ref: int
     """The unit, activation, wait or scope; of a budget its frame, or 0."""
     arg: int
@@ -330,7 +331,7 @@ class Wait(TypedDict, total=False):
     """Which event opened it."""
     record: dict[str, Plain]
     """What lists and pages show; see `commands.OpenWait`."""
-    shown: bool
+    shown: ReadOnly[bool]
     """It is known outside: a wait that ends at once never is."""
     timers: list[int]
     alternatives: list[dict[str, Plain]]

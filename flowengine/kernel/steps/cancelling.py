@@ -13,7 +13,7 @@ from flowengine.kernel.expressions.step_records import record
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.machine import Machine, has_items
-from flowengine.kernel.state import entries
+from flowengine.kernel.state import entries, moves
 from flowengine.kernel.steps import handlers
 from flowengine.kernel.tokens import routing
 
@@ -125,7 +125,7 @@ def cancel_flow(m: Machine, reason: str, at_once: bool) -> None:
         return
     m.state["cancelling"] = reason
     empty_scope(m, scope)
-    scope["over"] = True
+    moves.end_tokens(scope)
     error: ErrorData = as_error(StepFailure("Cancelled", reason, retryable=False), "")
     specs = m.graph.flow.get("on_error", [])
     undoes = any(

@@ -18,7 +18,7 @@ from flowengine.kernel.flow_state.causality import learn, writer
 from flowengine.kernel.graph.compiled import EvaluationError
 from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.messages import triggers
-from flowengine.kernel.state import entries
+from flowengine.kernel.state import entries, moves
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.tokens import routing
 
@@ -74,7 +74,7 @@ def open_scope(
         move(unit, "scope")
         unit["scope"] = scope["id"]
     if queued:
-        scope["queued"] = True
+        moves.queue(scope)
     else:
         start(m, scope, act["line"] if act is not None else first_line(m))
     return scope
@@ -90,7 +90,7 @@ def start(m: Machine, scope: Scope, line: list[int]) -> None:
     if body.opens < 0:
         _put_tokens(m, scope, line)
         return
-    scope["queued"] = True
+    moves.queue(scope)
     past = provenance.share(m.state, scope["past"])
     arrival = routing.unsent(scope["id"], body.opens, past, line)
     address = scope["path"] + m.graph.node(body.opens).id
@@ -111,7 +111,7 @@ def opened(m: Machine, act: Activation, error: ErrorData | None) -> None:
     """
     scope = m.scope_of(act)
     hidden_steps.end(m, act, error)
-    del scope["queued"]
+    moves.unqueue(scope)
     if error is not None:
         if m.blame is not None:
             m.blame.note(("scope", scope["id"]), ("act", act["id"]))
@@ -168,7 +168,7 @@ def succeed_scope(m: Machine, scope: Scope) -> None:
     body = m.graph.body(scope["body"])
     if body.kind == "flow":
         m.agenda.append(entries.flow_ended(scope["id"], past))
-        scope["over"] = True
+        moves.end_tokens(scope)
         return
     unit = m.state["units"][scope["unit"]]
     act = m.act_of(unit)
@@ -200,7 +200,6 @@ def hold_end(m: Machine, scope: Scope, past: int) -> bool:
     """Hold a scope whose outputs have no value, if that is asked for; its past stays with it."""
     if not held_failures.hold_scope(m, scope, entries.end_anew(scope["id"])):
         return False
-    scope.pop("over", None)
     scope["ended"].append([[], past])
     return True
 

@@ -27,15 +27,14 @@ from flowengine.kernel.graph.compiled import TRIGGER, EvaluationError
 from flowengine.kernel.graph.linked import Body, Node
 from flowengine.kernel.held_failures import is_held
 from flowengine.kernel.machine import Machine
-from flowengine.kernel.state import entries
+from flowengine.kernel.state import entries, moves
+from flowengine.kernel.state.phases import UNKNOWN
 from flowengine.kernel.tokens import routing
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Arrival, JoinState, Scope
 
 _NEVER = float("inf")
-UNKNOWN = 0
-"""In place of `need` where it had no value and its failure is held back: the round only waits."""
 """More than can be held: of joins that watch nobody."""
 
 
@@ -124,7 +123,7 @@ def look_again(m: Machine, number: int) -> None:
     for index, round_ in list(scope["joins"].items()) if scope is not None else ():
         if scope is not None and round_.get("need") == UNKNOWN:
             node = m.graph.node(index)
-            round_["need"] = _need(m, scope, node, round_["got"][0])
+            moves.know_need(round_, _need(m, scope, node, round_["got"][0]))
             _fire_if_enough(m, scope, node, round_)
             _end_if_heard(m, scope, node, round_)
 
@@ -158,9 +157,7 @@ def _keep(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arri
 
 def _open_round(m: Machine, scope: Scope, node: Node, round_: JoinState, arrival: Arrival) -> None:
     """Begin a round; what `need` is, is evaluated now, with the past of the first arrival."""
-    need = _need(m, scope, node, arrival)
-    round_.update({"round": round_["round"] + 1, "open": True, "fired": False, "need": need})
-    round_.update({"got": [], "heard": {}, "kept": round_.get("kept", [])})
+    moves.begin_round(round_, _need(m, scope, node, arrival))
 
 
 def _need(m: Machine, scope: Scope, node: Node, first: Arrival) -> int:
@@ -181,7 +178,7 @@ def _need(m: Machine, scope: Scope, node: Node, first: Arrival) -> int:
 def _fire(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
     assert node.join is not None
     taken = _take(m, scope, node, round_)
-    round_["fired"] = True
+    moves.fire(round_)
     if node.join.get("late") == "cancel":
         m.agenda.appendleft(entries.cancel_late(scope["id"], node.index))
         round_["heard"] = dict.fromkeys(node.sources, True)
@@ -208,7 +205,7 @@ def _on_cycle(m: Machine, scope: Scope, node: Node) -> bool:
 def _end_round(m: Machine, scope: Scope, node: Node, round_: JoinState) -> None:
     """End a round: what was kept comes again, in order of arrival."""
     kept = round_["kept"]
-    again: JoinState = {"held": {}, "round": round_["round"]}
+    again = moves.end_round(round_)
     del scope["joins"][node.index]
     if _on_cycle(m, scope, node):
         scope["joins"][node.index] = again

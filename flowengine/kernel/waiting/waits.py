@@ -18,7 +18,7 @@ from flowengine.kernel.graph.compiled import EvaluationError, Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import format_time, parse_duration, parse_time
 from flowengine.kernel.state import entries
-from flowengine.kernel.state.moves import move
+from flowengine.kernel.state.moves import move, move_wait
 from flowengine.kernel.waiting.listeners import listen, listeners, unlisten, unwatch, watch
 from flowengine.kernel.waiting.owners import let_go
 
@@ -61,7 +61,7 @@ def show(m: Machine, wait: Wait) -> None:
     if unit is not None and not wait["shown"]:
         open_ = wait["record"].get("ran") == "maybe"
         m.note(m.act_of(unit), "uncertain" if open_ else "waiting", unit=unit)
-    wait["shown"] = True
+    move_wait(wait, "open")
     m.commands.append(OpenWait(dict(wait["record"])))
 
 
