@@ -1,34 +1,29 @@
-"""The tasks of a flow, made ready once, and what one attempt of a task may use."""
+"""The tasks of a flow, made ready once: what runs an attempt, and checks what goes in and out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowengine import registry
+from flowengine.engines.attempts.context import AttemptContext
 from flowengine.engines.attempts.evidence import evidence_of
 from flowengine.engines.attempts.failures import failure_of
 from flowengine.engines.attempts.leak_detection import (
-    Left,
     LeftRunning,
     Started,
     judge,
     noticing,
-    tell_left,
 )
 from flowengine.engines.attempts.outcome import AttemptFailed, Patience, QuickCall, Ran
 from flowengine.engines.attempts.runtime_resources import missing
 from flowengine.engines.attempts.serialization import Kept, copy, keep, place_of_fault
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain, StepSpec
-from flowengine.kernel.notation.ids import idempotency_key
 from flowengine.sdk import (
-    Environment,
     EnvironmentLost,
-    EnvironmentUnavailable,
     Execution,
-    Processes,
     StepKind,
     ValidationError,
 )
@@ -36,13 +31,8 @@ from flowengine.secrets import Secrets, has_secret
 from flowengine.validation import Validator, shared
 
 if TYPE_CHECKING:
-    import logging
-    import threading
-    from socket import socket
-
     from flowengine.engines.attempts.printed import Printed
     from flowengine.engines.environments.environments import Environments
-    from flowengine.engines.environments.opened import Opened
 
 _Result = TypeVar("_Result")
 
@@ -57,7 +47,7 @@ class Task:
 
     def __init__(self, step: StepSpec, secrets: Secrets) -> None:
         self.secrets = secrets
-        self.timed = "timeout" in step
+        self._timed = "timeout" in step
         self._kind_name = step["kind"]
         self._constants: Mapping[str, Plain] = step.get("task", {})
         self._environments = step.get("environments", False)
@@ -65,7 +55,7 @@ class Task:
         if self._environments:
             given = given[1]["input"]  # type: ignore[index] # those have one
         self._has_secrets = has_secret(given)
-        self.masks = bool(secrets.names)
+        self._masks = bool(secrets.names)
         """Whether the flow has secrets."""
         self._is_fixed = "args" not in step and (given is None or given[0] == "const")
         """All attempts are given the same."""
@@ -74,12 +64,6 @@ class Task:
         self._returns: Validator | None = None
         self._configuration: Validator | None = None
         self._configured_keys: frozenset[str] = frozenset()
-
-    def guarded(self, execution: Execution) -> Execution:
-        """Return an execution whose files are looked at for the secrets of the flow."""
-        from flowengine.engines.attempts.confined_files import GuardedFiles
-
-        return execution._replace(artifacts=GuardedFiles(execution.artifacts, self.secrets))
 
     def quick_call(self) -> QuickCall | None:
         """Return what runs the step at once, or None."""
@@ -101,7 +85,8 @@ class Task:
                 if not fits:
                     self._check(run.args, run.input)
                     fits = self._is_fixed and (self._args is None or self._args.proof is not None)
-                context = _Attempt(self, execution, run)
+                seen = self._screened(execution) if self._masks else execution
+                context = AttemptContext(seen, run, self.secrets, self._timed)
                 value, started = noticing(work, context, copy(run.input))
                 if started is not None:
                     judge(started, context)
@@ -122,7 +107,8 @@ class Task:
         patience: Patience | None = None,
     ) -> Kept:
         """Run one attempt to its end; as in `Runner`."""
-        context = _Attempt(self, execution, run, printed, patience)
+        seen = self._screened(execution) if self._masks else execution
+        context = AttemptContext(seen, run, self.secrets, self._timed, printed, patience)
         try:
             kind = None if self._kind_name == OPENING else self._ready()
             if kind is not None and execution.missing and await self._takes_all(kind, context):
@@ -145,18 +131,24 @@ class Task:
             if printed is not None:
                 printed.close()
 
-    async def _takes_given(self, kind: StepKind, context: _Attempt) -> bool:
+    def _screened(self, execution: Execution) -> Execution:
+        """Return an execution whose files are looked at for the secrets of the flow."""
+        from flowengine.engines.attempts.screened_files import ScreenedFiles
+
+        return execution._replace(artifacts=ScreenedFiles(execution.artifacts, self.secrets))
+
+    async def _takes_given(self, kind: StepKind, context: AttemptContext) -> bool:
         """Return whether the step has environments that its execution was given."""
         return bool(context.execution.environments) and await self._takes_all(kind, context)
 
-    async def _takes_all(self, kind: StepKind, context: _Attempt) -> bool:
+    async def _takes_all(self, kind: StepKind, context: AttemptContext) -> bool:
         """Return whether the step uses all resources that there are."""
         if type(kind).takes_resources is StepKind.takes_resources:
             return False
         return await context.on_thread(lambda: kind.takes_resources(self._constants))
 
     async def _execute_in(
-        self, environments: Environments, kind: StepKind | None, context: _Attempt
+        self, environments: Environments, kind: StepKind | None, context: AttemptContext
     ) -> Kept:
         """Run an attempt with its environments, and tell it apart if one of these is gone."""
         from flowengine.engines.environments.opened import NotAgain
@@ -176,7 +168,7 @@ class Task:
         finally:
             await environments.give_back(context.execution.id, had)
 
-    async def _execute(self, kind: StepKind, context: _Attempt, given: Plain) -> Kept:
+    async def _execute(self, kind: StepKind, context: AttemptContext, given: Plain) -> Kept:
         input = copy(given)
         if self._has_secrets:
             input = self.secrets.reveal(input)
@@ -247,7 +239,7 @@ class Task:
             except ValidationError as error:
                 raise ValidationError(f"the result cannot be kept: {error.message}") from None
             kept = kept if value is kept.value else Kept(value)
-        if not self.masks:
+        if not self._masks:
             return kept
         masked = self.secrets.mask(kept.value)
         return kept if masked is kept.value else Kept(masked)
@@ -287,139 +279,3 @@ def _arguments(args: Plain, input: Plain, schema: Plain) -> Plain:
         return args
     described = schema.get("properties", {})
     return {**args, **{name: value for name, value in bound.items() if name in described}}
-
-
-class _Attempt:
-    """What an attempt may use; a `StepContext`."""
-
-    __slots__ = (
-        "_cancelled",
-        "_patience",
-        "_task",
-        "environments",
-        "execution",
-        "output",
-        "run",
-    )
-
-    def __init__(
-        self,
-        task: Task,
-        execution: Execution,
-        run: Run,
-        output: Printed | None = None,
-        patience: Patience | None = None,
-    ) -> None:
-        self.execution = task.guarded(execution) if task.masks else execution
-        self.output = output
-        self._task = task
-        self._patience = patience
-        self.run = run
-        self.environments: Mapping[str, Opened] = {}
-        self._cancelled: threading.Event | None = None
-
-    @property
-    def address(self) -> str:
-        return self.run.address
-
-    @property
-    def attempt(self) -> int:
-        return self.run.attempt
-
-    @property
-    def timed(self) -> bool:
-        return self._task.timed
-
-    @property
-    def idempotency_key(self) -> str:
-        if self.run.key is not None:
-            return self.run.key
-        return idempotency_key(self.execution.id, self.run.address)
-
-    @property
-    def resources(self) -> Mapping[str, Any]:
-        managed = {name: opened.resource for name, opened in self.environments.items()}
-        return {**self.execution.resources, **managed}
-
-    @property
-    def hidden(self) -> frozenset[str]:
-        return self._task.secrets.variables
-
-    @property
-    def processes(self) -> Processes:
-        from flowengine.engines.attempts.processes import ProcessRunner
-        from flowengine.sdk.process_tree import mark_of
-
-        mark = mark_of(self.execution.id, self.run.unit)
-        return ProcessRunner(
-            self.execution.artifacts,
-            mark,
-            self.mask,
-            left=self._tell_left,
-            printed=None if self.output is None else self.output.take,
-        )
-
-    def _tell_left(self, left: list[Left]) -> None:
-        tell_left(left, self, ended=True)
-
-    @property
-    def cancelled(self) -> threading.Event:
-        if self._cancelled is None:
-            import threading
-
-            self._cancelled = threading.Event()
-        return self._cancelled
-
-    @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        from flowengine.step_log import StepLog
-
-        return StepLog(self.execution.id, self.run.address, self.mask)
-
-    def say(self, text: str) -> None:
-        self.execution.say(self.run.address, self.mask(text))
-
-    def printed(self, stream: str, text: str) -> None:
-        if self.output is not None:
-            self.output.take(stream, text)
-
-    def mask(self, value: Plain) -> Plain:
-        return self._task.secrets.mask(value)
-
-    def environment(self, name: str) -> Environment:
-        if name in self.environments:
-            return self.environments[name]
-        try:
-            return registry.environment(name)
-        except registry.UnknownKind as error:
-            raise EnvironmentUnavailable(str(error)) from error
-
-    async def on_thread(self, function: Callable[[], _Result], *, settles: bool = False) -> _Result:
-        from flowengine.sdk.threads import on_thread
-
-        return await on_thread(function, self._outlast if settles else None)
-
-    def _outlast(self) -> float:
-        """Tell a function that its attempt is withdrawn, and return how long to wait for it."""
-        self.withdraw()
-        return 0.0 if self._patience is None else self._patience()
-
-    async def judge(self, started: Started) -> None:
-        """Tell what the attempt has left running, or fail for it."""
-        if not started:
-            return
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-
-        def close(each: socket) -> None:
-            loop.remove_reader(each)
-            each.close()
-
-        await self.on_thread(
-            lambda: judge(started, self, lambda each: loop.call_soon_threadsafe(close, each))
-        )
-
-    def withdraw(self) -> None:
-        """Tell a function that looks that its attempt is withdrawn."""
-        self.cancelled.set()

@@ -3,7 +3,7 @@
 The events are replayed twice. The first time tells which errors ended the execution and where they
 were raised. The second time, from the first of these failures on, they are held back
 (`flowengine.kernel.held_failures`): what ran beside them goes on as it did, also after the failure.
-An event may then be about something that has another number; it is found by its address.
+An event may then be about something that has another number; `counterparts` finds it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowengine.engines.executions.replay import apply, first_form, line, replayed, with_holds
+from flowengine.engines.interventions.counterparts import About, about, counterpart
 from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
 from flowengine.kernel.causes import Blame, Place
@@ -20,7 +21,7 @@ from flowengine.kernel.moving.obstacles import obstacles
 from flowengine.kernel.recovery.retrying import overdue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from flowengine.engines.executions.linked_flows import LinkedFlows
     from flowengine.kernel import Graph
@@ -30,18 +31,6 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 20
 """How often it is tried anew because something else fails now."""
 TABLES = {"unit": "units", "act": "acts", "scope": "scopes"}
-
-
-class About(NamedTuple):
-    """What an event is about, told so that it can be found in another state."""
-
-    kind: str
-    """`unit`, `wait` or `timer`; or `late`: a unit or other thing that was not open any more."""
-    number: int
-    key: tuple[Any, ...]
-    address: str
-    once: bool
-    """It is about a step of effect `once`."""
 
 
 class Failure(NamedTuple):
@@ -185,67 +174,6 @@ def note_runs(ran: dict[tuple[int, int], str], commands: Iterable[Command]) -> N
         elif isinstance(command, Stop):
             began.pop((command.unit, command.attempt), None)
     ran.update(began)
-
-
-def about(graph: Graph, state: State, event: Any) -> About | None:
-    """Return what an event is about, as things stand before it; None: the execution as a whole."""
-    m = Machine(graph, state, None)
-    if "wait" in event:
-        wait = state["waits"].get(event["wait"])
-        if wait is None:
-            return About("late", event["wait"], (), "", False)
-        address = str(wait["record"]["address"])
-        return About("wait", event["wait"], (wait["kind"], address), address, False)
-    if "timer" in event:
-        timer = state["timers"].get(event["timer"])
-        if timer is None:
-            return About("late", event["timer"], (), "", False)
-        address = _address_of_timer(m, timer)
-        key = (timer["why"], timer["arg"], address)
-        return About("timer", event["timer"], key, address, False)
-    number = event.get("unit")
-    if event["type"] == "retry" or not number:
-        return None
-    if number in state["units"]:
-        unit = state["units"][number]
-        act = m.act_of(unit)
-        address = m.address(unit)
-        if unit["phase"] == "run" and event.get("attempt", unit["attempt"]) != unit["attempt"]:
-            return About("late", number, (), "", False)
-        once = m.node(act).effect == "once" and event["type"] == "succeeded"
-        return About("unit", number, (address, act["line"]), address, once)
-    if number in state["cuts"]:
-        cut = state["cuts"][number]
-        return About("cut", number, (cut["address"],), cut["address"], False)
-    return About("late", number, (), "", False)
-
-
-def _address_of_timer(m: Machine, timer: Any) -> str:
-    state, ref = m.state, timer["ref"]
-    if timer["why"] in ("timeout", "pause") and ref in state["units"]:
-        return m.address(state["units"][ref])
-    if timer["why"] == "deadline":
-        return m.step_address(state["acts"][ref])
-    if ref in state["waits"]:
-        return str(state["waits"][ref]["record"]["address"])
-    return state["scopes"][ref]["path"].rstrip("/") if ref in state["scopes"] else ""
-
-
-def counterpart(graph: Graph, state: State, one: About, event: Any) -> int | None:
-    """Return the number in another state of what an event is about; None: it is not there."""
-    key = {"unit": "unit", "cut": "unit"}.get(one.kind, one.kind)
-    there = about(graph, state, event)
-    if there is not None and (there.kind, there.key) == (one.kind, one.key):
-        return one.number
-    tables: dict[str, Mapping[int, Any]] = {
-        "unit": state["units"], "cut": state["cuts"], "wait": state["waits"],
-        "timer": state["timers"],
-    }  # fmt: skip
-    for number in tables[one.kind]:
-        there = about(graph, state, {**event, key: number})
-        if there is not None and (there.kind, there.key) == (one.kind, one.key):
-            return number
-    return None
 
 
 def _ended(flows: LinkedFlows, form: str, past: Past, step: str) -> tuple[int, int, bool]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flowengine.secrets import Secrets
 
 
-class GuardedFiles:
+class ScreenedFiles:
     """Looks at a file before it is kept; an `Artifacts`.
 
     Args:

@@ -1,0 +1,182 @@
+"""What an attempt may use: its place, its files and programs, its environments, the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flowengine import registry
+from flowengine.engines.attempts.leak_detection import Left, Started, judge, tell_left
+from flowengine.kernel.commands import Run
+from flowengine.kernel.graph.compiled import Plain
+from flowengine.kernel.notation.ids import idempotency_key
+from flowengine.sdk import Environment, EnvironmentUnavailable, Execution, Processes
+
+if TYPE_CHECKING:
+    import logging
+    import threading
+    from socket import socket
+
+    from flowengine.engines.attempts.outcome import Patience
+    from flowengine.engines.attempts.printed import Printed
+    from flowengine.engines.environments.opened import Opened
+    from flowengine.secrets import Secrets
+
+_Result = TypeVar("_Result")
+
+
+class AttemptContext:
+    """What an attempt may use: see `flowengine.sdk.StepContext`.
+
+    Args:
+        execution: As the step sees it.
+        run: The kernel's command.
+        secrets: Those of the flow.
+        timed: Whether the step has a timeout.
+        output: Takes what it prints.
+        patience: How long to wait for a function once the attempt is withdrawn; None: not.
+    """
+
+    __slots__ = (
+        "_cancelled",
+        "_patience",
+        "_secrets",
+        "environments",
+        "execution",
+        "output",
+        "run",
+        "timed",
+    )
+
+    def __init__(
+        self,
+        execution: Execution,
+        run: Run,
+        secrets: Secrets,
+        timed: bool,
+        output: Printed | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self.execution = execution
+        self.output = output
+        self._secrets = secrets
+        self.timed = timed
+        self._patience = patience
+        self.run = run
+        self.environments: Mapping[str, Opened] = {}
+        self._cancelled: threading.Event | None = None
+
+    @property
+    def address(self) -> str:
+        """Address of the step."""
+        return self.run.address
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt."""
+        return self.run.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for all attempts."""
+        if self.run.key is not None:
+            return self.run.key
+        return idempotency_key(self.execution.id, self.run.address)
+
+    @property
+    def resources(self) -> Mapping[str, Any]:
+        """What its environments, and the caller, have given it, by name."""
+        managed = {name: opened.resource for name, opened in self.environments.items()}
+        return {**self.execution.resources, **managed}
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Names of variables that hold secrets."""
+        return self._secrets.variables
+
+    @property
+    def processes(self) -> Processes:
+        """Runs programs."""
+        from flowengine.engines.attempts.processes import ProcessRunner
+        from flowengine.sdk.process_tree import mark_of
+
+        mark = mark_of(self.execution.id, self.run.unit)
+        return ProcessRunner(
+            self.execution.artifacts,
+            mark,
+            self.mask,
+            left=self._tell_left,
+            printed=None if self.output is None else self.output.take,
+        )
+
+    def _tell_left(self, left: list[Left]) -> None:
+        tell_left(left, self, ended=True)
+
+    @property
+    def cancelled(self) -> threading.Event:
+        """Set when the attempt is withdrawn."""
+        if self._cancelled is None:
+            import threading
+
+            self._cancelled = threading.Event()
+        return self._cancelled
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Writes to the log, without secrets."""
+        from flowengine.step_log import StepLog
+
+        return StepLog(self.execution.id, self.run.address, self.mask)
+
+    def say(self, text: str) -> None:
+        """Show a text."""
+        self.execution.say(self.run.address, self.mask(text))
+
+    def printed(self, stream: str, text: str) -> None:
+        """Take what was printed."""
+        if self.output is not None:
+            self.output.take(stream, text)
+
+    def mask(self, value: Plain) -> Plain:
+        """Return a value without secrets."""
+        return self._secrets.mask(value)
+
+    def environment(self, name: str) -> Environment:
+        """Return an environment: one of its own, or one that is registered."""
+        if name in self.environments:
+            return self.environments[name]
+        try:
+            return registry.environment(name)
+        except registry.UnknownKind as error:
+            raise EnvironmentUnavailable(str(error)) from error
+
+    async def on_thread(self, function: Callable[[], _Result], *, settles: bool = False) -> _Result:
+        """Call a function on a thread."""
+        from flowengine.sdk.threads import on_thread
+
+        return await on_thread(function, self._outlast if settles else None)
+
+    def _outlast(self) -> float:
+        """Tell a function that its attempt is withdrawn, and return how long to wait for it."""
+        self.withdraw()
+        return 0.0 if self._patience is None else self._patience()
+
+    async def judge(self, started: Started) -> None:
+        """Tell what the attempt has left running, or fail for it."""
+        if not started:
+            return
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+
+        def close(each: socket) -> None:
+            loop.remove_reader(each)
+            each.close()
+
+        await self.on_thread(
+            lambda: judge(started, self, lambda each: loop.call_soon_threadsafe(close, each))
+        )
+
+    def withdraw(self) -> None:
+        """Tell a function that looks that its attempt is withdrawn."""
+        self.cancelled.set()
