@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from flowengine.kernel import decisions, flows, held_failures, timers
 from flowengine.kernel.agenda import AGENDA
 from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
-from flowengine.kernel.ending import compensation
+from flowengine.kernel.ending import compensation, cut_attempts
 from flowengine.kernel.flow_state import variables
 from flowengine.kernel.graph.linked import Graph
 from flowengine.kernel.limits import budgets
@@ -42,7 +42,6 @@ from flowengine.kernel.waiting import (
     listeners,
     waits,
 )
-from flowengine.kernel.waiting.attempt_questions import ask_about_cut
 
 if TYPE_CHECKING:
     from flowengine.kernel.causes import Blame
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
         Succeeded,
         Upgraded,
     )
-    from flowengine.kernel.state.records import Cut, State, Unit
+    from flowengine.kernel.state.records import State, Unit
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 """Statuses of an execution that is over."""
@@ -156,8 +155,8 @@ def _succeeded(m: Machine, event: Succeeded) -> None:
     if unit is not None:
         budgets.settle_unit(m, unit)
         attempt_outcomes.attempt_ended(m, unit, event["value"], "ok")
-    elif _settles(m, event["unit"], event["attempt"]):
-        compensation.result_of_cut(m, event["unit"], "succeeded", event["value"])
+    else:
+        cut_attempts.ended(m, event["unit"], event["attempt"], "succeeded", event["value"])
 
 
 def _failed(m: Machine, event: Failed) -> None:
@@ -166,20 +165,25 @@ def _failed(m: Machine, event: Failed) -> None:
         budgets.settle_unit(m, unit)
         move(unit, "ready")
         attempt_outcomes.attempt_failed(m, unit, event["error"])
-    elif _settles(m, event["unit"], event["attempt"]):
-        compensation.result_of_cut(m, event["unit"], "failed", None)
+    else:
+        cut_attempts.ended(m, event["unit"], event["attempt"], "failed", None)
 
 
 def _lost(m: Machine, event: Lost) -> None:
     unit = _running(m, event["unit"], event["attempt"])
-    ran = event["ran"] != "no"
     if unit is not None:
-        budgets.settle_unit(m, unit, ran=ran)
+        budgets.settle_unit(m, unit, ran=event["ran"] != "no")
         interrupted.lose(m, unit, event["ran"], event["error"])
-    elif (cut := _settling(m, event["unit"], event["attempt"])) is not None:
-        del cut["running"]
-        budgets.settle(m, event["unit"], cut.get("frame", 0), ran=ran)
-        ask_about_cut(m, event["unit"], cut, event["error"])
+    else:
+        cut_attempts.lost(m, event)
+
+
+def _cut(m: Machine, event: CutOff) -> None:
+    unit = _running(m, event["unit"], event["attempt"])
+    if unit is not None:
+        interrupted.resume_cut(m, unit)
+    else:
+        cut_attempts.crashed(m, event)
 
 
 def _running(m: Machine, number: int, attempt: int) -> Unit | None:
@@ -188,33 +192,6 @@ def _running(m: Machine, number: int, attempt: int) -> Unit | None:
     if unit is not None and unit["phase"] == "run" and unit["attempt"] == attempt:
         return unit
     return None
-
-
-def _settling(m: Machine, number: int, attempt: int) -> Cut | None:
-    """Return what was cut off if this attempt to settle it runs."""
-    cut = m.state["cuts"].get(number)
-    if cut is not None and cut.get("running") and cut["attempt"] == attempt:
-        return cut
-    return None
-
-
-def _settles(m: Machine, number: int, attempt: int) -> bool:
-    """Say whether a result settles what was cut off: not a late one, while another attempt does."""
-    cut = m.state["cuts"].get(number)
-    return cut is not None and (not cut.get("running") or cut["attempt"] == attempt)
-
-
-def _cut(m: Machine, event: CutOff) -> None:
-    unit = _running(m, event["unit"], event["attempt"])
-    if unit is not None:
-        interrupted.resume_cut(m, unit)
-    elif (cut := _settling(m, event["unit"], event["attempt"])) is not None:
-        del cut["running"]
-        budgets.settle(m, event["unit"], cut.get("frame", 0))
-        cut.pop("undo", None)
-        for number, undo in m.state["undos"].items():
-            if event["unit"] in undo["cut"]:
-                m.agenda.append(entries.undo(number))
 
 
 def _retry(m: Machine, event: RetryAsked) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.ending import compensation
+from flowengine.kernel.ending import cut_attempts
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.recovery import interrupted
 from flowengine.kernel.waiting import approvals, budget_questions, environment_questions
@@ -37,7 +37,7 @@ DECIDE: dict[Owner, Callable[[Machine, Wait, Decided], None]] = {
     "environment": environment_questions.decide,
     "budget": budget_questions.decide,
     "attempt": interrupted.decide,
-    "cut": compensation.decide,
+    "cut": cut_attempts.decide,
 }
 """What a decision does."""
 

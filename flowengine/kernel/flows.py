@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.commands import Claim, End
-from flowengine.kernel.ending import cleaning, compensation
+from flowengine.kernel.ending import cleaning, compensation, cut_attempts
 from flowengine.kernel.ending.closing import (
     close_activation,
     empty_scope,
     remove_scope,
     stop_timeout,
 )
-from flowengine.kernel.ending.leftovers import final_of, stop_settling
+from flowengine.kernel.ending.leftovers import final_of
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
@@ -290,7 +290,7 @@ def close(m: Machine, status: str, error: ErrorData | None, outputs: Any = None)
     for timer in list(state["timers"]):
         m.clear_timer(timer)
     for number in state["cuts"]:
-        stop_settling(m, number)
+        cut_attempts.stop(m, number)
     budget_questions.withdraw_idle(m)
     state["undos"].clear()
     state["cuts"].clear()

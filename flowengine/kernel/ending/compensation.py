@@ -2,34 +2,27 @@
 
     settle the attempts that were cut off ─► undo one step after the other ─► what follows
 
-An attempt that was cut off leaves open whether its step acted. One of effect `pure` or `idempotent`
-is run once more under the same key; for one of effect `once`, `on_crash` decides. If it then has
-succeeded it is undone like the others. A compensation that fails does not stop the others.
+`cut_attempts` settles: what turns out to have succeeded is undone like the others. A compensation
+that fails does not stop the others.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.commands import Run
-from flowengine.kernel.ending import hidden_steps
+from flowengine.kernel.ending import cut_attempts, hidden_steps
 from flowengine.kernel.errors import StepFailure, as_error
 from flowengine.kernel.expressions import provenance
-from flowengine.kernel.expressions.names import Names, evaluate, join_secrets
-from flowengine.kernel.graph.compiled import EvaluationError, Plain
-from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.entries import Entry
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.waiting.attempt_questions import ask_about_cut
-from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from flowengine.kernel.events import Decided, ErrorData
-    from flowengine.kernel.state.records import Activation, Cut, Done, Scope, Undo, Wait
+    from flowengine.kernel.events import ErrorData
+    from flowengine.kernel.state.records import Activation, Cut, Done, Scope, Undo
 
 
 def begin(m: Machine, act: Activation, cause: ErrorData, then: Entry) -> None:
@@ -85,7 +78,7 @@ def go_on(m: Machine, number: int) -> None:
         cut = m.state["cuts"][undo["cut"][0]]
         if "settled" not in cut:
             if "undo" not in cut:
-                _settle(m, number, undo["cut"][0], cut)
+                cut_attempts.settle(m, number, undo["cut"][0], cut)
             if "settled" not in cut:
                 return
         _settled(m, undo, cut)
@@ -107,113 +100,17 @@ def leave_out(m: Machine, undone: Collection[str]) -> None:
                 provenance.drop(m.state, done["past"])
 
 
-def _settle(m: Machine, undo: int, number: int, cut: Cut) -> None:
-    """Find out what became of an attempt that was cut off."""
-    node = m.graph.node(cut["step"])
-    cut["undo"] = undo
-    if node.effect != "once" or node.on_crash == "retry":
-        run_cut(m, number, cut)
-    elif node.on_crash == "ask":
-        ask_about_cut(m, number, cut)
-    else:
-        cut["settled"] = "unknown"
-
-
-def run_cut(m: Machine, number: int, cut: Cut) -> None:
-    """Run an attempt that was cut off once more, with the same input and key."""
-    cut["attempt"] += 1
-    cut["running"] = True
-    budgets.reserve(m, number, None, cut.get("frame", 0))
-    given = join_secrets(cut["input"], cut["secrets"])
-    environments = None
-    if m.graph.node(cut["step"]).environments:
-        environments, given = given["environments"], given["input"]
-    m.commands.append(
-        Run(
-            number,
-            cut["attempt"],
-            cut["step"],
-            cut["address"],
-            cut["args"],
-            given,
-            cut["key"],
-            environments=environments,
-        )
-    )
-
-
-def result_of_cut(m: Machine, number: int, status: str, value: Plain) -> None:
-    """Take what is now known of an attempt that was cut off: its late result settles it.
-
-    Args:
-        number: The unit that it belonged to.
-        status: `succeeded`, `failed` or `unknown`.
-        value: What it gave.
-    """
-    cut = m.state["cuts"][number]
-    if cut.pop("running", False):
-        budgets.settle(m, number, cut.get("frame", 0))
-    if "settled" in cut:
-        return
-    if "wait" in cut:
-        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
-    cut["settled"] = status
-    cut["value"] = value
-    if "undo" in cut:
-        m.agenda.append(entries.undo(cut["undo"]))
-
-
-def decide(m: Machine, wait: Wait, event: Decided) -> None:
-    """Do what an operator says about an attempt that was cut off.
-
-    Args:
-        wait: The open question.
-        event: The answer, already found to be allowed and well-formed.
-    """
-    choice, number = event["choice"], wait["cut"]
-    close_wait(m, wait, "decided", choice)
-    if choice == "retry":
-        run_cut(m, number, m.state["cuts"][number])
-    else:
-        status = "succeeded" if choice == "result" else "failed"
-        result_of_cut(m, number, status, event.get("value"))
-
-
 def _settled(m: Machine, undo: Undo, cut: Cut) -> None:
     number = undo["cut"].pop(0)
     del m.state["cuts"][number]
     if cut["settled"] == "succeeded":
-        undo["todo"].append(_done(m, cut))
+        undo["todo"].append(cut_attempts.done_of(m, cut))
         return
     provenance.drop(m.state, cut["past"])
     if cut["settled"] == "unknown":
         message = f"{cut['address']} was interrupted while it ran; it may or may not have acted"
         failure = StepFailure("Uncertain", message, retryable=False)
         undo["failures"].append(as_error(failure, cut["address"], cut["attempt"]))
-
-
-def _done(m: Machine, cut: Cut) -> Done:
-    """Return what is to be undone of an attempt that turned out to have succeeded."""
-    node = m.graph.node(cut["step"])
-    output = cut["value"]
-    if node.output is not None:
-        extra = {**cut["local"], "result": output}
-        names = Names(m, None, past=cut["past"], extra=extra, frame=cut.get("frame", 0))
-        try:
-            output = evaluate(names, node.output)
-        except EvaluationError:
-            # Undoing must not fail because the result cannot be reshaped: it sees the raw one.
-            output = cut["value"]
-    done: Done = {
-        "step": cut["step"],
-        "address": cut["address"],
-        "output": output,
-        "local": cut["local"],
-        "past": cut["past"],
-    }
-    if "frame" in cut:
-        done["frame"] = cut["frame"]
-    return done
 
 
 def _undo(m: Machine, number: int, done: Done) -> None:

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.commands import Stop
+from flowengine.kernel.ending import cut_attempts
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names, local_names
 from flowengine.kernel.flow_state.causality import learn
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.limits import budgets
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.waiting.waits import close_wait
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import (
@@ -176,16 +174,5 @@ def interrupt(m: Machine, scope: Scope) -> None:
         scope["done"] += [*undo["todo"], *current]
         scope["cut"] += undo["cut"]
         for cut in undo["cut"]:
-            stop_settling(m, cut)
+            cut_attempts.stop(m, cut)
         del m.state["undos"][number]
-
-
-def stop_settling(m: Machine, number: int) -> None:
-    """Withdraw what is being done to find out about an attempt that was cut off."""
-    cut = m.state["cuts"][number]
-    cut.pop("undo", None)
-    if cut.pop("running", False):
-        m.commands.append(Stop(number, cut["attempt"]))
-        budgets.settle(m, number, cut.get("frame", 0))
-    if "wait" in cut:
-        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")

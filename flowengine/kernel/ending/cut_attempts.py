@@ -1,0 +1,169 @@
+"""Attempts that were cut off: finding out whether they acted, before they are undone (§9.12).
+
+    cut off ─► may it be repeated? ─► run again, under the same key ─► its result ─► settled
+                 └─ no: `on_crash` ─► somebody is asked ─► the answer ─► settled
+                                   └► it stays unknown, and the compensation fails
+
+A late result of the attempt itself settles it, too. A crash or a lost environment begins that anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flowengine.kernel.commands import Run, Stop
+from flowengine.kernel.expressions.names import Names, evaluate, join_secrets
+from flowengine.kernel.graph.compiled import EvaluationError, Plain
+from flowengine.kernel.limits import budgets
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.state import entries
+from flowengine.kernel.waiting.attempt_questions import ask_about_cut
+from flowengine.kernel.waiting.waits import close_wait
+
+if TYPE_CHECKING:
+    from flowengine.kernel.events import CutOff, Decided, Lost
+    from flowengine.kernel.state.records import Cut, Done, Wait
+
+
+def settle(m: Machine, undo: int, number: int, cut: Cut) -> None:
+    """Find out what became of an attempt that was cut off."""
+    node = m.graph.node(cut["step"])
+    cut["undo"] = undo
+    if node.effect != "once" or node.on_crash == "retry":
+        _run_again(m, number, cut)
+    elif node.on_crash == "ask":
+        ask_about_cut(m, number, cut)
+    else:
+        cut["settled"] = "unknown"
+
+
+def _run_again(m: Machine, number: int, cut: Cut) -> None:
+    """Run an attempt that was cut off once more, with the same input and key."""
+    cut["attempt"] += 1
+    cut["running"] = True
+    budgets.reserve(m, number, None, cut.get("frame", 0))
+    given = join_secrets(cut["input"], cut["secrets"])
+    environments = None
+    if m.graph.node(cut["step"]).environments:
+        environments, given = given["environments"], given["input"]
+    m.commands.append(
+        Run(
+            number,
+            cut["attempt"],
+            cut["step"],
+            cut["address"],
+            cut["args"],
+            given,
+            cut["key"],
+            environments=environments,
+        )
+    )
+
+
+def ended(m: Machine, number: int, attempt: int, status: str, value: Plain) -> None:
+    """Take the result of an attempt; a late one does not count while a later attempt runs.
+
+    Args:
+        number: The unit that it belonged to.
+        attempt: Which attempt has ended.
+        status: `succeeded` or `failed`.
+        value: What it gave.
+    """
+    cut = m.state["cuts"].get(number)
+    if cut is not None and (not cut.get("running") or cut["attempt"] == attempt):
+        _settled(m, number, cut, status, value)
+
+
+def _settled(m: Machine, number: int, cut: Cut, status: str, value: Plain) -> None:
+    if cut.pop("running", False):
+        budgets.settle(m, number, cut.get("frame", 0))
+    if "settled" in cut:
+        return
+    if "wait" in cut:
+        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
+    cut["settled"] = status
+    cut["value"] = value
+    if "undo" in cut:
+        m.agenda.append(entries.undo(cut["undo"]))
+
+
+def lost(m: Machine, event: Lost) -> None:
+    """Ask what became of an attempt whose environment ended, while it ran to settle another."""
+    cut = _running(m, event["unit"], event["attempt"])
+    if cut is not None:
+        del cut["running"]
+        budgets.settle(m, event["unit"], cut.get("frame", 0), ran=event["ran"] != "no")
+        ask_about_cut(m, event["unit"], cut, event["error"])
+
+
+def crashed(m: Machine, event: CutOff) -> None:
+    """Settle anew what was being settled when the process died."""
+    number = event["unit"]
+    cut = _running(m, number, event["attempt"])
+    if cut is not None:
+        del cut["running"]
+        budgets.settle(m, number, cut.get("frame", 0))
+        cut.pop("undo", None)
+        for undo, record in m.state["undos"].items():
+            if number in record["cut"]:
+                m.agenda.append(entries.undo(undo))
+
+
+def stop(m: Machine, number: int) -> None:
+    """Withdraw what is being done to find out about an attempt that was cut off."""
+    cut = m.state["cuts"][number]
+    cut.pop("undo", None)
+    if cut.pop("running", False):
+        m.commands.append(Stop(number, cut["attempt"]))
+        budgets.settle(m, number, cut.get("frame", 0))
+    if "wait" in cut:
+        close_wait(m, m.state["waits"][cut["wait"]], "withdrawn")
+
+
+def _running(m: Machine, number: int, attempt: int) -> Cut | None:
+    """Return what was cut off if this attempt to settle it runs."""
+    cut = m.state["cuts"].get(number)
+    if cut is not None and cut.get("running") and cut["attempt"] == attempt:
+        return cut
+    return None
+
+
+def decide(m: Machine, wait: Wait, event: Decided) -> None:
+    """Do what an operator says about an attempt that was cut off.
+
+    Args:
+        wait: The open question.
+        event: The answer, already found to be allowed and well-formed.
+    """
+    choice, number = event["choice"], wait["cut"]
+    cut = m.state["cuts"][number]
+    close_wait(m, wait, "decided", choice)
+    if choice == "retry":
+        _run_again(m, number, cut)
+    else:
+        status = "succeeded" if choice == "result" else "failed"
+        _settled(m, number, cut, status, event.get("value"))
+
+
+def done_of(m: Machine, cut: Cut) -> Done:
+    """Return what is to be undone of an attempt that turned out to have succeeded."""
+    node = m.graph.node(cut["step"])
+    output = cut["value"]
+    if node.output is not None:
+        extra = {**cut["local"], "result": output}
+        names = Names(m, None, past=cut["past"], extra=extra, frame=cut.get("frame", 0))
+        try:
+            output = evaluate(names, node.output)
+        except EvaluationError:
+            # Undoing must not fail because the result cannot be reshaped: it sees the raw one.
+            output = cut["value"]
+    done: Done = {
+        "step": cut["step"],
+        "address": cut["address"],
+        "output": output,
+        "local": cut["local"],
+        "past": cut["past"],
+    }
+    if "frame" in cut:
+        done["frame"] = cut["frame"]
+    return done
