@@ -175,8 +175,8 @@ def empty_scope(m: Machine, scope: Scope) -> None:
         act = m.state["acts"].get(number)
         if act is not None and "final" not in act:
             close_activation(m, act)
-    for held in scope["joins"].values():
-        for arrival in held_arrivals(held):
+    for join in scope["joins"].values():
+        for arrival in held_arrivals(join):
             leave_past(m, scope, arrival["line"], arrival["past"])
     scope["joins"] = {}
     scope["held"] = 0
@@ -258,16 +258,16 @@ def cancel_late(m: Machine, scope: Scope, join: int) -> None:
             act = m.state["acts"][number]
             close_activation(m, act)
             withdrawn.append(act)
-    for other, held in list(scope["joins"].items()):
-        if other != join and body.reaches(other, join) and number_held(held):
+    for other, other_join in list(scope["joins"].items()):
+        if other != join and body.reaches(other, join) and number_held(other_join):
             node = m.graph.node(other)
-            count = number_held(held)
-            withdrawn += held_arrivals(held)
-            for arrival in held_arrivals(held):
+            count = number_held(other_join)
+            withdrawn += held_arrivals(other_join)
+            for arrival in held_arrivals(other_join):
                 provenance.drop(m.state, arrival["past"])
             scope["held"] -= count
             routing.place(m, scope, node.index, -count, other)
-            scope["joins"][other] = end_round(held)
+            scope["joins"][other] = end_round(other_join)
     for entry in m.agenda:
         if entry[0] == "activate" and entry[1] == join and entry[2][0]["scope"] == scope["id"]:
             for one in withdrawn:

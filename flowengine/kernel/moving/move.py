@@ -159,13 +159,13 @@ def _count_anew(p: Pairing, old: int, moved: State, scope: Any) -> None:
         for act, step in scope["live"].items():
             if not moved["acts"][act].get("gone"):
                 at[step] = at.get(step, 0) + 1
-        for step, held in scope["joins"].items():
-            at[step] = at.get(step, 0) + number_held(held)
+        for step, join in scope["joins"].items():
+            at[step] = at.get(step, 0) + number_held(join)
     scope["at"] = {step: count for step, count in at.items() if count}
-    for step, held in scope["joins"].items():
-        if "hot" in held:
-            own = number_held(held) if after.reaches(step, step) else 0
-            held["hot"] = sum(n for place, n in at.items() if after.reaches(place, step)) - own
+    for step, join in scope["joins"].items():
+        if "hot" in join:
+            own = number_held(join) if after.reaches(step, step) else 0
+            join["hot"] = sum(n for place, n in at.items() if after.reaches(place, step)) - own
 
 
 def set_keys(m: Machine) -> None:

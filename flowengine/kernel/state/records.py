@@ -104,7 +104,7 @@ class Scope(TypedDict, total=False):
     cleaned: ReadOnly[bool]
     """Of the flow: its own `finally` is due, or has run."""
     over: ReadOnly[bool]
-    """Of a flow: its tokens have ended; what follows is undoing and the end."""
+    """Of a flow: it is over, its tokens have ended; what follows is undoing and the end."""
     rescued: ReadOnly[bool]
     """The flow's own handler has led back into this scope once."""
     timer: int
@@ -139,8 +139,9 @@ class Activation(TypedDict, total=False):
     units: dict[int, bool]
     """Live units; True while it holds one of the places of `concurrency`."""
     over: list[Plain]
+    """Under `map`, named like its key: the items. An activation with it is that of a map."""
     keys: list[str]
-    """Under `map`: the items and their keys."""
+    """Their keys."""
     next: int
     """The next item to begin."""
     places: int
@@ -215,7 +216,8 @@ class Unit(TypedDict, total=False):
     """Of `timeout`, or of the pause."""
     wait: int
     asks: list[int]
-    """The questions it waits for before its attempt begins; see `environment_questions`."""
+    """The open questions that it waits for before its attempt begins: numbers of waits; see
+    `environment_questions`."""
     scope: int
     finals: list[Final]
     cleanup: int
@@ -225,6 +227,7 @@ class Unit(TypedDict, total=False):
     across: str
     """The scope of that lock, if it is not `execution`."""
     held: bool
+    """It has the lock. (In the phase `held` it is its failure that is held back.)"""
     budget: int
     """Whose budget it waits for: a frame, or 0."""
     then: list[Any]
@@ -305,7 +308,7 @@ class Cleanup(TypedDict, total=False):
     waiter: int
     """The cleanup that waits for this one."""
     over: bool
-    """It is done, and nobody has taken note yet."""
+    """It is over, and nobody has taken note yet."""
 
 
 class Timer(TypedDict):
@@ -320,10 +323,11 @@ class Timer(TypedDict):
 
 
 class Wait(TypedDict, total=False):
-    """An open wait."""
+    """An open wait; `waiting.owners` tells whose it is."""
 
     id: int
     unit: int
+    """Of a step or one of its attempts: the unit that waits; else 0."""
     kind: str
     """`approval`, `ask`, `signal`, `timer`, `state`, `question`."""
     since: int
@@ -346,7 +350,7 @@ class Wait(TypedDict, total=False):
     budget: int
     """Of a question whether a budget is raised: its frame, or 0."""
     asks: list[Any]
-    """Of a question asked before attempts: `[owner, digest]` of what it is about."""
+    """Of a question asked before attempts: what it asks about, `[owner, digest]`; see `answers`."""
     units: dict[int, bool]
     """Of such a question: the units that wait for it, by age."""
 

@@ -53,8 +53,8 @@ def arrive(m: Machine, arrival: Arrival) -> None:
     if join["kind"] == "all":
         _arrive_all(m, scope, node, arrival)
     elif join["kind"] == "active":
-        held = _armed(m, scope, node)
-        held["held"].setdefault(arrival["source"], []).append(arrival)
+        armed = _armed(m, scope, node)
+        armed["held"].setdefault(arrival["source"], []).append(arrival)
         _hold(m, scope, node, 1)
     else:
         _arrive_count(m, scope, node, arrival)
@@ -68,12 +68,11 @@ def _hold(m: Machine, scope: Scope, node: Node, change: int) -> None:
 
 def _armed(m: Machine, scope: Scope, node: Node) -> JoinState:
     """Return the state of a join that watches who can still reach it, watching from now on."""
-    held = scope["joins"].setdefault(node.index, {"held": {}, "round": 0})
-    if "hot" not in held:
-        body = m.graph.body(scope["body"])
-        join = node.index
-        held["hot"] = sum(n for step, n in scope["at"].items() if body.reaches(step, join))
-    return held
+    join = scope["joins"].setdefault(node.index, {"held": {}, "round": 0})
+    if "hot" not in join:
+        body, step = m.graph.body(scope["body"]), node.index
+        join["hot"] = sum(n for place, n in scope["at"].items() if body.reaches(place, step))
+    return join
 
 
 def _arrive_all(m: Machine, scope: Scope, node: Node, arrival: Arrival) -> None:
@@ -241,9 +240,9 @@ def settle(m: Machine, scope: Scope) -> bool:
         Whether a join acted.
     """
     ready = [
-        join
-        for join, held in scope["joins"].items()
-        if held.get("hot") == 0 and held.get("need") != UNKNOWN
+        step
+        for step, join in scope["joins"].items()
+        if join.get("hot") == 0 and join.get("need") != UNKNOWN
     ]
     if not ready:
         return False
@@ -263,11 +262,11 @@ def settle_stuck(m: Machine, scope: Scope) -> bool:
     """
     body = m.graph.body(scope["body"])
     stuck = [
-        join
-        for join, held in scope["joins"].items()
-        if held.get("hot", _NEVER) <= scope["held"]
-        and held["hot"] == _waiting(scope, body, join)
-        and held.get("need") != UNKNOWN
+        step
+        for step, join in scope["joins"].items()
+        if join.get("hot", _NEVER) <= scope["held"]
+        and join["hot"] == _held_elsewhere(scope, body, step)
+        and join.get("need") != UNKNOWN
     ]
     if not stuck:
         return False
@@ -276,42 +275,42 @@ def settle_stuck(m: Machine, scope: Scope) -> bool:
     return True
 
 
-def _waiting(scope: Scope, body: Body, join: int) -> int:
-    """Return how many tokens held at other joins can reach a join."""
+def _held_elsewhere(scope: Scope, body: Body, step: int) -> int:
+    """Return how many tokens held at other joins can reach the join of a step."""
     return sum(
-        number_held(held)
-        for other, held in scope["joins"].items()
-        if other != join and body.reaches(other, join)
+        number_held(join)
+        for other, join in scope["joins"].items()
+        if other != step and body.reaches(other, step)
     )
 
 
-def number_held(held: JoinState) -> int:
+def number_held(join: JoinState) -> int:
     """Return how many tokens a join holds."""
-    waiting = sum(len(arrivals) for arrivals in held["held"].values())
-    return waiting + len(held.get("got", ())) + len(held.get("kept", ()))
+    held = sum(len(arrivals) for arrivals in join["held"].values())
+    return held + len(join.get("got", ())) + len(join.get("kept", ()))
 
 
-def held_arrivals(held: JoinState) -> list[Arrival]:
+def held_arrivals(join: JoinState) -> list[Arrival]:
     """Return the tokens that a join holds."""
-    waiting = [arrival for arrivals in held["held"].values() for arrival in arrivals]
-    return [*waiting, *held.get("got", ()), *held.get("kept", ())]
+    held = [arrival for arrivals in join["held"].values() for arrival in arrivals]
+    return [*held, *join.get("got", ()), *join.get("kept", ())]
 
 
-def _act(m: Machine, scope: Scope, index: int, held: JoinState) -> None:
+def _act(m: Machine, scope: Scope, index: int, join: JoinState) -> None:
     """Fire an `active` join; end a round that has fired; fail one that is short."""
     node = m.graph.node(index)
     m.touch(scope["id"])
     assert node.join is not None
     if node.join["kind"] == "active":
-        taken = [a for source in node.sources for a in held["held"].get(source, ())]
+        taken = [a for source in node.sources for a in join["held"].get(source, ())]
         del scope["joins"][index]
         for _ in taken:
             _hold(m, scope, node, -1)
         m.agenda.append(entries.activate(index, taken))
-    elif held["fired"]:
-        _end_round(m, scope, node, held)
+    elif join["fired"]:
+        _end_round(m, scope, node, join)
     else:
-        got = _take(m, scope, node, held)
+        got = _take(m, scope, node, join)
         came = list(dict.fromkeys(m.graph.node(a["source"]).id for a in got if a["source"] >= 0))
-        m.agenda.append(entries.too_few(index, got, held["need"], came))
-        _end_round(m, scope, node, held)
+        m.agenda.append(entries.too_few(index, got, join["need"], came))
+        _end_round(m, scope, node, join)

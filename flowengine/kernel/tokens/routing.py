@@ -220,9 +220,9 @@ def place(m: Machine, scope: Scope, step: int, change: int, holder: int = -1) ->
     else:
         del at[step]
     ahead = body.ahead.get(step, 0)
-    for join, held in scope["joins"].items():
-        if "hot" in held and join != holder and ahead & body.bits[join]:
-            held["hot"] += change
+    for number, join in scope["joins"].items():
+        if "hot" in join and number != holder and ahead & body.bits[number]:
+            join["hot"] += change
 
 
 def merged_past(m: Machine, scope: Scope) -> int:
