@@ -151,7 +151,7 @@ def fault_of(folder: str | os.PathLike[str]) -> str | None:
     if stat.S_ISLNK(found.st_mode):
         return "is a link"
     if not stat.S_ISDIR(found.st_mode):
-        return "is no folder"
+        return "is not a folder"
     if found.st_uid != os.geteuid():
         return "belongs to another user"
     if found.st_mode & 0o022:

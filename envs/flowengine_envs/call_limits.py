@@ -155,7 +155,8 @@ class CallLimits:
             raise ValidationError(f"{self._name}: code must be text, not {type(code).__name__}")
         if len(code) > LARGEST_CODE:
             raise ValidationError(
-                f"{self._name}: code has {len(code)} characters, {LARGEST_CODE} are the most; "
+                f"{self._name}: code has {len(code)} characters, "
+                f"at most {LARGEST_CODE} are allowed; "
                 "put it into a file of the workspace"
             )
         try:

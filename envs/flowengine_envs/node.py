@@ -202,7 +202,8 @@ async def _check_version(node: Node, request: Request) -> None:
     found = re.search(r"v(\d+(?:\.\d+)*)", told.stdout)
     if own is not None and (told.exit_code != 0 or found is None):
         raise EnvironmentUnavailable(
-            f"{request.spec}: {program} is no Node.js that runs in the sandbox: {last_line(told)}"
+            f"{request.spec}: {program} is not a Node.js that runs in the sandbox: "
+            f"{last_line(told)}"
         )
     if told.exit_code != 0 or found is None:
         raise EnvironmentUnavailable(

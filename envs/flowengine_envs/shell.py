@@ -410,7 +410,7 @@ class Shell(Supervised):
                     secrets=self._secrets,
                 )
         except TimeoutError:
-            raise EnvironmentStartFailed(f"{self.name}: no shell came up in time") from None
+            raise EnvironmentStartFailed(f"{self.name}: no shell started in time") from None
         except StepError as error:
             mend = "apt-get install tmux bash"
             if self.image:
@@ -543,7 +543,7 @@ class ShellProvider(SupervisedProvider[Shell]):
         """Run the command of a step; its `env` is exported, what it changes lasts."""
         files = StepFiles(resource, context)
         if command.stdin is not None:
-            raise ValidationError("'shell' has no 'stdin'; hand values over with 'env' or a file")
+            raise ValidationError("'shell' has no 'stdin'; pass values with 'env' or a file")
         place, env = await place_for_value(files, command)
         lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
         if command.cwd is not None:

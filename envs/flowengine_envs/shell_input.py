@@ -47,7 +47,7 @@ def checked_command(name: str, command: Any) -> bytes:
     data = command.encode()
     if len(data) > LARGEST_COMMAND:
         raise ValidationError(
-            f"{name}: a command of {len(data)} bytes; {LARGEST_COMMAND} are the most; "
+            f"{name}: a command of {len(data)} bytes; at most {LARGEST_COMMAND} are allowed; "
             "put it into a file and source that"
         )
     return data

@@ -1,1 +1,1 @@
-"""What drives the kernel."""
+"""The engines: they drive the kernel."""

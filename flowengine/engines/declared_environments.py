@@ -1,4 +1,4 @@
-"""An environment that a flow file declares, by itself: what the manager is asked for."""
+"""A single environment that a flow file declares: its spec for the manager."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.graph.compiled import Plain
 
 _SECTIONS = frozenset({"flowengine", "id", "imports", "inputs", "secrets", "environments"})
-"""What a declaration of an environment may lean on."""
+"""What a declaration of an environment may refer to."""
 _USE = ""
 """No input has this name."""
 
@@ -55,8 +55,8 @@ class Declared:
         """Return the name of an environment.
 
         Args:
-            kind: What it has to be.
-            name: As it is given; None: the only one of this kind.
+            kind: The kind that it must have.
+            name: The given name; None: the only one of this kind.
 
         Returns:
             The name.
@@ -86,21 +86,21 @@ class Declared:
         owner: str,
         manager: EnvironmentManager,
     ) -> dict[str, Any]:
-        """Return the spec of an environment, with what is computed in it.
+        """Return the spec of an environment, with its expressions evaluated.
 
         Args:
-            name: Of the environment.
-            args: What it is given.
-            inputs: Those that it names.
-            owner: Whose it is to be, in the scope `execution`.
-            manager: It is to be asked; folders that are mounted are declared to it.
+            name: Name of the environment.
+            args: Its arguments.
+            inputs: The inputs that it names.
+            owner: Its owner, in the scope `execution`.
+            manager: The manager; mounted folders are declared to it.
 
         Returns:
-            What it is asked for.
+            The spec.
 
         Raises:
             FlowFileError: The declaration has errors.
-            InputError: It names an input that is not given.
+            InputError: It refers to an input that is not given.
         """
         from flowengine.engines.environments.specs import spec_of
         from flowengine.engines.executions.linked_flows import LinkedFlow
@@ -121,7 +121,7 @@ class Declared:
         return spec_of(manager, given, owner, os.getcwd(), flow.get("secrets", {}))
 
     def _declaration(self, name: str) -> Mapping[str, Any]:
-        """Return what a file says of an environment, or what one says that it imports."""
+        """Return the declaration of an environment in a file or one of its imports."""
         alias, dot, inner = name.partition(".")
         if not dot:
             return _map(_map(self._data.get("environments")).get(name))

@@ -46,32 +46,32 @@ if TYPE_CHECKING:
 
 
 class Engine(Reader):
-    """Runs flows durably in this process; nothing has to be started beside it.
+    """Runs flows durably in this process; no other process is needed.
 
-    A context manager in both worlds: `with Engine() as engine`, `async with Engine() as engine`.
+    A sync and async context manager: `with Engine() as engine`, `async with Engine() as engine`.
     Leaving it stops what still runs - the processes and tasks of running steps are ended, the
     executions are saved and can be resumed - and closes the store.
 
     Args:
-        store: Folder of the store (made if absent), an open `Store`, or None for one in memory.
-            Default: `$FLOWENGINE_STORE`, else the nearest `.flowengine`: in the current folder or
-            one above it. If there is none, it is made in the current folder.
+        store: Folder of the store (created if missing), an open `Store`, or None for one in memory.
+            Default: `$FLOWENGINE_STORE`, otherwise the nearest `.flowengine`: in the current folder
+            or one above it. If there is none, it is created in the current folder.
         durability: What a commit survives: `power` (a power cut), `process` (a killed process),
-            `none`. Default: the host's settings, else `power`.
-        workdir: Folder that the file tools see as theirs of executions that begin here, whoever
-            goes on with them. Default: the current one.
-        user: Who acts, as `user:NAME`. Default: who runs the process, by the system's word. A
-            service says whose credentials it has checked.
-        via: Through what, for the audit of decisions: `python`, `cli`, ...
-        stay: Seconds ahead that `run` and its kin stay for waits for time. Pauses of `retry` and
-            `loop.every` are always stayed for.
-        ttl: Seconds after which an execution whose owner does not move may be taken over.
-        runtime_resources: Objects for the steps of all executions, by name, beside the environments
-            that a flow declares; `run` takes those of one execution. They are the caller's: nobody
-            checks or closes them. One that has the name of an environment is a `UsageError` before
-            anything starts.
-        clock: Tells the time.
-        ids: Makes ids.
+            `none`. Default: the host's settings, otherwise `power`.
+        workdir: Working folder of the file tools for executions that start here, whoever resumes
+            them. Default: the current one.
+        user: Who acts, as `user:NAME`. Default: the system's user of this process. A service passes
+            the user whose credentials it has checked.
+        via: The channel, for the audit of decisions: `python`, `cli`, ...
+        stay: How long `run` and similar calls stay for a wait for time, in seconds. They always
+            stay for pauses of `retry` and `loop.every`.
+        ttl: Seconds after which an execution whose owner shows no sign of life may be taken over.
+        runtime_resources: Objects for the steps of all executions, by name, in addition to the
+            environments that a flow declares; `run` takes those of one execution. They belong to
+            the caller: the engine neither checks nor closes them. One with the name of an
+            environment is a `UsageError` before anything starts.
+        clock: Returns the time.
+        ids: Creates ids.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Engine(Reader):
         from flowengine.sdk.threads import on_thread
 
         await self._driving.close()
-        await on_thread(self._host.close_environments)  # it waits for what is closed
+        await on_thread(self._host.close_environments)  # it waits until everything is closed
         self.close()
 
     @property
@@ -126,26 +126,26 @@ class Engine(Reader):
         return self._host.environments.manager
 
     def close(self) -> None:
-        """Give back all leases and close the store; nothing happens the second time."""
+        """Release all leases and close the store; a second call does nothing."""
         self._host.close()
 
     def leave(self) -> None:
-        """Give back all leases, and leave the store open for a process that ends at once.
+        """Release all leases, and leave the store open, for a process that ends at once.
 
-        Closing it would copy the store's log into its database, which costs two syncs and is done
-        by whoever fills the log.
+        Closing would copy the store's log into its database, which costs two syncs. Whoever fills
+        the log does that.
         """
         self._host.close(store=False)
 
     # Flows
 
     def load(self, flow: Flow | str | PathLike[str]) -> LoadedFlow:
-        """Read, check and compile a flow; that of an unchanged file comes from the store's cache.
+        """Read, check and compile a flow; for an unchanged file it comes from the store's cache.
 
-        One with errors is a `FlowFileError` that holds all of them.
+        One with errors raises a `FlowFileError` with all of them.
 
         Args:
-            flow: The path of its file, or a flow that Python built.
+            flow: The path of its file, or a flow built in Python.
 
         Returns:
             The flow.
@@ -164,23 +164,24 @@ class Engine(Reader):
         execution_environments: Sequence[Mapping[str, Any]] = (),
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Start an execution and drive it until it ends or only waits.
+        """Start an execution and drive it until it finishes or has to wait.
 
         Args:
-            flow: A flow that Python built or `load` gave, or the path of a file.
-            inputs: By name; those with a default may be left out.
-            id: Its id. The same id with the same flow and inputs continues the first execution;
+            flow: A flow built in Python or returned by `load`, or the path of a file.
+            inputs: Name → value; those with a default may be left out.
+            id: Its id. The same id with the same flow and inputs continues the existing execution;
                 with another flow or other inputs it is a `Conflict`.
-            labels: For lists.
-            execution_environments: Specs of environments that this execution gets beside what its
-                flow declares: `{"kind": "python", "resource_key": "sandbox"}`. Functions find them
-                in `runtime_resources`. They are kept with the execution, whoever goes on with it.
-            runtime_resources: Objects for its steps, by name, beside those of the engine. They are
-                the caller's: nobody checks, saves or closes them. This engine has them until the
-                execution has ended; another one needs them at `resume`.
+            labels: Labels to filter lists by.
+            execution_environments: Specs of environments that this execution gets in addition to
+                those that its flow declares: `{"kind": "python", "resource_key": "sandbox"}`.
+                Functions find them in `runtime_resources`. They are stored with the execution,
+                whoever resumes it.
+            runtime_resources: Objects for its steps, by name, in addition to those of the engine.
+                They belong to the caller: the engine does not check, save or close them. This
+                engine keeps them until the execution has ended; another one needs them at `resume`.
 
         Returns:
-            How it stands.
+            The state of the execution.
         """
         starting = self._starting(
             flow, inputs, id, labels, execution_environments, runtime_resources
@@ -197,7 +198,7 @@ class Engine(Reader):
         execution_environments: Sequence[Mapping[str, Any]] = (),
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Do as `run`, on the running event loop; many at once share commits."""
+        """Like `run`, on the running event loop; concurrent calls share commits."""
         starting = self._starting(
             flow, inputs, id, labels, execution_environments, runtime_resources
         )
@@ -213,14 +214,14 @@ class Engine(Reader):
         execution_environments: Sequence[Mapping[str, Any]] = (),
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> str:
-        """Record a new execution without driving it; `resume` begins it, in any process.
+        """Record a new execution without driving it; `resume` starts it, in any process.
 
         Args:
-            flow: A flow that Python built or `load` gave, or the path of a file.
-            inputs: By name.
-            id: Its id. The same id with the same flow and inputs changes nothing; else it is a
-                `Conflict`.
-            labels: For lists.
+            flow: A flow built in Python or returned by `load`, or the path of a file.
+            inputs: Name → value.
+            id: Its id. The same id with the same flow and inputs changes nothing; with others it is
+                a `Conflict`.
+            labels: Labels to filter lists by.
             execution_environments: As for `run`.
             runtime_resources: As for `run`.
 
@@ -241,15 +242,15 @@ class Engine(Reader):
         on_crash: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Go on with an execution until it ends or only waits.
+        """Resume an execution, and drive it until it finishes or has to wait.
 
         Args:
-            execution: Its id, or any unambiguous beginning of it.
+            execution: Its id, or an unambiguous prefix of it.
             on_crash: `retry` or `fail` answers all questions about uncertain steps at once.
-            runtime_resources: As for `run`; needed where another process gave them.
+            runtime_resources: As for `run`; needed if another process provided them.
 
         Returns:
-            How it stands. `Conflict` if another process holds it.
+            The state of the execution. `Conflict` if another process holds it.
         """
         result = self._driving.drive(self._driving.loaded(execution, runtime_resources))
         while on_crash and self._answer_questions(result, on_crash):
@@ -263,7 +264,7 @@ class Engine(Reader):
         on_crash: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Do as `resume`, on the running event loop; one that is driven here is awaited."""
+        """Like `resume`, on the running event loop; one that is already driven here is awaited."""
         loaded = self._driving.loaded(execution, runtime_resources)
         result = await self._driving.drive_async(loaded)
         while on_crash and self._answer_questions(result, on_crash):
@@ -273,97 +274,97 @@ class Engine(Reader):
     def decide(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
         """Decide on an approval, or answer a question (`retry`, `result` with `value`, `fail`).
 
-        The decision is recorded first; then the execution goes on in this process, if no other one
-        holds it. The same decision again is fine; another one is a `Conflict` that tells who
-        decided what and when.
+        The decision is recorded first; then the execution continues in this process, unless another
+        one holds it. Repeating the same decision is fine; a different one is a `Conflict` that says
+        who decided what and when.
 
         Args:
-            wait: Id of the wait, or any unambiguous beginning of it.
+            wait: Id of the wait, or an unambiguous prefix of it.
             choice: Id of the choice.
-            **answer: What comes with it, see `Answering`.
+            **answer: Further parts of the answer, see `Answering`.
 
         Returns:
-            The decision that stands.
+            The decision that counts.
         """
         decision, resume = self._record_decision(wait, choice, answer)
         result = self._driving.go_on(decision.execution, resume=resume)
         return decision._replace(result=result)
 
     async def decide_async(self, wait: str, choice: str, **answer: Unpack[Answering]) -> Decision:
-        """Do as `decide`, on the running event loop."""
+        """Like `decide`, on the running event loop."""
         decision, resume = self._record_decision(wait, choice, answer)
         result = await self._driving.go_on_async(decision.execution, resume=resume)
         return decision._replace(result=result)
 
     def approve(self, wait: str, **answer: Unpack[Answering]) -> Decision:
-        """Decide with the choice that counts as approval; as `decide`."""
+        """Decide with the choice that counts as approval; like `decide`."""
         return self.decide(wait, self._choice_of(wait, "approve"), **answer)
 
     async def approve_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
-        """Do as `approve`, on the running event loop."""
+        """Like `approve`, on the running event loop."""
         return await self.decide_async(wait, self._choice_of(wait, "approve"), **answer)
 
     def reject(self, wait: str, **answer: Unpack[Answering]) -> Decision:
-        """Decide with the choice that counts as rejection; as `decide`."""
+        """Decide with the choice that counts as rejection; like `decide`."""
         return self.decide(wait, self._choice_of(wait, "reject"), **answer)
 
     async def reject_async(self, wait: str, **answer: Unpack[Answering]) -> Decision:
-        """Do as `reject`, on the running event loop."""
+        """Like `reject`, on the running event loop."""
         return await self.decide_async(wait, self._choice_of(wait, "reject"), **answer)
 
     def continue_with(self, wait: str, answer: Mapping[str, Any]) -> Decision:
-        """Go on with an approval by an answer, as a handler of approvals gives it.
+        """Answer an approval in the form that approval handlers use.
 
         Args:
-            wait: Id of the wait, or any unambiguous beginning of it; for a handler the id of its
+            wait: Id of the wait, or an unambiguous prefix of it; for a handler, the id of its
                 question.
-            answer: `{"approved": True}` or `{"approved": False}`, perhaps with a `reason`.
+            answer: `{"approved": True}` or `{"approved": False}`, optionally with a `reason`.
 
         Returns:
-            The decision that stands; as `approve` and `reject`.
+            The decision that counts; see `approve` and `reject`.
         """
         choice, said = self._read_answer(wait, answer)
         return self.decide(wait, choice, **said)
 
     async def continue_with_async(self, wait: str, answer: Mapping[str, Any]) -> Decision:
-        """Do as `continue_with`, on the running event loop."""
+        """Like `continue_with`, on the running event loop."""
         choice, said = self._read_answer(wait, answer)
         return await self.decide_async(wait, choice, **said)
 
     def claim(self, wait: str, *, by: str | None = None) -> WaitInfo:
-        """Claim an approval that says `claim: true`: from then on nobody else decides on it.
+        """Claim an approval that has `claim: true`: from then on nobody else can decide it.
 
-        It is on disk when this returns. The first of two who claim it at once has it; the other is
-        told by a `Conflict`. Claiming again what one has is fine.
+        It is on disk when this returns. If two users claim it at the same time, the first gets it,
+        and the other gets a `Conflict`. Claiming it again is fine.
 
         Args:
-            wait: Id of the wait, or any unambiguous beginning of it.
-            by: Who claims it, as `user:NAME`. Default: the engine's user.
+            wait: Id of the wait, or an unambiguous prefix of it.
+            by: The user who claims it, as `user:NAME`. Default: the engine's user.
 
         Returns:
-            The wait as it stands then.
+            The wait afterwards.
         """
         return self._hand_over(wait, "claimed", by)
 
     def release(self, wait: str, *, by: str | None = None) -> WaitInfo:
-        """Give back an approval that was claimed; only who claimed it may. As `claim`."""
+        """Release a claimed approval; only the user who claimed it may. Like `claim`."""
         return self._hand_over(wait, "released", by)
 
     def delegate(
         self, wait: str, to: str, *, comment: str | None = None, by: str | None = None
     ) -> WaitInfo:
-        """Hand an approval on to another user, who may decide then in place of who handed it on.
+        """Delegate an approval to another user, who may then decide instead.
 
-        Who it was asked of besides may still decide. What was claimed is claimed by the other then.
+        The other assignees may still decide. A claim is delegated with the approval.
 
         Args:
-            wait: Id of the wait, or any unambiguous beginning of it.
-            to: The other, as `user:NAME`.
-            comment: Why; kept with it.
-            by: Who hands it on. Default: the engine's user.
+            wait: Id of the wait, or an unambiguous prefix of it.
+            to: The other user, as `user:NAME`.
+            comment: The reason; stored with it.
+            by: The user who delegates it. Default: the engine's user.
 
         Returns:
-            The wait as it stands then.
+            The wait afterwards.
         """
         return self._hand_over(wait, "delegated", by, to=to, comment=comment)
 
@@ -381,24 +382,24 @@ class Engine(Reader):
     ) -> Sent:
         """Send a signal to an execution, or to the open one that has the key.
 
-        Where none has the key, the signal begins an execution of the flow that says so in `start`
-        and is registered. It is stored first; then the execution goes on here, if no other process
-        holds it.
+        If none has the key, the signal starts an execution of the registered flow that lists it in
+        `start`. The signal is stored first; then the execution continues here, unless another
+        process holds it.
 
         Args:
-            name: Of a signal that the flow declares.
-            data: Must fit the declared schema.
-            execution: Id, or any unambiguous beginning of it.
-            key: In place of `execution`.
-            id: The same signal again, with the same id and data, is not stored; with other data it
-                is a `Conflict`.
-            by: Who sends it, as `user:NAME`. Default: the engine's user.
-            flow: A flow, or the path of its file, that begins an execution if no open one has the
-                key; it is registered first. Default: the one registered flow that says so.
-            resume: Go on with the execution.
+            name: Name of a signal that the flow declares.
+            data: Its data; must match the declared schema.
+            execution: Id of the execution, or an unambiguous prefix of it.
+            key: The key; instead of `execution`.
+            id: Id of the message. The same signal with the same id and data is not stored again;
+                with other data it is a `Conflict`.
+            by: The sender, as `user:NAME`. Default: the engine's user.
+            flow: A flow, or the path of its file, that starts an execution if no open one has the
+                key; it is registered first. Default: the registered flow that starts on the signal.
+            resume: Resume the execution.
 
         Returns:
-            To which execution it went.
+            The signal as stored, with its execution.
         """
         from flowengine.engines.messages.signals import signal
 
@@ -417,23 +418,23 @@ class Engine(Reader):
         flow: LoadedFlow | str | PathLike[str] | None = None,
         resume: bool = True,
     ) -> Sent:
-        """Do as `signal`, on the running event loop."""
+        """Like `signal`, on the running event loop."""
         from flowengine.engines.messages.signals import signal
 
         sent = signal(self._host, name, data, execution, key, id, self._who(by), flow)
         return sent._replace(result=await self._driving.go_on_async(sent.execution, resume=resume))
 
     def register(self, flow: LoadedFlow | str | PathLike[str]) -> list[str]:
-        """Register a flow, so that messages start executions of it, as its `start` says.
+        """Register a flow, so that messages start executions of it as declared in its `start`.
 
-        What was registered before for a flow of the same `id` does not hold any more.
+        It replaces earlier registrations of a flow with the same `id`.
 
         Args:
             flow: A flow, or the path of its file.
 
         Returns:
-            The signals that begin an execution where no open one has the message's key; empty if
-            the flow has no `start`.
+            The signals that start an execution if no open one has the message's key; empty if the
+            flow has no `start`.
         """
         from flowengine.engines.messages.signals import register
 
@@ -442,17 +443,17 @@ class Engine(Reader):
     def cancel(
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
     ) -> Result:
-        """Cancel an execution; another process or thread that runs it does so itself.
+        """Cancel an execution. If another process or thread is running it, that one cancels it.
 
         Args:
-            execution: Its id, or any unambiguous beginning of it.
-            reason: For the history.
+            execution: Its id, or an unambiguous prefix of it.
+            reason: The reason, for the history.
             now: Skip `finally` and compensation.
-            by: Who asks. Default: the engine's user.
+            by: The user who cancels it. Default: the engine's user.
 
         Returns:
-            How it stands; still open if another process or thread is running it. `Conflict` if it
-            has ended.
+            The state of the execution; still open if another process or thread is running it.
+            `Conflict` if it has ended.
         """
         from flowengine.engines.interventions.cancelling import ask_to_cancel
 
@@ -462,7 +463,7 @@ class Engine(Reader):
     async def cancel_async(
         self, execution: str, *, reason: str = "", now: bool = False, by: str | None = None
     ) -> Result:
-        """Do as `cancel`, on the running event loop."""
+        """Like `cancel`, on the running event loop."""
         from flowengine.engines.interventions.cancelling import ask_to_cancel
 
         id = ask_to_cancel(self._host, execution, reason, self._who(by), now=now)
@@ -477,18 +478,18 @@ class Engine(Reader):
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Start a failed execution again from what failed; what succeeded is kept.
+        """Continue a failed execution from what failed; what succeeded is kept.
 
         Args:
-            execution: Its id, or any unambiguous beginning of it.
-            step: Address of a step: what failed in it, or the step itself if nothing did. Default:
-                all that failed.
-            flow: A mended flow to continue with; its state must fit, as for `upgrade`.
-            by: Who asks. Default: the engine's user.
-            runtime_resources: As for `run`: what has ended has none any more.
+            execution: Its id, or an unambiguous prefix of it.
+            step: Address of a step: retry what failed in it, or the step itself if nothing did.
+                Default: everything that failed.
+            flow: A fixed flow to continue with; the state must fit it, as for `upgrade`.
+            by: The user who cancels it. Default: the engine's user.
+            runtime_resources: As for `run`; an execution that has ended no longer has any.
 
         Returns:
-            How it stands then.
+            The state of the execution afterwards.
         """
         retried = self._retried(execution, step, flow, by, runtime_resources)
         return self._driving.drive(retried)
@@ -502,7 +503,7 @@ class Engine(Reader):
         by: str | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Do as `retry`, on the running event loop."""
+        """Like `retry`, on the running event loop."""
         retried = self._retried(execution, step, flow, by, runtime_resources)
         return await self._driving.drive_async(retried)
 
@@ -517,19 +518,19 @@ class Engine(Reader):
         labels: Mapping[str, str] | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Start a new execution from the point where a step of an old one began.
+        """Start a new execution from the point where a step of an old one started.
 
         Args:
-            execution: The old one's id, or any unambiguous beginning of it; it is not changed.
+            execution: Id of the old one, or an unambiguous prefix of it; it is not changed.
             at: Address of the step.
-            set: State to write before it begins.
-            flow: A changed flow; all that comes before the point must be as it was.
+            set: State to write before it starts.
+            flow: A changed flow; everything before the point must be unchanged.
             id: Id of the new execution.
-            labels: For lists.
+            labels: Labels to filter lists by.
             runtime_resources: As for `run`.
 
         Returns:
-            How the new execution stands, after driving it.
+            The state of the new execution, after driving it.
         """
         from flowengine.engines.interventions.fork import fork
 
@@ -549,7 +550,7 @@ class Engine(Reader):
         labels: Mapping[str, str] | None = None,
         runtime_resources: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Do as `fork`, on the running event loop."""
+        """Like `fork`, on the running event loop."""
         from flowengine.engines.interventions.fork import fork
 
         forked = fork(
@@ -565,28 +566,28 @@ class Engine(Reader):
         check: bool = False,
         by: str | None = None,
     ) -> list[UpgradeInfo]:
-        """Move open executions to another form of their flow, and go on with those that can.
+        """Move open executions to another version of their flow, and resume those that can.
 
-        Each is moved as a whole or not at all; one that a living process holds is left alone.
+        Each is moved as a whole or not at all; one that a running process holds is left alone.
 
         Args:
-            flow: The form to move them to, or the path of its file.
-            *executions: Ids, or any unambiguous beginnings of them. Default: all open ones of the
-                flow that do not run this form already.
-            mapping: What is called otherwise in it: `steps`, `state`, `signals`, `inputs` (old name
-                → new name) and `values` (`inputs` and `state`: new name → value).
-            check: Only say what would become of each.
-            by: Who moves them. Default: the engine's user.
+            flow: The version to move them to, or the path of its file.
+            *executions: Ids, or unambiguous prefixes of them. Default: all open ones of the flow
+                that do not run this version already.
+            mapping: What has another name in it: `steps`, `state`, `signals`, `inputs` (old name →
+                new name) and `values` (`inputs` and `state`: new name → value).
+            check: Only report what would happen to each.
+            by: The user who moves them. Default: the engine's user.
 
         Returns:
-            What became of each, oldest first.
+            What happened to each, oldest first.
         """
         from flowengine.engines.interventions.upgrading import Upgrading
 
         who = self._who(by)
         upgrading = Upgrading(self._host, flow, executions, mapping, who, check=check)
         for execution in upgrading:
-            with suppress(Conflict):  # taken over, or decided in the same moment
+            with suppress(Conflict):  # taken over, or decided at the same moment
                 self._driving.drive(execution)
         return upgrading.infos
 
@@ -598,7 +599,7 @@ class Engine(Reader):
         check: bool = False,
         by: str | None = None,
     ) -> list[UpgradeInfo]:
-        """Do as `upgrade`, on the running event loop."""
+        """Like `upgrade`, on the running event loop."""
         from flowengine.engines.interventions.upgrading import Upgrading
 
         who = self._who(by)
@@ -609,11 +610,11 @@ class Engine(Reader):
         return upgrading.infos
 
     def prune(self, *, older: float = 0.0, status: Iterable[str] = ()) -> Pruned:
-        """Delete executions that have ended, with all that only they refer to.
+        """Delete executions that have ended, with everything that only they refer to.
 
         Args:
-            older: Only those that ended so many seconds ago or earlier.
-            status: Only those with one of these statuses; empty: all ends.
+            older: Only those that ended at least this many seconds ago.
+            status: Only those with one of these statuses; empty: all.
 
         Returns:
             How much was deleted.
@@ -626,10 +627,10 @@ class Engine(Reader):
     # Inside
 
     def _who(self, by: str | None) -> Actor:
-        """Return who acts, for the history.
+        """Return the actor, for the history.
 
         Raises:
-            NotAllowed: In another's name, which the host's settings forbid.
+            NotAllowed: Acting for somebody else, which the host's settings forbid.
         """
         if by in (None, self.user):
             return Actor(self.user, self._via)

@@ -1,4 +1,4 @@
-"""Flows as the engine takes them: compiled, named by their structural hash."""
+"""Flows in the form that the engine uses: compiled, identified by their structural hash."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoadedFlow(NamedTuple):
     hash: str
     """Structural hash: the same for files that mean the same."""
     warnings: list[dict[str, Any]] = []  # noqa: RUF012 - never mutated
-    """What `check` warns of: `{file, line, column, code, message, hint}` each."""
+    """The warnings of the check: `{file, line, column, code, message, hint}` each."""
 
     @property
     def id(self) -> str:
@@ -40,12 +40,12 @@ class LoadedFlow(NamedTuple):
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Return the declared inputs: name → JSON Schema; required are those without `default`."""
+        """Return the declared inputs: name → JSON Schema; those without `default` are required."""
         return self.compiled.get("inputs", {})
 
     @property
     def host_steps(self) -> list[str]:
-        """Return the ids of the steps whose commands run on this host, as the user, each once."""
+        """Return the ids of the steps whose commands run on this host as the user, each once."""
         ids = [
             step["id"]
             for step in self.compiled["steps"]
@@ -63,37 +63,37 @@ class LoadedFlow(NamedTuple):
     def to_networkx(self) -> MultiDiGraph[str]:
         """Return the compiled graph as a new `networkx.MultiDiGraph`, for analysis and export.
 
-        A node is a step, named by its id; `FLOW:ID` in a flow that others run. Each scope (the
-        flow, a group, a `finally`) also has `SCOPE/start` and `SCOPE/end`, for the flow itself
-        `/start` and `/end`. Attributes are texts, numbers and booleans; those that do not apply
-        are absent.
+        A node is a step, named by its id; `FLOW:ID` in a subflow. Each scope (the flow, a group, a
+        `finally`) also has `SCOPE/start` and `SCOPE/end`, for the flow itself `/start` and `/end`.
+        Attributes are strings, numbers and booleans; those that do not apply are absent.
 
         Attributes of every node:
-            type: `step`, `start`, `end`, `finally`, or `undo` for what compensates a step.
-            scope: The node that it is inside of; empty text: a flow's own.
+            type: `step`, `start`, `end`, `finally`, or `undo` for a compensation.
+            scope: The node that contains it; empty: directly in a flow.
             flow: Id of the flow.
 
-        Attributes of a step, and of what undoes one:
+        Attributes of a step and of a compensation:
             step, title, kind, tool, effect: As in the file; `kind` is `none`, `http`, `wait`, ….
             runs: Id of the flow that it runs.
             join, need, split: How tokens meet (`each`, `all`, `active`, `count`) and leave (`one`,
                 `all`, `first`, `outcome`).
             when, timeout, deadline: Text; expressions as they are written.
             map, loop, lock: True.
-            attempts: How often it is tried at most, if more than once.
+            attempts: Maximum number of attempts, if more than one.
             line, column: In the flow's file; absent for steps of other flows.
 
         Attributes of an edge:
             type: `next`; `error`, from a step or the start of a flow to where a handler leads;
-                `enter`, from a step to the start of the group or flow that it runs; `begin`, to
-                that of a flow that it begins as an execution of its own; `trigger`, from the start
-                of a flow; `finally`, from an end; `undo`; `cancel`, to what a step withdraws.
-                Tokens move along `next`, `error`, `enter`, `trigger` and `finally`.
-            when, outcome, otherwise: What the edge is taken for: a condition, an outcome, neither.
-            errors: Types of errors, with blanks between; absent: any.
+                `enter`, from a step to the start of the group or flow that it runs; `begin`, to the
+                start of a flow that it starts as a separate execution; `trigger`, from the start of
+                a flow; `finally`, from an end; `undo`; `cancel`, to what a step cancels. Tokens
+                move along `next`, `error`, `enter`, `trigger` and `finally`.
+            when, outcome, otherwise: When the edge is taken: on a condition, an outcome, or
+                otherwise.
+            errors: Types of errors, separated by spaces; absent: any.
             compensate: True: what succeeded is undone first.
             end_all: True: the whole scope ends.
-            signals, state: What a trigger waits for: signals, with blanks between; a state key.
+            signals, state: What a trigger waits for: signals, separated by spaces, or a state key.
 
         Attributes of the graph:
             id, version, title, hash: Of the flow.
@@ -112,10 +112,10 @@ def load(flow: Flow | str | PathLike[str]) -> LoadedFlow:
     """Read, check and compile a flow.
 
     Args:
-        flow: The path of its file, or a flow that Python built.
+        flow: The path of its file, or a flow built in Python.
 
     Returns:
-        The flow. One with errors is a `FlowFileError` that holds all of them.
+        The flow. One with errors raises a `FlowFileError` with all of them.
     """
     return _compile(flow)[0]
 
@@ -124,10 +124,10 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
     """Check a flow without running anything.
 
     Args:
-        flow: The path of its file, or a flow that Python built.
+        flow: The path of its file, or a flow built in Python.
 
     Returns:
-        All errors and warnings, in file order; empty for a flow without fault.
+        All errors and warnings, in file order; empty for a valid flow.
     """
     if isinstance(flow, str | PathLike):
         from flowengine.flow.compile import check_file
@@ -142,14 +142,14 @@ def check(flow: Flow | str | PathLike[str]) -> list[Diagnostic]:
 
 
 def load_cached(store: Store, path: str) -> LoadedFlow:
-    """Return the flow of a file from the store, if nothing it was made of has changed.
+    """Return the flow of a file from the store, if none of its sources has changed.
 
     Args:
-        store: Remembers what files compiled to.
+        store: Caches compiled flows.
         path: The flow file.
 
     Returns:
-        The flow; compiled and remembered, if it was not there.
+        The flow; compiled and cached if it was missing.
     """
     key = f"{os.path.abspath(path)}\n{_compiler()}"
     found = store.find_source(key)
@@ -166,7 +166,7 @@ def load_cached(store: Store, path: str) -> LoadedFlow:
 
 
 def as_loaded(store: Store, flow: Flow | LoadedFlow | str | PathLike[str]) -> LoadedFlow:
-    """Return a flow as the engine runs it; that of an unchanged file comes from the store."""
+    """Return a flow as the engine runs it; for an unchanged file it comes from the store."""
     if isinstance(flow, LoadedFlow):
         return flow
     return load_cached(store, fspath(flow)) if isinstance(flow, str | PathLike) else load(flow)
@@ -187,10 +187,10 @@ def _compiled(flow: Flow | str | PathLike[str]) -> Compiled:
 
 
 def _compiler() -> str:
-    """Name the compiler: its files with their times, so that another one is not taken for it."""
+    """Identify the compiler by its files and their times, to tell it from other versions."""
     newest = count = 0
     folders = [os.path.join(os.path.dirname(os.path.dirname(__file__)), "flow")]
-    for folder in folders:  # grows while it is walked
+    for folder in folders:  # the list grows during iteration
         for entry in os.scandir(folder):
             if entry.is_dir():
                 folders.append(entry.path)
@@ -202,7 +202,7 @@ def _compiler() -> str:
 
 def _digest(path: str) -> str | None:
     """Return the SHA-256 of a file, or None if it cannot be read."""
-    try:  # `hashlib` loads OpenSSL, which takes longer than all files of a flow
+    try:  # `hashlib` loads OpenSSL, which takes longer than reading all files of a flow
         from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         from hashlib import sha256

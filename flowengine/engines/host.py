@@ -32,17 +32,18 @@ if TYPE_CHECKING:
 
 
 class Host:
-    """The surroundings of executions in one engine.
+    """The context that executions share in one engine.
 
     Args:
         store: Where executions live.
-        clock: Tells the time.
-        ids: Makes ids.
+        clock: Returns the time.
+        ids: Creates ids.
         settings: Of this host.
         workdir: Folder that the file tools work below; absolute.
-        stay: Milliseconds ahead that waits for time are stayed for.
+        stay: How long to stay for waits for time, in milliseconds.
         ttl: Milliseconds after which the leases of a silent owner are free.
-        resources: Objects for the steps of all executions; the caller's, not managed.
+        resources: Objects for the steps of all executions; they belong to the caller and are not
+            managed.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Host:
         self.workdir = workdir
         self.resources = dict(resources or {})
         self._brought: dict[str, dict[str, Any]] = {}
-        """Execution → the objects that the caller brought for it, until it has ended."""
+        """Execution → the objects that the caller provided for it, until it has ended."""
         self.stay = stay
         self.keeper = Keeper(store, ttl)
         self.flows = LinkedFlows(store)
@@ -74,13 +75,13 @@ class Host:
         self._making = allocate_lock()
         self.subscribers: list[Callable[[Update], None]] = []
         self.followers: list[Callable[[Update], None]] = []
-        """Those subscribers that are also told what steps print, as it comes."""
+        """The subscribers that also get the output of steps as it arrives."""
         self.woken: dict[str, bool] = {}
-        """Executions to which others have sent something, to be gone on with."""
+        """Executions to which others have sent something, to be resumed."""
         self._closed = False
 
     def close(self, *, store: bool = True) -> None:
-        """Give back all that it holds; nothing happens the second time.
+        """Release everything that it holds; a second call does nothing.
 
         Args:
             store: Close the store too.
@@ -135,10 +136,10 @@ class Host:
         self.on_not_released(execution, failed)
 
     def _may_go_on(self, execution: str) -> bool:
-        """Return whether an execution is there and not over; its workspaces are then kept.
+        """Return whether an execution exists and is open; its workspaces are then kept.
 
-        They are kept, too, where the store cannot tell: it is locked, or was closed. (What sweeps
-        workspaces asks on a thread of its own.)
+        They are also kept if the store cannot tell, because it is locked or closed. (Workspaces are
+        swept on a separate thread.)
         """
         if self._closed:
             return True
@@ -150,7 +151,7 @@ class Host:
             return True
 
     def bring(self, execution: str, resources: Mapping[str, Any]) -> None:
-        """Keep the caller's objects for an execution, beside those that it has already."""
+        """Keep the caller's objects for an execution, in addition to those that it has."""
         if resources:
             self._brought.setdefault(execution, {}).update(resources)
 
@@ -159,12 +160,12 @@ class Host:
         self._brought.pop(execution, None)
 
     def resources_of(self, execution: str) -> Mapping[str, Any]:
-        """Return the caller's objects that the steps of an execution find, by name."""
+        """Return the caller's objects for the steps of an execution, by name."""
         brought = self._brought.get(execution)
         return self.resources if brought is None else {**self.resources, **brought}
 
     def execution(self, id: str, linked: LinkedFlow, epoch: int) -> Execution:
-        """Return a new object for an execution, with what its steps may know."""
+        """Return a new object with what the steps of an execution may know."""
         compiled = linked.compiled
         version = compiled.get("version", "")
         artifacts = KeptFiles(self.store, id)
@@ -182,11 +183,11 @@ class Host:
         return Execution(id, linked, context, epoch, self.flows)
 
     def stored(self, id: str, epoch: int) -> Execution:
-        """Return an execution as it stands in the store.
+        """Return an execution as stored.
 
         Args:
             id: Full id.
-            epoch: Of its lease; 0: it is only looked at.
+            epoch: Epoch of its lease; 0: read only.
         """
         loaded = self.store.load(id)
         found = self.execution(id, self.flows.by_hash(loaded.record.hash), epoch)
@@ -194,14 +195,14 @@ class Host:
         return found
 
     def tell(self, update: Update) -> None:
-        """Tell subscribers; one that fails does not stop the others, nor the execution."""
+        """Notify subscribers; one that fails stops neither the others nor the execution."""
         with unheard():
             for subscriber in list(self.subscribers):
                 with suppress(Exception):
                     subscriber(update)
 
     def follower(self, execution: str, address: str) -> Callable[[str, str], None] | None:
-        """Return what takes the output of an attempt as it comes; None: nobody wants it."""
+        """Return the receiver for the output of an attempt; None: nobody wants it."""
         if not self.followers:
             return None
 
@@ -214,7 +215,7 @@ class Host:
         return follow
 
     def say(self, execution: str, address: str, text: str) -> None:
-        """Show a text that a step prints: to subscribers, or else on standard output."""
+        """Show a text that a step prints: to subscribers, otherwise on standard output."""
         if self.subscribers:
             self.tell(Update(execution, "text", {"address": address, "text": text}))
         else:
@@ -236,10 +237,10 @@ def open_store(store: str | PathLike[str] | Store | None, durability: Durability
 
 
 def _own_folder(given: str | PathLike[str]) -> str:
-    """Return the folder of a store, which is the user's own.
+    """Return the folder of a store, which must belong to the user.
 
     Raises:
-        StoreError: It is not, or that cannot be written down.
+        StoreError: It does not, or that cannot be recorded.
     """
     folder, by_name = find_store(given)
     try:
@@ -264,7 +265,7 @@ def _folder_of(store: Store) -> str | None:
 
 
 class KeptFiles:
-    """The files of one execution, as its steps keep them.
+    """The files that the steps of one execution keep.
 
     Args:
         store: Where they are kept.
@@ -284,7 +285,7 @@ class KeptFiles:
         return {"path": path, "name": kept.name, "size": kept.size, "sha256": kept.sha256}
 
     def path(self, sha256: str) -> str:
-        """Return where a kept file can be read.
+        """Return the path of a kept file.
 
         Raises:
             KeyError: No file of this digest is kept.

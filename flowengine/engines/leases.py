@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """Says again and again that this engine lives, from a thread where executions take their time.
+    """Renews the engine's leases regularly, from a separate thread if executions are slow.
 
     Args:
-        store: Where leases are.
+        store: The store with the leases.
         ttl: Milliseconds without a sign of life after which others may take over.
 
     Attributes:
         owner: Who holds the leases: this engine, in this process.
-        on_late: Called from the thread when a sign of life came too late, as after the process had
-            been stopped: some leases may be lost.
+        on_late: Called from the thread when a sign of life was late, for example because the
+            process had been stopped: some leases may be lost.
     """
 
     def __init__(self, store: Store, ttl: int) -> None:
@@ -36,17 +36,17 @@ class Keeper:
         self._ttl = ttl
         self._until = 0
         self._held: dict[str, object] = {}
-        """Executions that this engine drives → the call that does."""
+        """Executions that this engine drives → the call that drives them."""
         self._thread: threading.Thread | None = None
         self._closed: threading.Event | None = None
 
     def renew(self) -> None:
-        """Give a sign of life, unless the last one is good for a while."""
+        """Give a sign of life, unless the last one is recent enough."""
         if self._until - steady_now() < self._ttl / 2:
             self._renew()
 
     def keep(self) -> None:
-        """Give signs of life from now on, from a thread with a connection of its own."""
+        """Give signs of life from now on, from a thread with its own connection."""
         if self._thread is None:
             import threading
 
@@ -64,7 +64,7 @@ class Keeper:
             execution: Full id.
 
         Returns:
-            Its epoch. `Conflict` says who else holds it.
+            Its epoch. `Conflict` names the other holder.
         """
         self.reserve(execution)
         try:
@@ -77,7 +77,7 @@ class Keeper:
         """Claim an execution within this engine, before its lease is taken or it is created.
 
         The store grants a lease to its owner again, so a second thread would take it from the
-        first. The first reads what the execution is sent; the second has no need of the lease.
+        first. The first reads what is sent to the execution, so the second does not need the lease.
 
         Raises:
             Conflict: Another call of this engine drives it.
@@ -96,11 +96,11 @@ class Keeper:
             raise
 
     def released(self, execution: str) -> None:
-        """Note that a commit has given back a lease."""
+        """Note that a commit has released a lease."""
         self._held.pop(execution, None)
 
     def release(self, leases: Sequence[tuple[str, int]]) -> None:
-        """Give back leases.
+        """Release leases.
 
         Args:
             leases: Execution and epoch of each.
@@ -110,11 +110,11 @@ class Keeper:
         self._store.release(leases)
 
     def holder(self, execution: str) -> Owner | None:
-        """Return who holds an execution, if a living one does."""
+        """Return the living holder of an execution, if there is one."""
         return self._store.holder(execution, steady_now())
 
     def close(self) -> None:
-        """Give back all leases."""
+        """Release all leases."""
         self._held.clear()
         if self._thread is not None and self._closed is not None:
             self._closed.set()
@@ -131,7 +131,7 @@ class Keeper:
             try:
                 self._renew()
             except StoreError:
-                continue  # it tries again; if it cannot in time, the next commit is refused
+                continue  # it tries again; if that is too late, the next commit is refused
             if late and self.on_late is not None:
                 self.on_late()
 

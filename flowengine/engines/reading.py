@@ -1,4 +1,4 @@
-"""The part of the public engine that only looks: nothing is driven, and nothing is written."""
+"""The read-only part of the public engine: nothing is driven, and nothing is written."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Tells of executions and waits as they stand in a store, and of updates as they come.
+    """Shows executions and waits as they are in a store, and updates as they arrive.
 
     Args:
-        host: Has the store.
+        host: Provides the store.
     """
 
     def __init__(self, host: Host) -> None:
@@ -42,17 +42,17 @@ class Reader:
         return self._host.store
 
     def find(self, beginning: str) -> str:
-        """Return the id of the one execution whose id begins so."""
+        """Return the id of the only execution whose id has this prefix."""
         return self._host.store.find_execution(beginning)
 
     def result(self, execution: str) -> Result:
-        """Return how an execution stands, without driving it.
+        """Return the state of an execution, without driving it.
 
         Args:
-            execution: Its id, or any unambiguous beginning of it.
+            execution: Its id, or an unambiguous prefix of it.
 
         Returns:
-            As `run` returns it.
+            As returned by `run`.
         """
         from flowengine.engines.inspection.interrupted import is_interrupted
 
@@ -62,11 +62,12 @@ class Reader:
         return found._replace(status="interrupted")
 
     def show(self, execution: str, *, step: str | None = None) -> ExecutionInfo:
-        """Return all about an execution, read from its journal.
+        """Return everything about an execution, read from its journal.
 
         Args:
-            execution: Its id, or any unambiguous beginning of it.
-            step: Address of a step; then `steps` holds only that, with its input and each attempt.
+            execution: Its id, or an unambiguous prefix of it.
+            step: Address of a step; then `steps` contains only that step, with its input and each
+                attempt.
 
         Returns:
             The keys of `ExecutionInfo`.
@@ -89,8 +90,8 @@ class Reader:
 
         Args:
             flow: Id of the flow.
-            status: Of the executions.
-            labels: All of them must be there.
+            status: Status of the executions.
+            labels: Labels that they must all have.
             since: Created at this time or later, in milliseconds since 1970.
             limit: Size of the page.
             after: `next` of the page before.
@@ -104,10 +105,10 @@ class Reader:
         return page(self._host, wanted, after, limit)
 
     def due(self) -> list[str]:
-        """Return the ids of the executions that can move now, for `resume` to continue them.
+        """Return the ids of the executions that `resume` can continue now.
 
-        A timer of theirs is due, a message or decision has arrived, or the process that ran them
-        died. Those that a living process holds are left out.
+        A timer is due, a message or decision has arrived, or the process that ran them died. Those
+        that a running process holds are left out.
         """
         from flowengine.engines.inspection.due import due
 
@@ -131,9 +132,9 @@ class Reader:
 
         Args:
             flow: Id of the flow.
-            execution: Id of an execution, or any unambiguous beginning of it.
+            execution: Id of an execution, or an unambiguous prefix of it.
             assignee: `user:NAME`: those that the user may answer, by name or group.
-            batch: Their `batch`.
+            batch: The `batch` of the waits.
             status: `pending`, `closed` or `all`.
             kinds: See `WaitInfo.kind`; empty: all.
             since: Opened at this time or later, in milliseconds since 1970.
@@ -161,7 +162,7 @@ class Reader:
         )
 
     def wait(self, wait: str) -> WaitInfo:
-        """Return one wait, open or closed, by any unambiguous beginning of its id."""
+        """Return one wait, open or closed, by any unambiguous prefix of its id."""
         from flowengine.engines.people.waits import wait_of
 
         return wait_of(self._host, wait)
@@ -172,12 +173,12 @@ class Reader:
         """Return the entries of a journal: `{seq, at, type, address?, ...}` each.
 
         Args:
-            execution: Its id, or any unambiguous beginning of it.
-            since: Number of the first one wanted.
-            follow: Go on with what is written meanwhile, until the execution has ended.
+            execution: Its id, or an unambiguous prefix of it.
+            since: Number of the first entry wanted.
+            follow: Continue with new entries until the execution has ended.
 
         Returns:
-            An iterator that reads as it goes.
+            An iterator that reads lazily.
         """
         from flowengine.engines.inspection.history import entries
 
@@ -187,8 +188,8 @@ class Reader:
         """Return for each live branch what it waits for, since when, and what would wake it.
 
         Args:
-            execution: Its id, or any unambiguous beginning of it.
-            waits: Tell of the open waits too, which its result lists already.
+            execution: Its id, or an unambiguous prefix of it.
+            waits: Include the open waits, which the result also lists.
 
         Returns:
             One reason for each.
@@ -198,12 +199,12 @@ class Reader:
         return reasons(self._host, self._read(execution), waits=waits)
 
     def diff(self, left: str, right: str) -> Difference:
-        """Compare two executions: where their histories part, and what differs from there on.
+        """Compare two executions: where their histories diverge, and what differs from there on.
 
         Histories are aligned by address and attempt; ids and times count as the same.
 
         Args:
-            left: Id of one, or any unambiguous beginning of it.
+            left: Id of one, or an unambiguous prefix of it.
             right: Id of the other.
 
         Returns:
@@ -218,26 +219,26 @@ class Reader:
     def subscribe(
         self, callback: Callable[[Update], None], *, output: bool = False
     ) -> Callable[[], None]:
-        """Call a function with every update of the executions that are driven here.
+        """Call a function with every update of executions driven here.
 
-        It is called after what it tells is on disk; texts that steps print may come from the
-        thread of the step. What it raises is dropped.
+        It is called after the update is on disk; texts that steps print may come from the thread of
+        the step. Its exceptions are dropped.
 
         Args:
-            callback: Takes an `Update`.
-            output: Also tell what the programs of steps print, as it comes.
+            callback: Called with an `Update`.
+            output: Also report the output of the steps' programs as it arrives.
 
         Returns:
-            Call it to end the subscription.
+            A function that ends the subscription.
         """
         return updates.subscribe(self._host, callback, output=output)
 
     def updates(self, execution: str | None = None) -> AsyncGenerator[Update, None]:
-        """Iterate over updates as they come.
+        """Iterate over updates as they arrive.
 
         Args:
-            execution: Full id of one execution: then the iterator ends when that ends or only
-                waits. Default: all that are driven here, without end.
+            execution: Full id of one execution: then the iterator ends when it finishes or has to
+                wait. Default: all executions driven here, endlessly.
 
         Returns:
             An iterator over updates.
@@ -247,5 +248,5 @@ class Reader:
     # Inside
 
     def _read(self, execution: str) -> Execution:
-        """Return an execution as it stands in the store, to be looked at only."""
+        """Return an execution as stored, read only."""
         return self._host.stored(self.find(execution), 0)

@@ -1,7 +1,7 @@
-"""What the public API gives back: small named tuples and plain dicts.
+"""What the public API returns: small named tuples and plain dicts.
 
-The dicts are the documented JSON of the command line: times are RFC 3339 texts in UTC, ids are
-texts. The named tuples are what a caller reads field by field.
+The dicts are the documented JSON of the command line: times are RFC 3339 strings in UTC, ids are
+strings. Named tuples are for callers that read field by field.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from flowengine.kernel.commands import Observation
 from flowengine.kernel.events import ErrorData, Evidence
 
 Status = Literal["running", "interrupted", "waiting", "stalled", "succeeded", "failed", "cancelled"]
-"""Status of an execution; `succeeded`, `failed` and `cancelled` are ends. `interrupted`: it has
-work to do and nobody is at it, as after its process died; `resume` continues it."""
+"""Status of an execution; `succeeded`, `failed` and `cancelled` are final. `interrupted`: it has
+work to do, but no process is running it, for example because its process died; `resume` continues
+it."""
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -24,7 +25,7 @@ class WaitInfo(TypedDict, total=False):
     """An open or closed wait. Keys that do not apply are absent."""
 
     id: str
-    """Public id; every call takes any unambiguous beginning of it."""
+    """Public id; every call accepts an unambiguous prefix of it."""
     execution: str
     flow: str
     kind: str
@@ -33,14 +34,14 @@ class WaitInfo(TypedDict, total=False):
     step: str
     since: str
     due: str
-    """When time ends it: expiry, time-out or the awaited time itself."""
+    """When it ends by time: expiry, timeout, or the awaited time itself."""
     title: str
     body: str
     subject: Any
     edit: Any
     """Fields of `subject` that the decider may change, or `True` for all."""
     edit_schema: dict[str, Any]
-    """JSON Schema of these fields, as far as the flow declares their types."""
+    """JSON Schema of these fields, to the extent that the flow declares their types."""
     form: dict[str, Any]
     choices: list[dict[str, Any]]
     """`{id, label, counts_as, comment}` each."""
@@ -52,23 +53,23 @@ class WaitInfo(TypedDict, total=False):
     attachments: list[Any]
     on_expire: str
     claim: bool
-    """It must be claimed before it is decided."""
+    """Whether it must be claimed before it is decided."""
     claimed_by: str
-    """Who has claimed it; nobody else decides then."""
+    """Who has claimed it; nobody else can decide it then."""
     delegate: bool
-    """Whether it may be handed on; absent: yes."""
+    """Whether it may be delegated; absent: yes."""
     handed: list[dict[str, Any]]
-    """Who claimed it, gave it back or handed it on: `{do, by, to, at, via, comment}` each."""
+    """Who claimed, released or delegated it: `{do, by, to, at, via, comment}` each."""
     ran: str
-    """Of a `question`, whether the attempt acted: `maybe`, if it was cut off; `no`, if it has not
-    begun because an environment cannot be had again."""
+    """Of a `question`, whether the attempt acted: `maybe` if it was interrupted; `no` if it has not
+    started because an environment cannot be opened again."""
     error: ErrorData
-    """Of a `question`: what became of the environment."""
+    """Of a `question`: what happened to the environment."""
     signals: list[dict[str, Any]]
-    """`{signal, key}` each: the messages that it takes."""
+    """`{signal, key}` each: the messages that it accepts."""
     timers: list[dict[str, str]]
     """`{what, due}` each, soonest first: the next `reminder` and `escalation`, and the `expiry`.
-    Only where one execution or one wait is shown."""
+    Only if one execution or one wait is shown."""
     status: str
     """`pending` or `closed`."""
     decision: dict[str, Any]
@@ -86,7 +87,7 @@ class AttemptInfo(TypedDict, total=False):
     output: Any
     error: ErrorData
     evidence: Evidence
-    """What shows why it failed; absent: there is none."""
+    """Evidence of why it failed; absent if there is none."""
 
 
 class StepInfo(TypedDict, total=False):
@@ -104,27 +105,27 @@ class StepInfo(TypedDict, total=False):
     output: Any
     error: ErrorData | None
     tries: list[AttemptInfo]
-    """Each attempt; only where one step was asked for."""
+    """Each attempt; only if one step was requested."""
     decision: dict[str, Any]
-    """Of an approval: what was decided, by whom, when and through what."""
+    """Of an approval: what was decided, by whom, when and through which channel."""
 
 
 class BudgetInfo(TypedDict, total=False):
-    """What a flow at work may use, and what it has used. Keys that do not apply are absent."""
+    """What a running flow may use, and what it has used. Keys that do not apply are absent."""
 
     address: str
-    """Of the step that runs the flow; empty: it is the execution's own."""
+    """Address of the step that runs the flow; empty: the execution's own."""
     flow: str
     then: str
     """`stop` or `ask`."""
     tool_calls: dict[str, int]
-    """`{used, running, limit}`; those that run are used."""
+    """`{used, running, limit}`; running calls count as used."""
     wall_time: dict[str, str]
     """`{used, limit}`: durations."""
 
 
 class ExecutionInfo(TypedDict, total=False):
-    """An execution: what `show` tells; `list` gives the first group of keys only."""
+    """An execution as `show` prints it; `list` has only the first group of keys."""
 
     execution: str
     flow: str
@@ -137,31 +138,31 @@ class ExecutionInfo(TypedDict, total=False):
     parent: str | None
     forked_from: str | None
     due: str
-    """When the next timer is due, while it waits and nobody drives it."""
+    """When the next timer is due, while it waits and no process drives it."""
     command: str
-    """The command line that continues it: `resume` if it was interrupted; if it failed, and only
-    where one execution is shown, `retry`, or the `fork` that undoes what was not undone."""
+    """The command line that continues it: `resume` if it was interrupted; if it failed (only if one
+    execution is shown) `retry`, or the `fork` that undoes what was not undone."""
     not_undone: list[str]
-    """Addresses of steps whose compensation failed, in the order in which they are undone; absent:
-    there are none."""
+    """Addresses of steps whose compensation failed, in the order in which they are undone; absent
+    if there are none."""
 
     durability: str
     budgets: list[BudgetInfo]
-    """Of its flow and of the subflows at work, as far as they have one; absent: none has."""
+    """Budgets of its flow and of running subflows; absent if there are none."""
     inputs: dict[str, Any]
     steps: list[StepInfo]
     waits: list[WaitInfo]
     undelivered: list[dict[str, Any]]
-    """What it has sent to other executions that nobody could take: `{signal, to, key, id, why}`."""
+    """Undeliverable messages that it sent to other executions: `{signal, to, key, id, why}`."""
     warnings: list[dict[str, Any]]
-    """What went wrong beside it, also after its end: `{at, about, message}` each. An environment
-    that could not be closed, for example."""
+    """Problems that did not affect the result, also after its end: `{at, about, message}` each. For
+    example an environment that could not be closed."""
     outputs: dict[str, Any] | None
     error: ErrorData | None
 
 
 class Reason(TypedDict, total=False):
-    """Why a live branch of an execution stands where it stands."""
+    """Why a live branch of an execution does not move."""
 
     address: str
     what: str
@@ -171,13 +172,13 @@ class Reason(TypedDict, total=False):
     """One sentence: what would wake it."""
     due: str
     command: str
-    """The command line that wakes it, where there is one."""
+    """The command line that wakes it, if there is one."""
     wait: str
-    """Public id of the wait, where it is one."""
+    """Public id of the wait, if it is one."""
     timers: list[dict[str, str]]
-    """`{what, due}` each: what time will do to an approval."""
+    """`{what, due}` each: the timers of an approval."""
     lock: str
-    """Key of the lock, where it waits for one that executions share."""
+    """Key of the lock, if it waits for one that executions share."""
 
 
 class Side(TypedDict):
@@ -191,7 +192,7 @@ class Side(TypedDict):
     status: Status
     forked_from: str | None
     entries: int
-    """Of its journal, without what was gone back over by `retry`."""
+    """Length of its journal, without what `retry` went back over."""
     facts: int
     """Things that happened in it: inputs, ends of attempts, signals, …"""
     outputs: Any
@@ -199,26 +200,26 @@ class Side(TypedDict):
 
 
 class Parting(TypedDict):
-    """The first point at which two histories part."""
+    """The first point where two histories diverge."""
 
     address: str
-    """Of the step; empty: it is about no step."""
+    """Address of the step; empty: not about a step."""
     what: str
     """`input`, `end`, `inputs`, `signal NAME`, …"""
     left: dict[str, Any] | None
-    """`{seq, address, status, outcome, input, output, error}` as far as they apply; None: it did
-    not happen there."""
+    """`{seq, address, status, outcome, input, output, error}` if applicable; None: it did not
+    happen there."""
     right: dict[str, Any] | None
     differ: list[dict[str, Any]]
-    """Places at which both differ: `{path, left, right}` each."""
+    """Places where both differ: `{path, left, right}` each."""
 
 
 class StepPair(TypedDict):
-    """A step that went one way in one execution, and another or none in the other."""
+    """A step that ended differently in two executions, or ran in only one."""
 
     address: str
     left: dict[str, Any] | None
-    """`{status, outcome, input, output, error}`; None: it did not begin there."""
+    """`{status, outcome, input, output, error}`; None: it did not start there."""
     right: dict[str, Any] | None
     differ: list[dict[str, Any]]
 
@@ -230,21 +231,21 @@ class ForkInfo(TypedDict):
     at: str
     """Address of the step."""
     past: int
-    """How many things it took along."""
+    """How many events it took over."""
     same: bool
     """Whether these are the same in both."""
 
 
 class Difference(TypedDict):
-    """Two executions side by side. Ids and times of each are `(id)` and `(time)` in values."""
+    """Two executions side by side. In values, ids and times are replaced by `(id)` and `(time)`."""
 
     same: bool
-    """Both did the same, as far as they have come, and stand alike."""
+    """Whether both did the same so far and have the same status."""
     same_flow: bool
     left: Side
     right: Side
     shared: int
-    """How many things happened in both in the same way before the first that did not."""
+    """How many events are the same in both before the first difference."""
     fork: ForkInfo | None
     """If one was forked from the other."""
     parting: Parting | None
@@ -255,42 +256,43 @@ class Difference(TypedDict):
 
 
 Verdict = Literal["continues", "mapping", "cannot", "held", "current", "ended"]
-"""Whether an execution can go on under another form of its flow: it can; the mapping has to say
-more; there is no way; a living process holds it; it runs that form already; it is over."""
+"""Whether an execution can continue with another version of its flow: it can; the mapping needs
+more entries; it is impossible; a running process holds it; it already runs that version; it has
+ended."""
 
 
 class ObstacleInfo(TypedDict):
-    """Something of an execution that has no counterpart in another form of its flow."""
+    """Something in an execution that has no counterpart in another version of its flow."""
 
     what: str
-    """`step`, `state`, `signal`, `input`, `subflow`, or `execution`: all of it."""
+    """`step`, `state`, `signal`, `input`, `subflow`, or `execution` for the whole execution."""
     name: str
     why: str
     write: dict[str, Any] | None
-    """What to write into the mapping, with `NEW` or `VALUE` where only its author knows; None: no
+    """What to write into the mapping, with `NEW` or `VALUE` where only the author knows; None: no
     mapping helps."""
     fits: list[str]
-    """What may stand in place of `NEW`."""
+    """The possible values of `NEW`."""
 
 
 class UpgradeInfo(TypedDict):
-    """What became of one execution that was to be moved."""
+    """What happened to one execution that was to be moved."""
 
     execution: str
     flow: str
     version: str
-    """The version that it ran until now."""
+    """The version that it has run until now."""
     status: Status
     verdict: Verdict
     moved: bool
-    """It was moved just now."""
+    """Whether it was moved now."""
     obstacles: list[ObstacleInfo]
     write: dict[str, Any]
-    """All that is to be written into the mapping for it."""
+    """Everything that the mapping needs for it."""
 
 
 class Result(NamedTuple):
-    """How an execution stands: ended, or with nothing to do until a time, a message or a person.
+    """The state of an execution: ended, or waiting for a time, a message or a decision.
 
     `result._asdict()` without `due` is the JSON object that the command line prints.
     """
@@ -299,16 +301,17 @@ class Result(NamedTuple):
     flow: str
     status: Status
     outputs: dict[str, Any] | None
-    """What the flow declares as outputs, once it has succeeded."""
+    """The outputs that the flow declares, once it has succeeded."""
     waits: list[WaitInfo]
     """The open waits; empty once it has ended."""
     error: ErrorData | None
     due: int | None = None
-    """When the next timer is due, in milliseconds since 1970; somebody has to resume it then."""
+    """When the next timer is due, in milliseconds since 1970; the execution has to be resumed
+    then."""
 
     @property
     def ended(self) -> bool:
-        """Whether it will never move again."""
+        """Whether it has ended."""
         return self.status in ENDED
 
 
@@ -317,7 +320,7 @@ class ExecutionPage(NamedTuple):
 
     items: list[ExecutionInfo]
     next: str | None
-    """Give it as `after` to get the next page; None: this was the last."""
+    """Pass it as `after` to get the next page; None: this was the last."""
 
 
 class WaitPage(NamedTuple):
@@ -325,29 +328,29 @@ class WaitPage(NamedTuple):
 
     items: list[WaitInfo]
     next: str | None
-    """Give it as `after` to get the next page; None: this was the last."""
+    """Pass it as `after` to get the next page; None: this was the last."""
 
 
 class Answering(TypedDict, total=False):
-    """What may come with a decision."""
+    """Optional parts of a decision."""
 
     form: Any
-    """What was filled in: a map of the form's fields; the answer itself, if the form is no map."""
+    """The completed form: a map of its fields; the answer itself if the form is not a map."""
     edits: Mapping[str, Any]
     """Field of `subject`, or dotted path into it → new value."""
     comment: str
     attach: Sequence[str | PathLike[str]]
-    """Files that go with it."""
+    """Paths of files to attach."""
     value: Any
-    """With the choice `result` of a question: the output that the step is taken to have."""
+    """With the choice `result` of a question: the output of the step."""
     by: str
-    """Who decides, as `user:NAME`. Default: the engine's user."""
+    """The user who decides, as `user:NAME`. Default: the engine's user."""
     resume: bool
-    """Go on with the execution; else it is only recorded. Default: yes."""
+    """Resume the execution; otherwise the decision is only recorded. Default: yes."""
 
 
 class Decision(NamedTuple):
-    """What stands as decided on a wait."""
+    """The decision on a wait that counts."""
 
     wait: str
     execution: str
@@ -358,9 +361,9 @@ class Decision(NamedTuple):
     via: str
     comment: str | None
     first: bool
-    """False: the very same decision had been made before, and nothing was recorded now."""
+    """False: the same decision had been made before, and nothing was recorded now."""
     result: Result | None
-    """How the execution stands after going on with it; None if it was not resumed here."""
+    """The state of the execution after resuming it; None if it was not resumed here."""
 
 
 class Sent(NamedTuple):
@@ -369,25 +372,24 @@ class Sent(NamedTuple):
     execution: str
     id: str
     result: Result | None
-    """How the execution stands after going on with it; None if it was not resumed here."""
+    """The state of the execution after resuming it; None if it was not resumed here."""
     began: bool = False
-    """Whether the signal began the execution."""
+    """Whether the signal started the execution."""
     first: bool = True
     """False if the same message had been sent before; then nothing was stored."""
 
 
 class Update(NamedTuple):
-    """Something that subscribers are told, after it is on disk; nothing depends on it."""
+    """A notification for subscribers, sent after it is on disk; nothing depends on it."""
 
     execution: str
     kind: Literal[
         "event", "step", "wait", "text", "output", "warning", "notify", "undelivered", "end"
     ]
     data: Any
-    """`event`: the journal's entry as `Engine.events` gives it; `wait`: a `WaitInfo` that opened,
-    changed or closed; `text`: `{address, text}` that a step says; `output`:
-    `{address, stream, text}`, lines that a program of a step has printed; `warning`:
-    `{text, address, left, ended}`, of a step that left something running; `notify`:
-    `{wait, why, to}`; `end`: the `Result`."""
+    """`event`: the journal entry as in `Engine.events`; `wait`: a `WaitInfo` that opened, changed
+    or closed; `text`: `{address, text}` that a step prints; `output`: `{address, stream, text}`,
+    lines of a step's program; `warning`: `{text, address, left, ended}`, of a step that left
+    something running; `notify`: `{wait, why, to}`; `end`: the `Result`."""
     step: Observation | None = None
     """`step`: what happened to an activation."""

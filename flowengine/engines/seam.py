@@ -1,4 +1,4 @@
-"""The seam: all that the engines take from the world, as a handful of small interfaces.
+"""The seam: everything that the engines take from the outside world, as a few small interfaces.
 
 Time and ids are here; the store is `flowengine.journal.store`, the runner of steps is
 `flowengine.engines.attempts.runner`. Production has one implementation of each, the simulator
@@ -22,17 +22,17 @@ class Clock(Protocol):
 
 
 class Ids(Protocol):
-    """Makes ids that nobody else makes."""
+    """Creates unique ids."""
 
     def execution(self, now: int) -> str:
-        """Return the id of a new execution created at `now` (ms)."""
+        """Return the id of a new execution, created at `now` (ms)."""
 
     def message(self) -> str:
         """Return the id of a new message."""
 
 
 class SystemClock:
-    """The time of this machine."""
+    """The clock of this machine."""
 
     __slots__ = ()
 
@@ -42,12 +42,12 @@ class SystemClock:
 
 
 class RandomIds:
-    """ULIDs in lower case: 26 characters that sort by time of creation."""
+    """ULIDs in lower case: 26 characters, which sort by creation time."""
 
     __slots__ = ()
 
     def execution(self, now: int) -> str:
-        """Return 48 bits of time and 80 random ones, in Crockford's base 32."""
+        """Return 48 bits of time and 80 random bits, in Crockford's base 32."""
         number = now << 80 | int.from_bytes(os.urandom(10), "big")
         return "".join([_DIGITS[number >> shift & 31] for shift in range(125, -1, -5)])
 

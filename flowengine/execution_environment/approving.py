@@ -112,7 +112,7 @@ def take_answer(record: Record, given: Mapping[str, Any], books: Books) -> None:
     with books.lock:
         if record.answer is not None and record.answer != answer:
             raise Conflict(
-                f"{record.declared}: the question was answered already: "
+                f"{record.declared}: the question has already been answered: "
                 f"{'yes' if record.answer.approved else 'no'}",
                 standing={"approved": record.answer.approved, "reason": record.answer.reason},
             )

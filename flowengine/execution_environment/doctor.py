@@ -15,7 +15,7 @@ from flowengine.sdk.errors import StepError
 if TYPE_CHECKING:
     from flowengine.execution_environment.opening import Surroundings
 
-_WHICH = re.compile(r"^(?:environment '[^']*' \([^)]*\)(?::| cannot be had by '[^']*':) )+")
+_WHICH = re.compile(r"^(?:environment '[^']*' \([^)]*\)(?::| cannot be provided by '[^']*':) )+")
 
 
 async def examine(around: Surroundings) -> list[dict[str, Any]]:

@@ -129,7 +129,9 @@ async def _try(
     except (StepError, FlowEngineError) as error:
         if isinstance(error, EnvironmentUnavailable):
             raise
-        raise EnvironmentUnavailable(f"{declared} cannot be had by '{name}': {error}") from None
+        raise EnvironmentUnavailable(
+            f"{declared} cannot be provided by '{name}': {error}"
+        ) from None
     except (TookTooLong, PluginFailed) as error:
         raise EnvironmentUnavailable(f"{declared}: probing '{name}' failed: {error}") from None
     except Exception as error:
@@ -150,7 +152,7 @@ def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) 
                 )
         elif axis not in held.holds:
             raise EnvironmentUnavailable(
-                f"{declared} requires that '{axis}' is held, and '{name}' cannot do so here"
+                f"{declared} requires that '{axis}' is enforced, and '{name}' cannot do that here"
             )
     network = getattr(policy, "network", None)
     open_to_all = isinstance(network, str | None) and network in {None, "any"}
@@ -171,7 +173,7 @@ def _check_held(declared: Declared, held: Capabilities, name: str, policy: Any) 
     if open_ones and not limits.best_effort:
         raise EnvironmentUnavailable(
             f"{declared}: limits.{open_ones[0]} cannot be enforced by '{name}' here; "
-            "'best_effort: true' beside it opens it anyway"
+            "'best_effort: true' next to it opens it anyway"
         )
     return open_ones
 

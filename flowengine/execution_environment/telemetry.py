@@ -112,7 +112,7 @@ def _instruments() -> tuple[Any, Any, Any]:
         description="Holds on them",
     )
     return (
-        meter.create_counter(f"{NAME}.starts", "{start}", "Openings that have begun"),
+        meter.create_counter(f"{NAME}.starts", "{start}", "Openings that have started"),
         meter.create_counter(f"{NAME}.failures", "{failure}", "Openings and closings that failed"),
         meter.create_histogram(f"{NAME}.start.duration", "s", "Time until one was ready"),
     )

@@ -169,7 +169,7 @@ def _not_created(connection: sqlite3.Connection, execution: str, new: NewExecuti
     """Return why a new execution was not inserted."""
     if connection.execute(sql.HAS_FLOW, (new.hash,)).fetchone() is None:
         return Conflict(
-            f"execution {execution} cannot begin: its flow {new.hash} is not in the store",
+            f"execution {execution} cannot start: its flow {new.hash} is not in the store",
             hint="store the flow first; if `prune` has just removed it, try again",
         )
     row = connection.execute(sql.EXECUTION, (execution,)).fetchone()

@@ -395,7 +395,7 @@ def check_header(path: str, file: OpenFile) -> None:
     if not size:
         raise StoreError(
             f"the store {path} is an empty file: its content is lost",
-            hint="restore a backup; to start over, remove the file and those beside it",
+            hint="restore a backup; to start over, remove the file and those next to it",
         )
     if len(header) < _HEADER_SIZE or not header.startswith(_MAGIC):
         raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_RESTORE)
@@ -424,8 +424,8 @@ def _has_log(path: str) -> bool:
 
 
 _RESTORE = (
-    "keep a copy of it and of the files beside it; then restore a backup, or save what is readable "
-    "with `sqlite3 FILE .recover`"
+    "keep a copy of it and of the files next to it; then restore a backup, or save what is "
+    "readable with `sqlite3 FILE .recover`"
 )
 _ELSEWHERE = "name another place with --store"
 _SAFE = "what was committed before is kept; "

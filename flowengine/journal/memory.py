@@ -244,7 +244,7 @@ class MemoryStore(Store):
     ) -> Conflict | None:
         if new.hash not in self._flows:
             return Conflict(
-                f"execution {execution} cannot begin: its flow {new.hash} is not in the store"
+                f"execution {execution} cannot start: its flow {new.hash} is not in the store"
             )
         if journal is not None:
             return Conflict(f"there is an execution {execution} already", standing=journal.record)

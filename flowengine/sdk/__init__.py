@@ -1,17 +1,16 @@
 """The one package that step kinds and environments import.
 
-A *step kind* is what stands behind an action key of a flow file (`http`, `run`, ...): a class with
-`execute`, found by its entry point in the group `flowengine.nodes`. An *environment* is a place
-where commands run (`host`, ...): a class with `run`, found in the group `flowengine.envs`; what
-managed environments are written against is in `flowengine.sdk.environments`. The built-in ones use
-nothing that is not here.
+A *step kind* implements an action key of a flow file (`http`, `run`, ...): a class with `execute`,
+found by its entry point in the group `flowengine.nodes`. An *environment* is a place where commands
+run (`host`, ...): a class with `run`, found in the group `flowengine.envs`; the interface of
+managed environments is in `flowengine.sdk.environments`. The built-in ones use nothing else.
 
     class Greeting(StepKind):
         async def execute(self, context, task, input):
             return f"Hello, {input['name']}!"
 
-Functions called by `python` steps need nothing from here; those that want more than their
-arguments take a parameter annotated with `StepContext`, and may raise `StepError`.
+Functions called by `python` steps need nothing from here. To get more than their arguments, they
+take a parameter annotated with `StepContext`; they may raise `StepError`.
 """
 
 from __future__ import annotations
@@ -107,10 +106,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def quick(function: _Function) -> _Function:
-    """Mark a plain function that computes for a moment and never waits.
+    """Mark a plain function that only computes briefly and never waits.
 
-    It is called at once on the engine's own thread, which saves the switch to another one. While it
-    runs, no other step moves: reading a file, a request, a long computation do not belong here.
+    It is called directly on the engine's thread, which saves a thread switch. While it runs, no
+    other step makes progress: don't read files, send requests or compute for long in it.
 
     Args:
         function: A function that is not `async`.
@@ -125,9 +124,8 @@ def quick(function: _Function) -> _Function:
 def import_function(function: str, folder: str | None) -> Callable[..., Any]:
     """Import a function that a flow names.
 
-    Modules beside the flow file come first, each folder's apart from all others. What the module
-    raises when it is imported goes through; a module or function that is not there is a
-    `ToolError`.
+    Modules next to the flow file come first, separately for each folder. Exceptions raised by
+    importing the module are passed on; a missing module or function is a `ToolError`.
 
     Args:
         function: `package.module:function`.

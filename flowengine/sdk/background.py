@@ -1,8 +1,8 @@
 """The one thread on which the live environments of a process do their input and output.
 
-A connection, a pipe or a child process belongs to the event loop it was opened in. Environments
-are opened in one task, used in another and released in a third, under whatever loops the program
-has, or none. So all of that happens on one loop of its own, which starts with the first use.
+A connection, a pipe or a child process belongs to the event loop it was opened in. Environments are
+opened in one task, used in another and released in a third, under whatever loops the program has,
+or none. So all of this happens on one separate loop, which starts on first use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Background:
         """Start a coroutine and return its future, which also cancels it.
 
         Args:
-            work: What is to be done.
+            work: The coroutine.
 
         Returns:
             A future for any thread.
@@ -49,13 +49,13 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, _Result], instead: str = "") -> _Result:
-        """Do a coroutine's work and wait for it, blocking the calling thread.
+        """Run a coroutine and wait for it, blocking the calling thread.
 
-        Interrupting the wait (Ctrl-C) cancels the work and waits until it has ended.
+        Interrupting the wait (Ctrl-C) cancels the coroutine and waits until it has ended.
 
         Args:
-            work: What is to be done.
-            instead: The name of the coroutine function to call where a loop runs.
+            work: The coroutine.
+            instead: Name of the coroutine function to call if a loop is running.
 
         Returns:
             What it returns.
@@ -73,12 +73,12 @@ class Background:
             raise
 
     async def wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Do a coroutine's work and await it in whatever loop the caller has.
+        """Run a coroutine, and await it in the caller's loop, whichever it is.
 
-        Cancelling the awaiting task cancels the work.
+        Cancelling the awaiting task cancels the coroutine.
 
         Args:
-            work: What is to be done.
+            work: The coroutine.
 
         Returns:
             What it returns.
@@ -90,11 +90,11 @@ class Background:
         return await asyncio.wrap_future(self.submit(work))
 
     async def see_through(self, work: Coroutine[Any, Any, _Result], bound: float) -> _Result:
-        """Do a coroutine's work as `wait` does; being cancelled takes until the work has ended.
+        """Run a coroutine like `wait`; cancellation waits until it has ended.
 
         Args:
-            work: What is to be done.
-            bound: Seconds that it has to end once it is cancelled.
+            work: The coroutine.
+            bound: Seconds that it has to end once cancelled.
 
         Returns:
             What it returns.
@@ -121,13 +121,13 @@ class Background:
             return await asyncio.shield(result)
         except asyncio.CancelledError:
             if not result.done():
-                # One round later: the task may be about to begin.
+                # One loop iteration later: the task may be about to start.
                 self.loop.call_soon_threadsafe(self.loop.call_soon, cancel)
                 await asyncio.wait([result], timeout=bound)
             raise
 
     def withdraw(self, future: Future[Any]) -> None:
-        """Cancel the work of a future, and return when all that was cancelled has been told so."""
+        """Cancel the work of a future, and return when everything cancelled has been notified."""
         future.cancel()
         passed = threading.Event()
         self.loop.call_soon_threadsafe(lambda: self.loop.call_soon(passed.set))
@@ -135,7 +135,7 @@ class Background:
 
 
 def background() -> Background:
-    """Return the background loop of this process; it starts when it is first asked for."""
+    """Return the background loop of this process; it starts on first use."""
     global _current  # noqa: PLW0603 - one a process
     found = _current
     if found is not None and found.pid == os.getpid():
@@ -150,7 +150,7 @@ def refuse_in_loop(work: Coroutine[Any, Any, Any] | None, instead: str) -> None:
     """Refuse to block a thread that runs an event loop.
 
     Args:
-        work: What would be waited for; it is closed.
+        work: The coroutine that would be waited for; it is closed.
         instead: The name of the coroutine function to call.
 
     Raises:
@@ -166,7 +166,7 @@ def refuse_in_loop(work: Coroutine[Any, Any, Any] | None, instead: str) -> None:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, if any; loads no asyncio to find none."""
+    """Return the event loop that runs in this thread, if any, without importing asyncio."""
     import sys
 
     if "asyncio" not in sys.modules:
@@ -186,7 +186,7 @@ def _forked() -> None:
     if _current is not None:
         import asyncio
 
-        for task in asyncio.all_tasks(_current.loop):  # they go on in the parent
+        for task in asyncio.all_tasks(_current.loop):  # they continue in the parent
             task._log_destroy_pending = False  # type: ignore[attr-defined]
     _current = None
 

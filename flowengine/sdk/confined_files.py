@@ -1,8 +1,8 @@
-"""Files below a folder, and never outside of it.
+"""Access to files below a folder, never outside it.
 
-Every path is walked one name at a time from an open folder, and no name is followed as a link by
-the operating system: a link is read, and its target walked in the same way. So what was checked is
-what is opened, also while somebody swaps a folder for a link.
+Every path is walked one name at a time from an open folder, and the operating system never follows
+links: a link is read, and its target walked in the same way. So what was checked is what is opened,
+even while somebody replaces a folder by a link.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _LINKS = 40
 
 
 class _Place(NamedTuple):
-    """An open folder, and a name in it that is no link."""
+    """An open folder, and a name in it that is not a link."""
 
     folder: int
     name: str
 
 
 class Below:
-    """A folder, below which all paths lie.
+    """A folder that contains all paths.
 
     Args:
         root: Its path.
-        rule: What is said of a path that leads out of it.
+        rule: The message about a path that leads out of it.
         outside: The type of that error.
-        no_file: The type of the error for a folder, device or pipe where a file is meant.
+        no_file: The type of the error for a folder, device or pipe instead of a file.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Below:
         return data
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file whole or not at all; folders on the way are made.
+        """Write a file as a whole or not at all; missing folders are created.
 
         Args:
             path: Relative path.
             data: Its new content.
 
         Raises:
-            ToolError: A folder stands in its place.
+            ToolError: There is a folder at this path.
         """
         with self._walk(path, make=True) as place, _said(path):
             before = None
@@ -111,7 +111,7 @@ class Below:
             try:
                 with os.fdopen(os.open(new, flags, 0o666, dir_fd=place.folder), "wb") as stream:
                     if before is not None:
-                        os.fchmod(stream.fileno(), before & 0o777)  # no rights for other content
+                        os.fchmod(stream.fileno(), before & 0o777)  # not setuid with other content
                     stream.write(data)
                     stream.flush()
                     os.fsync(stream.fileno())
@@ -123,7 +123,7 @@ class Below:
                 raise
 
     def remove(self, path: str) -> None:
-        """Remove a file if it is there.
+        """Remove a file if it exists.
 
         Args:
             path: Relative path.
@@ -135,11 +135,11 @@ class Below:
             os.unlink(place.name, dir_fd=place.folder)
 
     def glob(self, path: str, pattern: str) -> list[str]:
-        """Return the files below a folder that a pattern names.
+        """Return the files below a folder that match a pattern.
 
         `*`, `?` and `[...]` stand for parts of a name, `**` for any number of folders; names that
-        begin with a dot are found only if the pattern says so. Links are followed where they stay
-        below the working folder; `**` does not go through them.
+        begin with a dot are found only if the pattern names the dot. Links are followed if they
+        stay below the working folder; `**` does not go through them.
 
         Args:
             path: Relative path of the folder.
@@ -193,7 +193,7 @@ class Below:
         return entries
 
     def _resolved(self, found: list[str], mode: int) -> int:
-        """Return the mode of an entry; of a link that of what it leads to inside, or 0."""
+        """Return the mode of an entry; for a link, that of its target inside or 0."""
         if not stat.S_ISLNK(mode):
             return mode
         try:
@@ -203,7 +203,7 @@ class Below:
             return 0
 
     def _check_names(self, path: str) -> None:
-        """Refuse what can be seen to lead out before anything is opened or made."""
+        """Refuse a path that obviously leads out, before anything is opened."""
         if path.startswith("/"):
             raise self._outside(path, "is an absolute path")
         if "\0" in path:
@@ -216,7 +216,7 @@ class Below:
 
     @contextmanager
     def _walk(self, path: str, *, make: bool = False, enter: bool = False) -> Iterator[_Place]:
-        """Open the folder that a path's last name is in, or with `enter` what it names itself."""
+        """Open the folder that contains a path's last name; with `enter`, the folder named."""
         self._check_names(path)
         with ExitStack() as opened, _said(path):
             folders = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -269,13 +269,13 @@ def _link(name: str, folder: int) -> str | None:
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:
-        if error.errno in {errno.EINVAL, errno.ENOENT}:  # no link; nothing there
+        if error.errno in {errno.EINVAL, errno.ENOENT}:  # not a link, or missing
             return None
         raise
 
 
 def _enter(name: str, folder: int, *, make: bool) -> int:
-    """Open a folder in a folder; if it has become a link since it was looked at, this fails."""
+    """Open a folder in a folder; if it has become a link since it was checked, this fails."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=folder)
@@ -284,7 +284,7 @@ def _enter(name: str, folder: int, *, make: bool) -> int:
 
 @contextmanager
 def _said(path: str) -> Iterator[None]:
-    """Say errors of the operating system with the path that the flow gave."""
+    """Report errors of the operating system with the path from the flow."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,8 @@
 """Numbers as a schema declares them.
 
-In JSON `80` and `80.0` are one number. In Python and in expressions they are not: a parameter
-annotated `float` is given a float, and a value declared `integer` is one, whoever wrote it.
+In JSON, `80` and `80.0` are the same number. In Python and in expressions they are not: a parameter
+annotated `float` gets a float, and a value declared `integer` is an integer, however it was
+written.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ Convert = Callable[[Any], Any]
 
 
 def floats(schema: Any) -> Convert | None:
-    """Return what makes floats of the integers that a schema declares as numbers.
+    """Return what converts integers to floats where a schema declares numbers.
 
     Args:
         schema: A JSON Schema.
@@ -26,7 +27,7 @@ def floats(schema: Any) -> Convert | None:
 
 
 def integers(schema: Any) -> Convert | None:
-    """Return what makes integers of the floats that a schema declares as integers: 2.0 is 2.
+    """Return what converts floats to integers where a schema declares integers: 2.0 is 2.
 
     Args:
         schema: A JSON Schema.
@@ -39,7 +40,7 @@ def integers(schema: Any) -> Convert | None:
 
 
 _Leaf = Callable[[list[str]], Convert | None]
-"""Gives the conversion of a number of the types that are declared."""
+"""Returns the conversion of a number to the declared types."""
 
 
 def _to_float(types: list[str]) -> Convert | None:
@@ -77,7 +78,7 @@ def _of_alternatives(alternatives: list[Any], leaf: _Leaf) -> Convert | None:
 
     def convert(value: Any) -> Any:
         if kept.get(type(value)):
-            return value  # it is of a type that is declared
+            return value  # its type is declared
         for each in converts:
             value = each(value)
         return value

@@ -1,8 +1,8 @@
-"""What managed environments are written against.
+"""The interface of managed environments.
 
 A *provider* opens live resources of one *kind* (`python`, `sqlite`, `mcp`, ...). It is found by its
 entry point in the group `flowengine.envs`, whose name is the kind. The manager decides when
-something is opened, checked, reused, given back or taken away; a provider only knows how.
+something is opened, checked, reused or released; a provider only knows how.
 
     class Counters(Provider):
         kind = "counter"
@@ -14,7 +14,7 @@ something is opened, checked, reused, given back or taken away; a provider only 
         async def release(self, resource): resource.open = False
 
 Coroutines of providers, sandboxes and resources run on one background loop (`background`).
-`flowengine.testing.environment_conformance` checks a provider against all of this.
+`flowengine.testing.environment_conformance` checks that a provider conforms.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _Live = TypeVar("_Live")
 
 
 class Spec(NamedTuple):
-    """What is asked for, checked and with all defaults: a copy, which may be kept."""
+    """What is requested, checked and with all defaults; a copy, which may be kept."""
 
     id: str
     """The same for equal specs."""
@@ -97,16 +97,16 @@ class Spec(NamedTuple):
     resource_key: str
     """The name under which steps and tools find the resource."""
     provider: str
-    """The sandbox, or for kinds without one the kind itself."""
+    """The sandbox; for kinds without one, the kind itself."""
     config: Any
     """An object of the provider's `config_model`; secrets are references here."""
     policy: Any
     """An object of the provider's `policy_model`."""
     limits: Limits
     requires: Mapping[str, str]
-    """What must be provable on this machine: axis → how it is to be held, or `isolation`."""
+    """What must be provable on this machine: axis → how it must be enforced, or `isolation`."""
     folder: str = "."
-    """From where relative paths of the configuration lead."""
+    """Base of relative paths in the configuration."""
 
     def __str__(self) -> str:
         return f"environment '{self.resource_key}' ({self.kind} by {self.provider}, {self.place})"
@@ -118,15 +118,15 @@ class Spec(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Writes down what may be left over when this process dies."""
+    """Records what may be left over if this process dies."""
 
     def __call__(self, **facts: Plain) -> None:
-        """Add facts to the entry on disk; they are there when this returns.
+        """Add facts to the entry on disk; they are stored when this returns.
 
-        Call it *before* the thing is started, or right after where its name is known only then:
+        Call it *before* the thing is started, or right after if its name is only known then:
         `trace(container="...")`, `trace(pid=program.pid)`. Process ids under `pid` or `pids` are
-        kept with their start time, and folders under `folder` or `folders`; the reaper takes those
-        away by itself. Anything else is for `Provider.reap` and `Sandbox.reap`.
+        kept with their start time, and folders under `folder` or `folders`; the reaper removes
+        those by itself. Anything else is for `Provider.reap` and `Sandbox.reap`.
 
         Args:
             facts: Plain data by name; never a secret.
@@ -134,7 +134,7 @@ class Tracer(Protocol):
 
 
 class Changes(Protocol):
-    """Tells what an environment offers now and did not before, and the other way round."""
+    """Reports changes in what an environment offers."""
 
     def __call__(
         self,
@@ -143,42 +143,43 @@ class Changes(Protocol):
         changed: Sequence[str] = (),
         removed: Sequence[str] = (),
     ) -> None:
-        """Tell subscribers the event `changed`.
+        """Send the event `changed` to subscribers.
 
         Args:
-            added: Names of what is new; of each list the first 100, cut to 200 characters.
-            changed: Names of what is there and no longer the same.
-            removed: Names of what is gone.
+            added: New names. Of each list the first 100, cut to 200 characters.
+            changed: Names of what has changed.
+            removed: Names of what was removed.
         """
 
 
 def _untold(
     *, added: Sequence[str] = (), changed: Sequence[str] = (), removed: Sequence[str] = ()
 ) -> None:
-    """Tell nobody: what is opened without a manager has no subscribers."""
+    """Do nothing: an environment opened without a manager has no subscribers."""
 
 
 class Request(NamedTuple):
-    """One opening of an environment: what is asked for, and what belongs to it."""
+    """One opening of an environment: what is requested, and what belongs to it."""
 
     spec: Spec
     id: str
-    """Of the handle; no other one has it, on any machine."""
+    """Id of the handle, unique on all machines."""
     generation: int
-    """1 for the first one of its spec; higher after each time it was opened anew."""
+    """1 for the first opening of its spec; higher each time it is opened again."""
     config: Any
     """An object of the provider's `config_model` with the values of secrets: for this opening only,
     never to be shown, kept or passed on."""
     policy: Any
     limits: Limits
     workspace: Path
-    """A folder on the host that belongs to the environment. It is made and removed by the manager,
-    and is there again when the environment is opened anew after a wait."""
+    """A folder on the host that belongs to the environment. It is created and removed by the
+    manager, and available again when the environment is reopened after a wait."""
     home: Path
     """The home folder of its programs on the host, which lasts as long as the workspace. It holds
-    whatever is not the user's, so that nothing of it is in the workspace. Made by who needs it."""
+    everything that is not the user's, to keep that out of the workspace. Created by whoever needs
+    it."""
     sandbox: type[Sandbox] | None
-    """Where programs are to run; None for kinds that need no sandbox."""
+    """Where programs run; None for kinds that need no sandbox."""
     mounts: Mapping[str, Path]
     """Folders of other environments on the host: path inside → folder."""
     owner: Owner
@@ -194,13 +195,13 @@ class Request(NamedTuple):
     changed: Changes = _untold
     """Tells subscribers that what it offers has changed, while it is open."""
     read_only: Set[str] = frozenset()
-    """Those of `mounts` whose own environment does not let them be written."""
+    """The `mounts` whose own environment is read-only."""
     mask: Callable[[Any], Any] = lambda value: value
-    """Replaces the values of its secrets in plain data, for what is told outside of it."""
+    """Replaces the values of its secrets in plain data that leaves the environment."""
     guarded: Sequence[Path] = ()
     """Folders of the engine's own on the host, such as its store: no sandbox may see them."""
     prepared: Any = None
-    """What the sandbox's `prepare` returned; None also where nobody called it."""
+    """What the sandbox's `prepare` returned; None if it was not called."""
 
     def may_write(self, inside: str) -> bool:
         """Return whether programs may write a folder of `mounts`, by its path inside."""
@@ -209,7 +210,7 @@ class Request(NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels for what carries labels, such as containers; they say whose it is."""
+        """Labels for things that can have them, such as containers; they name the owner."""
         return {
             "flowengine": "1",
             "flowengine.environment": self.id,
@@ -235,7 +236,7 @@ class Leftover(NamedTuple):
     mark: str
     workspace: Path
     facts: Mapping[str, Any]
-    """What `trace` was told."""
+    """The facts passed to `trace`."""
 
 
 class Provider(Generic[_Live]):
@@ -244,9 +245,9 @@ class Provider(Generic[_Live]):
     kind: ClassVar[str]
     """The word in `kind:`."""
     sandbox: ClassVar[str | None] = None
-    """The sandbox that is taken when the spec names none; None: the kind needs no sandbox."""
+    """The sandbox that is used if the spec names none; None: the kind needs no sandbox."""
     only_in: ClassVar[tuple[str, ...]] = ()
-    """The sandboxes that it can run in; empty: all of them."""
+    """The sandboxes that it can run in; empty: all."""
     live: ClassVar[bool] = False
     """Whether its state is lost when it is closed, so that it is kept while an execution waits."""
     leaves_traces: ClassVar[bool] = True
@@ -258,9 +259,9 @@ class Provider(Generic[_Live]):
 
     @classmethod
     def resource_types(cls) -> tuple[type, ...]:
-        """Return the classes of what it opens: functions in flows may name them as type hints.
+        """Return the classes of its resources: functions in flows may use them as type hints.
 
-        Default: the argument of `Provider[...]`, of a union each.
+        Default: the argument of `Provider[...]`; each member of a union.
         """
         for base in cls.__mro__:
             for generic in base.__dict__.get("__orig_bases__", ()):
@@ -272,7 +273,7 @@ class Provider(Generic[_Live]):
         return ()
 
     def config_model(self) -> type[BaseModel]:
-        """Return the model of `config:`; default: nothing may be configured."""
+        """Return the model of `config:`; default: nothing can be configured."""
         from flowengine.sdk.models import Config
 
         return Config
@@ -284,26 +285,26 @@ class Provider(Generic[_Live]):
         return Policy
 
     def capabilities(self, sandbox: Capabilities) -> Capabilities:
-        """Return what is held, and how.
+        """Return what is enforced, and how.
 
         Args:
-            sandbox: What the sandbox holds; nothing for kinds without one.
+            sandbox: What the sandbox enforces; nothing for kinds without one.
 
         Returns:
-            These, and what the provider holds by itself, such as the time of a call.
+            These, and what the provider enforces itself, such as the time of a call.
         """
         return sandbox
 
     async def probe(self, spec: Spec) -> None:
-        """Find out, before anything starts, whether this machine can give the environment.
+        """Find out, before anything starts, whether this machine can provide the environment.
 
         The sandbox has been probed before.
 
         Args:
-            spec: What is asked for; secrets are references.
+            spec: What is requested; secrets are references.
 
         Raises:
-            EnvironmentUnavailable: It cannot; the message says why and what mends it.
+            EnvironmentUnavailable: It cannot; the message says why and how to fix that.
         """
         raise NotImplementedError
 
@@ -313,10 +314,10 @@ class Provider(Generic[_Live]):
         It must leave nothing behind when it raises or is cancelled.
 
         Args:
-            request: What is to be opened.
+            request: What to open.
 
         Returns:
-            The resource: an object of its own for every request, best a `Resource`.
+            The resource: a separate object for every request, preferably a `Resource`.
 
         Raises:
             EnvironmentStartFailed: It did not start.
@@ -324,13 +325,13 @@ class Provider(Generic[_Live]):
         raise NotImplementedError
 
     def health_check(self, resource: _Live) -> bool | Awaitable[bool]:
-        """Return whether the resource still works; plain and at once where that can be.
+        """Return whether the resource still works, preferably as a plain value at once.
 
         Args:
             resource: What `ensure` returned.
 
         Returns:
-            The answer, or something to await on the background loop for it.
+            The answer, or an awaitable for it, to be awaited on the background loop.
         """
         raise NotImplementedError
 
@@ -343,7 +344,7 @@ class Provider(Generic[_Live]):
         raise NotImplementedError
 
     async def suspend(self, resource: _Live) -> None:
-        """Give the resource back for a wait: what `release` does, unless files have to be written.
+        """Release the resource for a wait; by default the same as `release`.
 
         Args:
             resource: What `ensure` returned.
@@ -351,23 +352,23 @@ class Provider(Generic[_Live]):
         await self.release(resource)
 
     async def reap(self, leftover: Leftover) -> None:
-        """End what a dead process left, beyond processes, folders and what its sandbox reaps.
+        """End what a dead process left, except processes, folders and what its sandbox reaps.
 
         Args:
-            leftover: What was recorded of it.
+            leftover: What was recorded about it.
         """
 
     async def sweep(self, is_dead: Callable[[Owner], bool]) -> None:
-        """End what carries the labels of a dead owner, for what has no entry in the registry.
+        """End what carries the labels of a dead owner and has no entry in the registry.
 
         Args:
-            is_dead: Says of an owner, as `Request.labels` name it, whether it is certainly gone.
+            is_dead: Returns whether an owner, as named in `Request.labels`, is certainly dead.
         """
 
     async def run(
         self, resource: _Live, context: StepContext, command: Command
     ) -> dict[str, Plain]:
-        """Do what a `run` step with `in:` asks, to its end, whatever its exit code.
+        """Run the command of a `run` step with `in:` to its end, whatever its exit code.
 
         Args:
             resource: What `ensure` returned.
@@ -384,4 +385,4 @@ class Provider(Generic[_Live]):
 
 
 REQUIRED: Sequence[str] = ("probe", "ensure", "health_check", "release")
-"""What every provider says by itself."""
+"""The attributes that every provider must define itself."""

@@ -1,4 +1,4 @@
-"""Removes folders in which programs have done as they like."""
+"""Removes folders whatever programs have done in them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(path: str | Path) -> None:
-    """Remove a folder with all that is in it; links are not followed.
+    """Remove a folder with all its content; links are not followed.
 
-    However deep it is - folders in folders are moved up, so that nothing is nested here -, and
-    whatever rights its programs took away. What belongs to others and cannot be removed stays.
+    This works at any depth, because nested folders are moved up first, and whatever permissions
+    programs removed. What belongs to others and cannot be removed stays.
 
     Args:
-        path: The folder; it may be gone already.
+        path: The folder; it may be missing.
     """
     try:
         top = _open(path, None)
@@ -50,7 +50,7 @@ def _clear(name: str, top: int) -> list[str]:
                 new = f".{os.urandom(8).hex()}"
                 os.rename(inner, new, src_dir_fd=folder, dst_dir_fd=top)
                 moved.append(new)
-    except OSError:  # somebody else's: what was moved still goes
+    except OSError:  # somebody else's: what was moved is still removed
         return moved
     finally:
         os.close(folder)
@@ -60,10 +60,10 @@ def _clear(name: str, top: int) -> list[str]:
 
 
 def _open(name: str | Path, above: int | None) -> int:
-    """Open a folder, and give ourselves the right to read and change it."""
+    """Open a folder, and make it readable and writable for us."""
     handle = os.open(name, os.O_PATH | _FOLDER, dir_fd=above)
     try:
-        # A descriptor of this sort can have its rights changed only by this name.
+        # The permissions of such a descriptor can only be changed through this name.
         here = f"/proc/self/fd/{handle}"
         with suppress(OSError):
             os.chmod(here, 0o700)

@@ -1,4 +1,4 @@
-"""Models that the configuration, policy and limits of an environment are made of.
+"""Models for the configuration, policy and limits of an environment.
 
 Loads pydantic: import it inside `Provider.config_model` and `policy_model`, not at the top of a
 module.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flowengine.sdk.sandboxes import Sandbox
 
 REFERENCE = re.compile(r"secret:([A-Za-z_][A-Za-z0-9_]*)\Z")
-"""`secret:NAME`: a text that stands for a secret."""
+"""`secret:NAME`: text that stands for a secret."""
 
 _UNITS = {
     "": 1,
@@ -47,10 +47,10 @@ def parse_size(value: Any) -> Any:
         value: Text or a number.
 
     Returns:
-        Bytes, or what was given where it is no text.
+        Bytes, or the value itself if it is not text.
 
     Raises:
-        PydanticCustomError: It is no size.
+        PydanticCustomError: It is not a size.
     """
     if not isinstance(value, str):
         return value
@@ -67,10 +67,10 @@ def parse_seconds(value: Any) -> Any:
         value: Text or a number.
 
     Returns:
-        Seconds, or what was given where it is no text.
+        Seconds, or the value itself if it is not text.
 
     Raises:
-        PydanticCustomError: It is no duration.
+        PydanticCustomError: It is not a duration.
     """
     if not isinstance(value, str):
         return value
@@ -120,24 +120,20 @@ Duration = Annotated[
 
 
 class Reference(str):
-    """A text with references to secrets in it, as the manager made it."""
+    """Text that contains references to secrets, made by the manager."""
 
     __slots__ = ()
 
 
 def has_reference(text: str) -> bool:
-    """Return whether a text of a spec names a secret, so that it is not known before it is opened.
-
-    Args:
-        text: Of the configuration.
-    """
+    """Return whether a text of a spec names a secret, which is unknown before opening."""
     return "secret:" in text
 
 
 class Secret:
-    """A field that holds a secret: in a spec only its reference may stand, never the value.
+    """A field that holds a secret: a spec may contain only its reference, never the value.
 
-    Where the environment is opened, `reveal()` gives the value; text, `repr` and JSON never do.
+    While the environment is opened, `reveal()` returns the value; text, `repr` and JSON never do.
 
     Args:
         text: The reference, or what it was resolved to.
@@ -186,7 +182,7 @@ class Secret:
 
     @staticmethod
     def _written(value: Any) -> Any:
-        """Return a secret as it may be shown; what else a field may hold stays as it is."""
+        """Return a secret in a form that may be shown; other values are unchanged."""
         return repr(value) if isinstance(value, Secret) else value
 
     @classmethod
@@ -210,7 +206,7 @@ class Secret:
 
 
 class Config(BaseModel):
-    """Base of what `config:` of a kind is: unknown fields are faults, objects do not change."""
+    """Base of what `config:` of a kind is: unknown fields are errors, objects are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -219,7 +215,7 @@ def with_sandboxes(model: type[BaseModel], sandboxes: Iterable[type[Sandbox]]) -
     """Return the model of `config:` of a kind and of the sandboxes it may run in.
 
     Args:
-        model: The kind's.
+        model: The model of the kind.
         sandboxes: Those that a spec names.
 
     Returns:
@@ -234,7 +230,7 @@ _PLACE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?:([0-9]{1,5})", re
 
 
 def _place(value: str) -> str:
-    """Refuse what is no place of the network."""
+    """Refuse what is not a network destination."""
     if "*" in value:
         raise PydanticCustomError(
             "place", "is a pattern; name each host that may be reached: api.example.org:443"
@@ -253,21 +249,21 @@ Place = Annotated[str, AfterValidator(_place)]
 class Policy(Config):
     """What programs in an environment may do. Kinds derive from it and add their own rules.
 
-    What is not said is the provider's default; what is said must be held, or the environment is
-    refused.
+    What is missing has the provider's default; what is given must be enforced, or the environment
+    is refused.
     """
 
     network: Literal["none", "any"] | list[Place] | None = None
     """`none`, `any`, or the places that may be reached, each `host:port`."""
     writable: list[str] | None = None
-    """Folders inside that may be written beside the workspace."""
+    """Folders inside that may be written in addition to the workspace."""
 
 
 class Limits(Config):
-    """Limits, one vocabulary for all kinds; what is not said is the provider's default."""
+    """Limits, one vocabulary for all kinds; what is missing has the provider's default."""
 
     cpus: Annotated[float, BeforeValidator(_number), Field(gt=0)] | None = None
-    """Processors, also parts of one."""
+    """Processors, also fractions."""
     memory: Size | None = None
     """Bytes of all processes together."""
     processes: Annotated[int, BeforeValidator(_number), Field(gt=0)] | None = None
@@ -279,6 +275,6 @@ class Limits(Config):
     total_time: Duration | None = None
     """Seconds of all calls together."""
     output: Size | None = None
-    """Bytes kept of what one call writes."""
+    """Bytes that are kept of the output of one call."""
     best_effort: bool = False
-    """Open also where some of these cannot be enforced; the handle lists them."""
+    """Open it even if some of these cannot be enforced; the handle lists them."""

@@ -1,7 +1,7 @@
-"""Which process something belongs to, and whether that process is certainly gone.
+"""Which process something belongs to, and whether that process is certainly dead.
 
-A pid alone says little: it is used again. Pid, start time, boot of the machine and namespace of
-pids together name one process for ever.
+A pid alone says little, because it is reused. Pid, start time, boot of the machine and pid
+namespace together identify one process for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Owner(NamedTuple):
 
 
 class HasOwner(Protocol):
-    """Anything that names a process by the facts of `Owner`."""
+    """Anything that identifies a process like `Owner`."""
 
     @property
     def pid(self) -> int:
@@ -43,7 +43,7 @@ class HasOwner(Protocol):
 
 
 def this_process() -> Owner:
-    """Return who this process is."""
+    """Return the identity of this process."""
     pid = os.getpid()
     return Owner(pid, started(pid) or 0, boot(), os.uname().nodename)
 
@@ -54,7 +54,7 @@ def as_text(owner: Owner) -> str:
 
 
 def from_text(text: str) -> Owner | None:
-    """Return the process of this machine that a text of `as_text` names; None: it is none."""
+    """Return the process of this machine that a text of `as_text` names; None if there is none."""
     try:
         pid, began, boot_ = text.split(".", 2)
         return Owner(int(pid), int(began), boot_, os.uname().nodename)
@@ -63,10 +63,10 @@ def from_text(text: str) -> Owner | None:
 
 
 def is_dead(owner: HasOwner) -> bool:
-    """Return whether a process is certainly gone.
+    """Return whether a process is certainly dead.
 
-    It is if this machine has started again since, or if, in the process namespace that both share,
-    its pid is free or belongs to a process that started at another time. A stopped process lives.
+    It is dead if this machine has been rebooted since, or if, in a shared pid namespace, its pid is
+    free or belongs to a process that started at another time. A stopped process is alive.
 
     Args:
         owner: The process.
@@ -91,10 +91,11 @@ def boot() -> str:
 
 
 def started(pid: int) -> int | None:
-    """Return when a process started, in ticks since boot; None if it is gone or a zombie."""
+    """Return when a process started, in ticks since boot; None if it has ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name of the program, in brackets, may hold anything; what follows it is regular.
+            # The name of the program, in parentheses, may contain anything; what follows it is
+            # regular.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None

@@ -1,9 +1,9 @@
 """Finds the processes that belong to an attempt or an environment, and kills them.
 
-A process is found by three signs, since a program may leave any one of them behind: its session
-(each program is started as the leader of one), its parents, and a variable in its environment that
-names what it belongs to (so that also a daemon that changed session and parent is found). Only a
-process that sheds all three - `env -i setsid ...` whose parent is gone - escapes.
+A process is found by three marks, since a program may lose any one of them: its session (each
+program is started as the leader of one), its parents, and an environment variable that names what
+it belongs to (which finds daemons that changed session and parent). Only a process that loses all
+three - `env -i setsid ...` whose parent has ended - escapes.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import NamedTuple
 from flowengine.sdk.process_identity import as_text, from_text, is_dead, this_process
 
 MARK = "FLOWENGINE_ATTEMPT"
-"""The environment variable by which a process is found again: `execution:unit@owner`."""
+"""The environment variable by which a process is found: `execution:unit@owner`."""
 VARIABLE = "FLOWENGINE_ENVIRONMENT"
 """The environment variable that marks every process of an environment; its value is
 `Request.mark`. By it the processes of a dead owner are found."""
 ROUNDS = 250
-"""How often those that are being killed are looked for again: one may just have forked."""
+"""How often the search for processes to kill is repeated: one may just have forked."""
 
 
 class Family:
-    """All processes of something: those of a session, those marked, and their descendants.
+    """All processes that belong together: those of a session, those marked, and their descendants.
 
     Args:
-        mark: Value of the marking variable; one that ends in `:` stands for all that begin so.
-            None: marks do not count.
+        mark: Value of the marking variable; one that ends in `:` is a prefix. None: marks do not
+            count.
         leader: Process that leads the session, if there is one. It counts as long as its id is
             not that of a process which started at another time.
         variable: Name of the marking variable.
@@ -42,17 +42,17 @@ class Family:
         self._mark = None if mark is None else f"{variable}={mark}".encode()
         self._leader = leader
         self._since = 0
-        """Ticks since boot: what is older than the leader comes from elsewhere."""
+        """Ticks since boot: processes older than the leader do not belong to it."""
         if leader is not None and (leader_process := _process(leader)):
             self._since = leader_process.started
 
     def members(self) -> list[int]:
-        """Return who lives now, and is no zombie; this process is never among them."""
+        """Return the living processes, without zombies and this process."""
         alive = {process.pid: process for process in processes(self._since)}
         alive.pop(os.getpid(), None)
         leader = self._leader
         if leader in alive and alive[leader].started != self._since:
-            leader = None  # the kernel gave its id to another, so all of its session are gone
+            leader = None  # the kernel has reused its id, so its whole session has ended
         found = {
             process.pid
             for process in alive.values()
@@ -61,7 +61,7 @@ class Family:
         return [pid for pid in alive if _descends(pid, found, alive)]
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to all; return whether there was one."""
+        """Send a signal to all processes; return whether there was one."""
         members = self.members()
         for pid in members:
             with suppress(ProcessLookupError, PermissionError):
@@ -69,7 +69,7 @@ class Family:
         return bool(members)
 
     def kill(self) -> None:
-        """Kill all, and those that they start meanwhile; they are gone or dying afterwards."""
+        """Kill all processes and those that they start meanwhile; then all are dead or dying."""
         for _ in range(ROUNDS):
             if not self.signal(signal.SIGKILL):
                 return
@@ -86,8 +86,8 @@ class Family:
 def end_marked(execution: str) -> None:
     """Kill what a dead engine process left running of an execution.
 
-    Call it before attempts that were cut off are run again: a script whose engine was killed runs
-    on by itself, and its second run must not meet the first.
+    Call it before interrupted attempts are run again: a script whose engine was killed keeps
+    running, and its second run must not overlap the first.
 
     Args:
         execution: Id of the execution.
@@ -96,7 +96,7 @@ def end_marked(execution: str) -> None:
 
 
 def mark_of(execution: str, unit: int) -> str:
-    """Return the mark of an attempt's processes; it says which process runs the attempt."""
+    """Return the mark of an attempt's processes; it names the process that runs the attempt."""
     return f"{execution}:{unit}@{as_text(this_process())}"
 
 
@@ -136,12 +136,12 @@ def marked(variable: str) -> dict[int, str]:
 
 
 def outside(variable: str, value: str, since: int) -> list[Process]:
-    """Return the processes with a variable that do not descend from this process any more.
+    """Return the processes with a variable that are no longer descendants of this process.
 
     Args:
         variable: Its name.
-        value: What it has to be.
-        since: Who started earlier, in ticks since boot, does not count.
+        value: Its value.
+        since: Processes that started earlier, in ticks since boot, do not count.
     """
     wanted = f"{variable}={value}".encode()
     alive = {process.pid: process for process in processes()}
@@ -155,7 +155,7 @@ def outside(variable: str, value: str, since: int) -> list[Process]:
 
 
 def has_other(pid: int, variables: Iterable[str]) -> bool:
-    """Return whether a process was given a variable that this one has not, or has otherwise.
+    """Return whether a process was given a variable that differs in this one.
 
     Args:
         pid: The process.
@@ -167,9 +167,9 @@ def has_other(pid: int, variables: Iterable[str]) -> bool:
 
 
 def end_session(leader: int, started: int) -> None:
-    """Kill a process, its session and all that descends from it, if it is still the one meant.
+    """Kill a process, its session and all its descendants, if it is still the same process.
 
-    The leader itself may be gone: as long as a member lives the kernel gives its id to nobody else.
+    The leader itself may have ended: as long as a member lives, the kernel does not reuse its id.
 
     Args:
         leader: The process that leads, or led, the session.
@@ -194,7 +194,7 @@ class Process(NamedTuple):
 
 
 def _process(pid: int) -> Process | None:
-    """Return a process, or None if it is gone or only a zombie."""
+    """Return a process, or None if it has ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # "pid (name) state parent group session ...", and the name may hold anything
@@ -210,12 +210,12 @@ def _environment(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")
-    except OSError:  # gone, or another user's
+    except OSError:  # ended, or another user's
         return []
 
 
 def processes(since: int = 0) -> Iterator[Process]:
-    """Yield who lives and is no zombie, of those that started at a tick since boot or later."""
+    """Yield the living processes, without zombies, that started at a tick since boot or later."""
     for name in os.listdir("/proc"):
         if name.isdecimal():
             process = _process(int(name))

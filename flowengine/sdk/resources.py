@@ -8,8 +8,8 @@
         add = blocking(_add)
         async_add = awaitable(_add)
 
-What stands in `_add` runs on the background loop. A call that runs when the resource is given back
-ends first, or is cut off after a bound; calls after that are refused.
+The body of `_add` runs on the background loop. A call that is running when the resource is released
+ends first, or is interrupted after a time limit; later calls are refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Resource:
     """Base of live resources.
 
     Args:
-        request: What was asked for.
+        request: What was requested.
     """
 
     def __init__(self, request: Request) -> None:
@@ -51,15 +51,15 @@ class Resource:
 
     @property
     def given_back(self) -> bool:
-        """Whether the manager has taken it back: it is used no more, and is not healthy."""
+        """Whether the manager has closed it: it is no longer used, and not healthy."""
         return self._closed
 
     def check_open(self) -> None:
         """Refuse use after the end, and in another process than the one that opened it.
 
         Raises:
-            EnvironmentClosed: It was given back, or belongs to the parent of this process.
-            EnvironmentLost: It was cut off although it was still held.
+            EnvironmentClosed: It was released, or belongs to the parent of this process.
+            EnvironmentLost: It was closed although it was still held.
         """
         if self._pid != os.getpid():
             raise EnvironmentClosed(f"{self.name} belongs to process {self._pid}, not to this one")
@@ -69,7 +69,7 @@ class Resource:
             raise EnvironmentClosed(f"{self.name} was released; ensure it again")
 
     async def finish(self, bound: float, *, lost: bool = False) -> None:
-        """Refuse new calls, let those that run end, and cut off what has not ended in time.
+        """Refuse new calls, let running ones end, and interrupt those that do not end in time.
 
         The manager calls it on the background loop before the provider's `release`.
 
@@ -91,7 +91,7 @@ class Resource:
     async def cancelled_calls_ended(self) -> None:
         """Wait until cancelled calls have ended; their callers may already have moved on.
 
-        A verb that refuses to run beside another awaits this first.
+        A verb that refuses to run concurrently awaits this first.
         """
         import asyncio
 
@@ -101,7 +101,7 @@ class Resource:
             await asyncio.wait(ending)
 
     async def _call(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Do one call; it has a task of its own."""
+        """Run one call in a task of its own."""
         import asyncio
 
         self.check_open()
@@ -123,7 +123,7 @@ class Resource:
 def blocking(
     verb: Callable[Concatenate[_Kind, _Args], Coroutine[Any, Any, _Result]],
 ) -> Callable[Concatenate[_Kind, _Args], _Result]:
-    """Return a verb that blocks; inside a running loop it is refused, naming the other one.
+    """Return a verb that blocks; refused inside a running loop, naming the other one.
 
     Args:
         verb: A coroutine method, named with a leading underscore.

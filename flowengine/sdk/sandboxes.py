@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flowengine.sdk.process_identity import Owner
 
 Isolation = Literal["none", "process", "namespace", "container"]
-"""How far programs are kept from the machine, from not at all to furthest."""
+"""How strongly programs are isolated from the machine, weakest first."""
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
 Axis = Literal[
@@ -39,30 +39,30 @@ Axis = Literal[
     "total_time",
     "output",
 ]
-"""What can be held: what a program sees of files, network, users and environment variables, which
-calls of the system it can make; and the limits."""
+"""What can be enforced: what a program sees of files, network, users and environment variables,
+which system calls it can make; and the limits."""
 AXES: tuple[Axis, ...] = get_args(Axis)
 
 
 class Capabilities(NamedTuple):
-    """What is held, and how, on this machine; what is not named is not held."""
+    """What is enforced on this machine, and how; what is not named is not enforced."""
 
     isolation: Isolation = "none"
     holds: Mapping[Axis, str] = {}
-    """Axis → by what: `{"memory": "cgroup v2", "network": "own network namespace"}`."""
+    """Axis → mechanism: `{"memory": "cgroup v2", "network": "own network namespace"}`."""
 
     defaults: Mapping[Axis, float] = {}
-    """Limit → what it is where the spec does not say, as far as there is one at all."""
+    """Limit → default, if there is one."""
 
     def also(
         self, holds: Mapping[Axis, str], defaults: Mapping[Axis, float] | None = None
     ) -> Capabilities:
-        """Return these and what somebody else holds, who counts where both do."""
+        """Return these combined with those of another, which takes precedence."""
         held = {**self.holds, **holds}
         return Capabilities(self.isolation, held, {**self.defaults, **(defaults or {})})
 
     def without(self, axis: Axis) -> Capabilities:
-        """Return these but for one that is not held."""
+        """Return these without one that is not enforced."""
         return self._replace(holds={one: by for one, by in self.holds.items() if one != axis})
 
 
@@ -79,10 +79,10 @@ class Program(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """How it ended; negative: by which signal; None: it runs."""
+        """Its exit code; negative: the signal that ended it; None: it is running."""
 
     async def wait(self) -> int:
-        """Return how it ended, once it has."""
+        """Wait until it has ended, and return the exit code."""
 
     def kill(self) -> None:
         """End it (SIGKILL)."""
@@ -96,11 +96,11 @@ class Sandbox:
     """
 
     name: ClassVar[str]
-    """What `provider:` says."""
+    """The value of `provider:`."""
     own_processes: ClassVar[bool] = False
-    """Whether only its own processes can be seen and signalled inside (a PID namespace)."""
+    """Whether only its own processes are visible inside (a PID namespace)."""
     image: str = ""
-    """Digest of the image that runs (`sha256:...`), where one does; known when it is open."""
+    """Digest of the image that runs (`sha256:...`), if there is one; known once it is open."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -109,36 +109,36 @@ class Sandbox:
 
     @property
     def workdir(self) -> str:
-        """The workspace as programs inside see it."""
+        """Path of the workspace inside."""
         return "/workspace"
 
     @property
     def scratch(self) -> str:
-        """A folder, as programs inside see it, for what is gone when the sandbox is."""
+        """Path inside of a folder that is removed with the sandbox."""
         return "/tmp"
 
     @property
     def home(self) -> str:
-        """The home folder (`request.home`) as programs inside see it; they may write it."""
+        """Path of the home folder (`request.home`) inside; it is writable."""
         return "/home/flow"
 
     @classmethod
     def config_model(cls) -> type[BaseModel] | None:
-        """Return the model of what `config:` may say of the sandbox beside what the kind defines.
+        """Return the model of the settings in `config:` that the sandbox adds to those of the kind.
 
         Its fields need defaults: they are added to those of every kind that may run in it. Default:
-        nothing may be said.
+        none.
         """
         return None
 
     @classmethod
     def capabilities(cls) -> Capabilities:
-        """Return what this sandbox holds on this machine; may be asked often, so be quick."""
+        """Return what this sandbox enforces on this machine; called often, so it must be fast."""
         raise NotImplementedError
 
     @classmethod
     def capabilities_of(cls, spec: Spec) -> Capabilities:
-        """Return what it holds of one spec, which may have opened some of it.
+        """Return what it enforces for one spec, which may have opened some of it.
 
         Args:
             spec: What is asked for.
@@ -152,7 +152,7 @@ class Sandbox:
 
     @classmethod
     async def probe(cls, spec: Spec) -> None:
-        """Find out, before anything starts, whether this machine can give the sandbox.
+        """Find out, before anything starts, whether this machine can provide the sandbox.
 
         Args:
             spec: What is asked for.
@@ -164,7 +164,7 @@ class Sandbox:
 
     @classmethod
     async def prepare(cls, spec: Spec) -> Any:
-        """Get what may take long and outlasts an opening, such as an image; default: nothing.
+        """Prepare what may take long and outlasts an opening, such as an image; default: nothing.
 
         It has more time than `open`. It may be cancelled.
 
@@ -172,10 +172,10 @@ class Sandbox:
             spec: What is asked for.
 
         Returns:
-            What `request.prepared` is to be.
+            The value of `request.prepared`.
 
         Raises:
-            StepError: It cannot be had.
+            StepError: It is not available.
         """
         return None
 
@@ -194,13 +194,13 @@ class Sandbox:
 
         Args:
             argv: Program and arguments; no shell.
-            env: Its whole environment beside the marks of the sandbox.
+            env: Its whole environment, apart from the marks of the sandbox.
 
         Returns:
             The running program.
 
         Raises:
-            EnvironmentLost: The sandbox is gone.
+            EnvironmentLost: The sandbox has ended.
             EnvironmentStartFailed: It cannot be started.
         """
         raise NotImplementedError
@@ -213,7 +213,7 @@ class Sandbox:
 
         Args:
             argv: Program and arguments; no shell.
-            env: Its whole environment beside the marks of the sandbox.
+            env: Its whole environment, apart from the marks of the sandbox.
 
         Returns:
             The running program.
@@ -221,7 +221,7 @@ class Sandbox:
         return await self.start(argv, env=env)
 
     async def last_words(self) -> str:
-        """Return what the sandbox itself said before it ended, for the message of a failed start.
+        """Return the sandbox's own output before it ended, for the message of a failed start.
 
         Default: nothing.
         """
@@ -234,29 +234,30 @@ class Sandbox:
 
     @property
     def forwards(self) -> Sequence[Mapping[str, Any]]:
-        """What the supervisor inside leads out of the sandbox; default: nothing.
+        """The connections that the supervisor inside forwards out of the sandbox; default: none.
 
-        For each place that may be reached the addresses at which it listens inside (`listen`: host
-        and port) and the path inside of a unix socket that each connection is joined to (`socket`).
+        For each allowed destination: the addresses at which it listens inside (`listen`: host and
+        port), and the path inside of the Unix socket to which each connection is forwarded
+        (`socket`).
         """
         return ()
 
     def resource_limits(self) -> Mapping[str, int]:
-        """Return what each program is held to by itself: `{"NPROC": 64}` for RLIMIT_NPROC."""
+        """Return the limits of each single program: `{"NPROC": 64}` for RLIMIT_NPROC."""
         return {"CORE": 0}
 
     def memory_kills(self) -> int:
-        """Return how many programs were killed up to now because memory was at its limit.
+        """Return how many programs have been killed so far because memory was at its limit.
 
-        Those who run programs compare it before and after, to tell why one was killed. Default: 0,
-        which says that it is not known.
+        Compared before and after a program, it shows why that was killed. Default: 0, which means
+        unknown.
         """
         return 0
 
     def refused_processes(self) -> int:
-        """Return how often up to now no process was started because there were as many as may be.
+        """Return how often so far a process was not started because the limit was reached.
 
-        Used, and by default not known, as `memory_kills`.
+        Used like `memory_kills`, with the same default.
         """
         return 0
 
@@ -265,12 +266,12 @@ class Sandbox:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """End everything inside, wait until it has ended, and take the sandbox away."""
+        """End everything inside, wait until it has ended, and remove the sandbox."""
         raise NotImplementedError
 
     @classmethod
     async def reap(cls, leftover: Leftover) -> None:
-        """End what a dead process left of such a sandbox, beyond its processes and folders.
+        """End what a dead process left of such a sandbox, in addition to its processes and folders.
 
         Args:
             leftover: What was recorded of it.
@@ -285,7 +286,7 @@ class Sandbox:
         """
 
     def inside(self, path: str | Path) -> str:
-        """Return a path of the host as programs see it.
+        """Return the path inside of a path of the host.
 
         Args:
             path: A path below the workspace.
@@ -303,7 +304,7 @@ class Sandbox:
         return str(PurePosixPath(self.workdir, *_plain(below.parts, str(path))))
 
     def outside(self, path: str) -> Path:
-        """Return a path that programs see as a path of the host.
+        """Return the path on the host of a path inside.
 
         Args:
             path: A path inside, absolute below the workspace or relative to it.

@@ -1,7 +1,7 @@
-"""Temporary folders that go with the process that made them, also when it was killed.
+"""Temporary folders that are removed after the process that created them, even if it was killed.
 
-Each is locked by that process; the kernel ends a lock with its holder. So one that can be locked
-was left by a process that is dead, and whoever makes a folder next takes it away.
+Each is locked by that process, and the kernel releases a lock with its holder. So a folder that can
+be locked was left by a dead process, and the next process that creates a folder removes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _swept: set[str] = set()
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Make a temporary folder for the length of a block; what dead processes left is removed."""
+    """Create a temporary folder for a `with` block; folders of dead processes are removed."""
     path = make_scratch()
     try:
         yield path
@@ -32,7 +32,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def make_scratch() -> Path:
-    """Make a temporary folder, to be given to `remove_scratch`."""
+    """Create a temporary folder; remove it with `remove_scratch`."""
     place = tempfile.gettempdir()
     if place not in _swept:
         _swept.add(place)
@@ -42,14 +42,14 @@ def make_scratch() -> Path:
         with suppress(FileNotFoundError):
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.path.exists(path):  # nobody who swept was faster than the lock
+            if os.path.exists(path):  # no sweep was faster than the lock
                 _locks[path] = handle
                 return Path(path)
             os.close(handle)
 
 
 def remove_scratch(path: Path) -> None:
-    """Remove a temporary folder with all that is in it."""
+    """Remove a temporary folder with all its content."""
     remove_tree(path)
     handle = _locks.pop(str(path), None)
     if handle is not None:

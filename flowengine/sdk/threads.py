@@ -1,8 +1,7 @@
-"""Calls functions that may block on threads, without holding up the loop or the end of the process.
+"""Calls functions that may block on threads, without delaying the loop or the end of the process.
 
-A thread cannot be stopped from outside. So these are daemon threads - a function that hangs keeps
-no process alive -, and what a withdrawn function still returns is dropped, unless the caller waits
-for it.
+A thread cannot be stopped from outside. So these are daemon threads: a hanging function keeps no
+process alive. What a cancelled function still returns is dropped, unless the caller waits for it.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ async def on_thread(
 
     Args:
         function: What to call.
-        outlast: Asked when the caller is cancelled: how many seconds to wait for what the function
-            still returns. None: what it does after that is dropped.
+        outlast: Called when the caller is cancelled; returns how many seconds to wait for the
+            function's result. None: the result is dropped.
 
     Returns:
-        What it returns; what it raises is raised here.
+        What it returns; its exceptions are raised here.
 
     Raises:
         CancelledError: The caller was cancelled, and the function did not end in time.
@@ -69,7 +68,7 @@ async def on_thread(
             raise
         ended = loop.create_future()  # the first one was cancelled
         result, error = known[0] if known else await _within(outlast(), ended)
-    if isinstance(error, KeyboardInterrupt):  # no key was pressed: signals go to the main thread
+    if isinstance(error, KeyboardInterrupt):  # not from the keyboard: signals go to the main thread
         raise RuntimeError("a function on a thread raised KeyboardInterrupt") from error
     if error is not None:
         raise error
@@ -77,7 +76,7 @@ async def on_thread(
 
 
 async def _within(seconds: float, ended: asyncio.Future[_Result]) -> _Result:
-    """Return what a future gives within some seconds; else the cancellation goes on."""
+    """Return the result of a future if it comes in time; otherwise re-raise the cancellation."""
     if seconds > 0:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -97,7 +96,7 @@ def _work() -> None:
         _idle.release()
         try:
             told((result, error))
-        except RuntimeError:  # the loop was closed in this very moment
+        except RuntimeError:  # the loop was closed at this moment
             continue
         finally:
             del call, told, result, error

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in the words of flow files: `must be a whole number`."""
+"""Errors of pydantic in the terms of flow files: `must be a whole number`."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _MUST_BE = {
 
 
 def predicate(error: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, to be put behind its name.
+    """Return what is wrong with a value, to be appended to its name.
 
     Args:
         error: An entry of pydantic's `ValidationError.errors()`, with its context.
 
     Returns:
-        For example `must be a whole number`. The value is not in it.
+        For example `must be a whole number`. It does not contain the value.
     """
     wanted = _MUST_BE.get(error["type"])
     if wanted is not None:

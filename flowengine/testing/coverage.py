@@ -78,9 +78,9 @@ class Coverage:
             case "skipped":
                 return f"{name}: never skipped by its 'when'"
             case "outcome":
-                return f"{name}: outcome {branch.which} never came"
+                return f"{name}: outcome {branch.which} never occurred"
             case "to":
-                return f"{name}: never went on to {self._target(int(branch.which))}"
+                return f"{name}: never continued to {self._target(int(branch.which))}"
         return f"{name}: on_error entry {_handler(step['on_error'][int(branch.which)])} never used"
 
     def _target(self, target: int) -> str:

@@ -97,7 +97,7 @@ def _status(case: Case, player: Player) -> Iterator[Problem]:
             choices = "|".join(choice["id"] for choice in record.get("choices") or ()) or "..."
             message += f"; write: approvals: {{{_short(record)}: {{choice: {choices}}}}}"
     for address in player.at_work():
-        message += f"\nstill at work: '{address}'"
+        message += f"\nstill running: '{address}'"
     yield Problem(message, (*case.expect.loc, "status") if case.has("expect") else case.loc)
 
 

@@ -217,7 +217,7 @@ class Player(Driver):
                 self.fire_timers(execution)
             else:
                 heappop(self._agenda)[2]()
-        raise CaseFailed(f"the execution goes on without end: {MOST_TURNS} things have happened")
+        raise CaseFailed(f"the execution does not end: {MOST_TURNS} events have happened")
 
     def _next(self) -> tuple[int | None, bool]:
         """Return when the next thing happens, and whether it is a timer."""

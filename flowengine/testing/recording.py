@@ -68,13 +68,15 @@ def record(engine: Engine, execution: str, name: str) -> Recorded:
     journal = read(engine.store, execution)
     if not journal:
         raise Conflict(
-            f"execution {execution} has not begun", hint=f"begin it: flowengine resume {execution}"
+            f"execution {execution} has not started",
+            hint=f"start it: flowengine resume {execution}",
         )
     events = _without_failures(line(journal, len(journal) - 1))
     if forms(events):
         raise Conflict(
-            f"execution {execution} was moved to another form of its flow; a case plays one form",
-            hint="record one that began under the form that you test",
+            f"execution {execution} was moved to another version of its flow; a case has "
+            "one version",
+            hint="record one that was started with the version that you test",
         )
     mask = Secrets(linked.compiled.get("secrets", {})).mask
     found: list[Recorded] = []

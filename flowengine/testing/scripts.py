@@ -124,7 +124,7 @@ class Scripts:
         """Yield what was never asked for, with its place."""
         for name, script in self._case.tools.items():
             for answer in self._answers.get(name, iter(script.calls or ())):
-                yield f"tools.{name}: this answer was not asked for", answer.loc
+                yield f"tools.{name}: this answer was not used", answer.loc
         for name, decisions in self._case.approvals.items():
             waiting = self._next.get(name)
             rest = self._decisions.get(name, iter(decisions.in_order or ()))
@@ -164,4 +164,4 @@ def _other_arguments(address: str, wanted: Plain, asked: Plain) -> str:
     from flowengine.testing.differences import differences
 
     lines = "\n".join(differences(wanted, asked))
-    return f"'{address}' is called with something else than the case says:\n{lines}"
+    return f"'{address}' is called with other arguments than the case expects:\n{lines}"

@@ -26,7 +26,7 @@ class Shell(CommandKind):
                 },
                 "env": ENV,
                 "in": {
-                    "description": "Environment it runs in; default: `defaults.in`, else `host`.",
+                    "description": "Environment it runs in. Default: `defaults.in` or `host`.",
                     "anyOf": [
                         {"type": "string"},
                         {"type": "object", "minProperties": 1, "maxProperties": 1},

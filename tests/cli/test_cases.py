@@ -87,7 +87,7 @@ def test_cases_pass_in_milliseconds_of_real_time_without_network_or_secret(
         "ok     order.test.yaml: small\n"
         "ok     order.test.yaml: nobody\n"
         "order.yaml: 10 of 12 branches taken\n"
-        "  order.yaml:13:9: ask: outcome reject never came\n"
+        "  order.yaml:13:9: ask: outcome reject never occurred\n"
         "  order.yaml:17:9: charge: on_error entry HttpError → next never used\n"
         "3 passed\n"
     )
@@ -107,11 +107,11 @@ def test_cases_pass_in_milliseconds_of_real_time_without_network_or_secret(
         ),
         (
             f"{{name: x, inputs: {{amount: 5}}, tools: {{charge: [{REPLY}, {REPLY}]}}}}",
-            "tools.charge: this answer was not asked for",
+            "tools.charge: this answer was not used",
         ),
         (
             "{name: x, inputs: {amount: 5}, tools: {charge: [{with: {amount: 6}, return: 1}]}}",
-            "'charge' is called with something else than the case says:\n"
+            "'charge' is called with other arguments than the case expects:\n"
             "         amount: expected 6, found 5",
         ),
         (
@@ -174,7 +174,7 @@ def test_cases_pass_in_milliseconds_of_real_time_without_network_or_secret(
         ),
         (
             "{name: x, inputs: {amount: 5}, tools: {charge: [{never: true}]}}",
-            "status: expected succeeded, it is running\n         still at work: 'charge'",
+            "status: expected succeeded, it is running\n         still running: 'charge'",
         ),
         (
             "{name: x, inputs: {amount: 5}, tools: {charge: [{crash: true}]}}",
@@ -301,7 +301,7 @@ def test_json_says_the_same(order: CommandLine) -> None:
     ]
     assert file["cases"][1]["problems"][0]["line"] == 4
     assert file["branches"]["all"] == 12
-    assert {"branch": "ask: outcome reject never came", "line": 13, "column": 9} in file[
+    assert {"branch": "ask: outcome reject never occurred", "line": 13, "column": 9} in file[
         "branches"
     ]["missed"]
 
@@ -370,7 +370,7 @@ steps:
     done = flowengine("test", code=1)
 
     assert "status: expected succeeded, it is waiting" in done.out
-    assert "the execution goes on without end" in done.out
+    assert "the execution does not end" in done.out
 
 
 def test_hostile_text_of_a_case_controls_no_terminal(flowengine: CommandLine) -> None:

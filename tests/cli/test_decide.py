@@ -97,7 +97,11 @@ def test_each_hint_works_when_it_is_pasted(
         (["approve", *APPROVE, "--form", "cost_center=1"], 2, "'cost_center' is given twice"),
         (["reject"], 3, "error: 'reject' needs a comment\n  add --comment TEXT\n"),
         (["approve", *APPROVE, "--attach", "none.png"], 3, "attachment none.png: there is no"),
-        (["approve", *APPROVE, "--attach", "fake.png"], 3, "fake.png is not what its name says"),
+        (
+            ["approve", *APPROVE, "--attach", "fake.png"],
+            3,
+            "fake.png has content that does not match its name",
+        ),
     ],
 )
 def test_an_answer_that_does_not_fit_names_the_field_and_leaves_the_question_open(

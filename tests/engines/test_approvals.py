@@ -280,7 +280,7 @@ def test_attachment_of_wrong_type_or_size_leaves_the_question_open(
     image.write_text("no image")
     with large.open("wb") as file:
         file.truncate(21 * 1024 * 1024)
-    for path, message in ((image, "not what its name"), (large, "20 MiB"), (tmp_path, "no such")):
+    for path, message in ((image, "not match its name"), (large, "20 MiB"), (tmp_path, "no such")):
         with pytest.raises(InputError, match=message):
             engine.approve(wait, form=FORM, attach=[path])
     with pytest.raises(InputError, match="at most 10"):

@@ -237,7 +237,7 @@ def test_an_answer_may_come_later_and_the_first_one_stands(
         manager.answer(question, {"approved": "yes"})
     manager.answer(question, {"approved": True})
     manager.answer(question, {"approved": True})
-    with pytest.raises(Conflict, match="already: yes"):
+    with pytest.raises(Conflict, match="already been answered: yes"):
         manager.answer(question, {"approved": False})
     assert manager.ensure(ASKS).state == "ready"
     assert len(asked.asked) == 1

@@ -158,7 +158,7 @@ def test_a_limit_that_nobody_holds_is_refused_or_told(
     ("more", "told"),
     [
         ({"requires": {"isolation": "container"}}, "requires isolation 'container'.*gives 'none'"),
-        ({"requires": {"filesystem": True}}, "requires that 'filesystem' is held"),
+        ({"requires": {"filesystem": True}}, "requires that 'filesystem' is enforced"),
         ({"policy": {"network": "none"}}, r"policy\.network cannot be enforced"),
         ({"policy": {"network": ["db:5432"]}}, r"policy\.network cannot be enforced"),
         ({"policy": {"writable": ["/tmp"]}}, r"policy\.writable cannot be enforced"),

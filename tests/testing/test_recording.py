@@ -257,7 +257,7 @@ def test_a_changed_tool_or_flow_fails_the_case_at_the_first_difference(
 
     assert failures("nothing", "nothing") == []
     assert failures("value: hello", "value: hallo") == [
-        "'b' is called with something else than the case says:\n"
+        "'b' is called with other arguments than the case expects:\n"
         'value: expected "hello", found "hallo"'
     ]
     [path, *_] = failures("id: a, call: act, with: {value: 1}", "id: a, output: 1")

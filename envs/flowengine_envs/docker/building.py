@@ -179,7 +179,7 @@ async def _build(spec: Spec, build: Build, tag: str, tar: IO[bytes], *, fresh: b
     if error:
         hint = ""
         if build.network == "none":
-            hint = "\nA build has no network, unless 'network: any' stands beside 'build'."
+            hint = "\nA build has no network, unless 'network: any' is set next to 'build'."
         raise EnvironmentStartFailed(
             f"{spec}: the image of {build.build} could not be built: {error}\n{said.strip()}{hint}"
         )

@@ -147,7 +147,9 @@ def _checked(asked: dict[str, Any], body: bytes) -> bytes:
     message = next(iter(requests.received(body)), None)
     if isinstance(message, JSONRPCResponse | JSONRPCError):
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    why = f"it is no message: {requests.last_noise}" if message is None else "it is no answer"
+    why = (
+        f"it is not a message: {requests.last_noise}" if message is None else "it is not an answer"
+    )
     return broken_answer(asked["id"], why).model_dump_json(by_alias=True).encode()
 
 

@@ -63,7 +63,7 @@ class Mcp(Provider[Session | Sessions]):
             headers: dict[str, Text] = Field(default_factory=dict)
             """Headers of every request to it."""
             roots: tuple[str, ...] = ()
-            """Folders that the server may be told of when it asks for its roots."""
+            """Folders that the server is told when it asks for its roots."""
             mode: Literal["auto", "legacy"] = "auto"
             """Which revisions of the protocol are tried; `legacy`: those with a handshake."""
 
@@ -85,7 +85,9 @@ class Mcp(Provider[Session | Sessions]):
                 if sum(ways) != 1:
                     raise ValueError("needs one of 'command', 'url' and 'servers'")
                 if self.servers and self.model_fields_set != {"servers"}:
-                    raise ValueError("beside 'servers' nothing can stand: each says its own")
+                    raise ValueError(
+                        "'servers' cannot be combined with other keys: set them for each server"
+                    )
                 return self
 
         return McpConfig
@@ -208,7 +210,7 @@ def _check_words(spec: Spec, config: Any) -> None:
         if has_reference(word):
             raise EnvironmentUnavailable(
                 f"{spec}: all users of this machine can read a command line, and it has {word}; "
-                "hand secrets over in 'env'"
+                "pass secrets in 'env'"
             )
 
 

@@ -373,7 +373,7 @@ class Session(Resource):
         if error.code == BROKEN:
             own = not error.message.startswith(_UNREADABLE)
             return broken(
-                place, brief(error.message) if own else "an event of its stream is no message"
+                place, brief(error.message) if own else "an event of its stream is not a message"
             )
         refused = self.said() if self._connection.again else ""
         return ToolError(f"{place}: {brief(error.message)}{refused}", retryable=False)

@@ -80,7 +80,7 @@ class Server:
         said = "; it wrote last:\n" + "\n".join(self.errors) if self.errors else ""
         if self._requests.noise:
             said += (
-                f"; lines on its standard output that are no messages: {self._requests.noise}, "
+                f"; lines on its standard output that are not messages: {self._requests.noise}, "
                 f"the last one: {self._requests.last_noise}"
             )
         return said

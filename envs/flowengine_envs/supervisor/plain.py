@@ -30,7 +30,7 @@ def encode(value: Any, depth: int = DEPTH) -> Any:
     if value is None or type(value) in {str, int, float, bool}:
         return value
     if isinstance(value, (list, tuple, dict)) and not depth:
-        raise TypeError(f"what is nested more than {DEPTH} deep is no plain data")
+        raise TypeError(f"what is nested more than {DEPTH} deep is not plain data")
     if isinstance(value, (list, tuple)):
         return [encode(item, depth - 1) for item in value]
     if isinstance(value, dict):
@@ -40,12 +40,12 @@ def encode(value: Any, depth: int = DEPTH) -> Any:
     for base in (str, int, float):  # an enumeration, a text with a class of its own
         if isinstance(value, base):
             return base(value)
-    raise TypeError(f"{type(value).__name__} is no plain data")
+    raise TypeError(f"{type(value).__name__} is not plain data")
 
 
 def _encode_map(value: dict[Any, Any], depth: int) -> Any:
     if not all(isinstance(key, str) for key in value):
-        raise TypeError("a map with keys that are not text is no plain data")
+        raise TypeError("a map with keys that are not text is not plain data")
     if any(key.startswith("$") for key in value):
         return {"$map": [[str(key), encode(item, depth)] for key, item in value.items()]}
     return {str(key): encode(item, depth) for key, item in value.items()}

@@ -298,7 +298,7 @@ class _Again:
         """Move the state to another form of the flow, if what is held fits into that, too."""
         after = self._flows.by_hash(event["after"]).graph
         if obstacles(self.graph, after, self._state, event["mapping"]):
-            message = "it was moved to a form of its flow into which that does not fit"
+            message = "it was moved to a version of its flow in which that has no place"
             raise Conflict(message, hint=self._where)
         self.graph = apply(self._flows, self.graph, self._state, event)
 

@@ -189,9 +189,9 @@ def _beginning(host: Host, event: dict[str, Any], flow: str | None) -> Beginning
         came = dict(begin.keys).get(name)
         raise InputError(
             f"the signal '{name}' has the key '{key}', but the execution of {start.flow} that it "
-            f"would begin has the key '{came}'",
+            f"would start has the key '{came}'",
             field="key",
-            hint="`start.with` must give the inputs that the declared key is made of",
+            hint="`start.with` must give the inputs from which the declared key is computed",
         )
     return begin
 

@@ -40,7 +40,7 @@ _SIGNATURES = {
     ".webp": (b"RIFF",),
     ".pdf": (b"%PDF-",),
 }
-"""How files of a kind begin: one that does not is not what its name says."""
+"""How files of a kind begin: one that does not has content that does not match its name."""
 
 
 class Answer(NamedTuple):
@@ -162,7 +162,9 @@ def check_files(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
             with open(path, "rb") as file:
                 start = file.read(8)
             if not start.startswith(beginnings):
-                raise InputError(f"attachment {path} is not what its name says", field="attach")
+                raise InputError(
+                    f"attachment {path} has content that does not match its name", field="attach"
+                )
     return [os.fspath(path) for path in paths]
 
 
@@ -289,7 +291,7 @@ def _form(wait: Mapping[str, Any], choice: Mapping[str, Any], given: Any) -> Any
     schema = wait.get("form")
     if schema is None:
         if given:
-            raise InputError("nothing is to be filled in here", field=next(iter(given)))
+            raise InputError("there is no form to fill in here", field=next(iter(given)))
         return None
     if schema.get("type", "object") != "object":
         return validate(schema, given, "answer")

@@ -286,7 +286,7 @@ class Actions:
         """Refuse to send a signal by its key that has none."""
         declared = self.model.signals.get(given.signal)
         if given.to == "all" and given.key is None and declared is not None and not declared.key:
-            message = f"the signal {given.signal!r} has no key by which it could be sent to all"
+            message = f"the signal {given.signal!r} has no key, so it cannot be sent to all"
             hint = "give it one here: 'key: ...', or where it is declared"
             self.report.at("E103", message, (*given.loc, "to"), hint)
 

@@ -182,7 +182,7 @@ class Compiler:
         data = self.actions.signal_data(name, (*loc, "signal"))
         declared = model.signals.get(name)
         if declared is not None and declared.key is None:
-            message = f"the signal {name!r} has no key by which an execution could be found"
+            message = f"the signal {name!r} has no key to find an execution by"
             hint = f"declare it: 'signals: {{{name}: {{key: ${{{{ inputs.… }}}}}}}}'"
             self.report.at("E103", message, (*loc, "signal"), hint)
         view = View({"signal": signal_schema(data), "now": TEXT, "execution": EXECUTION})

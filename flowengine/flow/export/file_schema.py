@@ -381,7 +381,7 @@ def _reducer() -> Schema:
     }
     return {
         "anyOf": [{"enum": list(REDUCERS)}, own],
-        "description": "What a write makes of the old value and the new one.",
+        "description": "How a write combines the old value and the new one.",
         "default": "replace",
         "examples": ["append"],
     }

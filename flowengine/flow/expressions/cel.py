@@ -252,7 +252,7 @@ def _reason(
     if slot in data:
         return _wrong_value(slot, data[slot], shown[slot], report)
     if "construction from null" in report:
-        return NoValue("a text is no valid Unicode: it has lone surrogates")
+        return NoValue("a text is not valid Unicode: it has lone surrogates")
     if "beyond" in report or "too big to convert" in report:
         return NoValue("an integer is beyond 64 bits")
     if "cannot be interpreted as an integer" in report:
@@ -297,7 +297,7 @@ def _in_words(report: str, operands: str) -> str:
         why = f": {operands}" if operands else ""
         return f"{operator_words(match[1])} does not take values of these types{why}"
     if "SELECT to non-message" in report:
-        return "a path leads into a value that is no map"
+        return "a path leads into a value that is not a map"
     return report
 
 

@@ -148,7 +148,7 @@ def _hint(operator: str, types: list[str]) -> str | None:
     if len(types) == 2 and kinds <= _NUMBERS and "double" in kinds:
         return "make both numbers: write 2.0 for 2, or double(n)"
     if operator == "_+_" and "string" in kinds and kinds & (_NUMBERS | {"bool"}):
-        return "write string(…) around what is no text"
+        return "write string(…) around what is not text"
     if "string" in kinds and kinds & _TIMES:
         return "write timestamp(…) around the text"
     if "string" in kinds and kinds & _NUMBERS:

@@ -221,7 +221,7 @@ def parse_json(text: Plain) -> Plain:
             json_library.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise NoValue(f"parse_json(): the text is no JSON: {reason}") from None
+        raise NoValue(f"parse_json(): the text is not JSON: {reason}") from None
     return value
 
 
@@ -233,7 +233,7 @@ def _finite(digits: str) -> float:
 
 
 def _no_constant(name: str) -> Plain:
-    raise ValueError(f"'{name}' is no JSON")
+    raise ValueError(f"'{name}' is not JSON")
 
 
 def digest(*arguments: Plain) -> str:

@@ -102,7 +102,7 @@ class Wait(Occasion):
     first: list[Alternative] | None = Field(
         default=None,
         min_length=1,
-        description="The first that occurs wins; the others are withdrawn.",
+        description="The first that occurs wins; the others are cancelled.",
         examples=[[{"id": "paid", "signal": "payment"}, {"id": "late", "for": "3d"}]],
     )
     all: list[Alternative] | None = Field(
@@ -125,7 +125,7 @@ class Choice(Part):
     )
     counts_as: Literal["approve", "reject", "other"] | None = Field(
         default=None,
-        description="What it means; by the ids `approve` and `reject`, else `other`.",
+        description="What it counts as. Default: by the id, `other` for other ids.",
         examples=["reject"],
     )
     comment: Literal["none", "optional", "required"] = Field(
@@ -174,14 +174,14 @@ People = Annotated[
 
 
 class Escalation(Part):
-    """Who is asked too when nobody has answered."""
+    """Who is asked in addition when nobody has answered."""
 
     NOUN = "an entry of 'escalate'"
 
     after: DurationOrExpression = Field(description="How long after the start.", examples=["24h"])
     to: People = Field(description="Who is asked then.", examples=[["user:cfo"]])
     replace: bool = Field(
-        default=False, description="Whether they take the others' place.", examples=[True]
+        default=False, description="Whether they replace the others.", examples=[True]
     )
 
 
@@ -208,15 +208,15 @@ class Asking(Part):
     choices: list[Choice] = Field(
         default_factory=lambda: [Choice(id="approve"), Choice(id="reject")],
         min_length=1,
-        description="What can be chosen; `approve` and `reject`.",
+        description="What can be chosen. Default: `approve` and `reject`.",
         examples=[["approve", {"id": "reject", "comment": "required"}]],
     )
     assignees: People | None = Field(
-        default=None, description="Who may decide; anyone.", examples=[["group:finance"]]
+        default=None, description="Who may decide. Default: anyone.", examples=[["group:finance"]]
     )
     exclude: People | None = Field(
         default=None,
-        description="Who may not; wins over `assignees`.",
+        description="Who may not; takes precedence over `assignees`.",
         examples=[["${{ execution.started_by }}"]],
     )
     need: PositiveOrExpression = Field(
@@ -229,7 +229,9 @@ class Asking(Part):
         default=True, description="Whether an assignee may delegate it.", examples=[False]
     )
     expires: DurationOrExpression | None = Field(
-        default=None, description="After it the outcome is `expired`; never.", examples=["48h"]
+        default=None,
+        description="After this time the outcome is `expired`. Default: never.",
+        examples=["48h"],
     )
     on_expire: Outcome | None = Field(
         default=None, description="The choice that expiry takes instead.", examples=["reject"]
@@ -239,7 +241,7 @@ class Asking(Part):
     )
     escalate: list[Escalation] = Field(
         default_factory=list,
-        description="Who is asked too when nobody has answered.",
+        description="Who is asked in addition when nobody has answered.",
         examples=[[{"after": "24h", "to": ["user:cfo"]}]],
     )
     notify: list[ToolName] = Field(
@@ -249,7 +251,7 @@ class Asking(Part):
     )
     batch: Template | None = Field(
         default=None,
-        description="Under this key pending ones are listed and decided together; the step's id.",
+        description="Key for listing and deciding several together. Default: the step's id.",
         examples=["invoices"],
     )
     attachments: Value = Field(
@@ -310,10 +312,12 @@ class AskFirst(Asking):
         default=True, description="Whether they are asked.", examples=["${{ args.open }}"]
     )
     required: bool = Field(
-        default=False, description="Whether only people may answer, no policy.", examples=[True]
+        default=False, description="Whether only people may answer, not a policy.", examples=[True]
     )
     title: Template | None = Field(
-        default=None, description="The question; by what is done.", examples=["May it go online?"]
+        default=None,
+        description="The question. Default: asks about what would be opened.",
+        examples=["May it go online?"],
     )
 
     @classmethod
@@ -361,7 +365,7 @@ _STEPS = {
 
 
 class Cancel(Part):
-    """Withdraws steps, groups or the execution."""
+    """Cancels steps, groups or the execution."""
 
     NOUN = "'cancel'"
     MAIN = "targets"
@@ -378,13 +382,13 @@ class Cancel(Part):
             }
         ),
     ] = Field(
-        description="Steps of this scope or of those around it, or `execution`.",
+        description="Steps of this scope or of enclosing ones, or `execution`.",
         examples=[["watcher"], "execution"],
     )
     as_: Literal["cancelled", "succeeded", "failed"] = Field(
         default="cancelled",
         alias="as",
-        description="How what is withdrawn ends.",
+        description="How the cancelled steps end.",
         examples=["succeeded"],
     )
     reason: Template | None = Field(

@@ -63,7 +63,7 @@ class Budget(Part):
         examples=["ask"],
     )
     assignees: Assignees | None = Field(
-        default=None, description="Who may raise it; anyone.", examples=[["group:finance"]]
+        default=None, description="Who may raise it. Default: anyone.", examples=[["group:finance"]]
     )
 
     @classmethod

@@ -94,7 +94,7 @@ class Answer(Part):
     with_: Value = Field(
         default=None,
         alias="with",
-        description="What the call must get; anything else fails the case.",
+        description="The arguments that the call must get; others fail the case.",
         examples=[{"to": "ana@example.com"}],
     )
 
@@ -128,7 +128,7 @@ class Decided(Part):
     )
     choice: Words | None = Field(
         default=None,
-        description="Id of the choice; may be left out where there is one only.",
+        description="Id of the choice; may be left out if there is only one.",
         examples=["approve"],
     )
     edit: dict[str, Value] | None = Field(
@@ -237,7 +237,7 @@ class Expected(Part):
     status: Status | None = Field(
         default=None,
         description=(
-            "Default: `failed` with `error`, `waiting` with `waits`, else `succeeded`. With"
+            "Default: `failed` with `error`, `waiting` with `waits`, otherwise `succeeded`. With"
             " `waiting`, time passes only as far as the script goes, or `until`."
         ),
         examples=["succeeded"],
@@ -294,7 +294,7 @@ class Case(Part):
     tools: dict[str, Script] = Field(
         default_factory=dict,
         description=(
-            "What calls give, by the name of the tool, the id of the step, its address, or"
+            "What calls return, by the name of the tool, the id of the step, its address, or"
             " `STEP/compensate`; the most exact one counts."
         ),
         examples=[{"mail": {"return": None}}],
@@ -337,12 +337,12 @@ class CaseFile(Part):
 
     flow: Words | None = Field(
         default=None,
-        description="The flow file, seen from here. Default: `NAME.yaml` for `NAME.test.yaml`.",
+        description="Path of the flow, from here. Default: `NAME.yaml` for `NAME.test.yaml`.",
         examples=["./expense.yaml"],
     )
     groups: dict[str, list[User]] = Field(
         default_factory=dict,
-        description="Who is in which group, as settings of the host would say.",
+        description="Who is in which group, as in the settings of the host.",
         examples=[{"managers": ["user:ben"]}],
     )
     cases: Annotated[list[Case], Field(min_length=1)] = Field(

@@ -21,17 +21,17 @@ class Environment(Part):
     kind: Text = Field(description="What it is.", examples=["python", "sqlite"])
     scope: Literal["step", "region", "execution", "session"] | None = Field(
         default=None,
-        description="How far it is shared: `execution`; named by tools only: `step`.",
+        description="How far it is shared. Default: `execution`; `step` if only tools name it.",
         examples=["region"],
     )
     key: Template | None = Field(
         default=None,
-        description="Whom it belongs to, for the scope `session`.",
+        description="Who shares it, for the scope `session`.",
         examples=["${{ inputs.customer }}"],
     )
     args: Schema | None = Field(
         default=None,
-        description="JSON Schema of what its users give; `config` sees `args`.",
+        description="JSON Schema of the arguments that users pass; `config` sees `args`.",
         examples=[{"type": "object", "properties": {"python": {"type": "string"}}}],
     )
     config: dict[str, Value] = Field(
@@ -56,12 +56,12 @@ class Environment(Part):
     )
     approval: AskFirst | None = Field(
         default=None,
-        description="Whether people are asked before it is opened; `none`.",
+        description="Whether people are asked before it is opened. Default: `none`.",
         examples=["required", {"assignees": ["group:ops"], "expires": "1d"}],
     )
     on_wait: Literal["keep", "release"] | None = Field(
         default=None,
-        description="What happens while the execution waits: by the kind.",
+        description="What happens while the execution waits. Default: by the kind.",
         examples=["keep"],
     )
     keep_for: Duration = Field(
@@ -72,7 +72,7 @@ class Environment(Part):
     )
     provider: Text | list[Text] | None = Field(
         default=None,
-        description="Which implementation, or several in order of preference; by the kind.",
+        description="The implementation, or several in order of preference. Default: by the kind.",
         examples=["docker", ["docker", "namespace"]],
     )
 

@@ -131,7 +131,7 @@ class Tool(Pluggable):
     )
     bind: dict[str, Value] = Field(
         default_factory=dict,
-        description="Arguments the flow fixes, secrets too; no caller sees them.",
+        description="Arguments that the flow fixes, including secrets; callers do not see them.",
         examples=[{"key": "${{ secrets.KEY }}"}],
     )
     effect: Effect | None = Field(
@@ -214,7 +214,7 @@ class Start(Part):
 
     signal: SignalName | None = Field(
         default=None,
-        description="A message for whose key no execution is open starts one.",
+        description="A message starts an execution if none with its key is open.",
         examples=["placed"],
     )
     with_: dict[Id, Value] = Field(
@@ -232,16 +232,18 @@ class Limits(Part):
 
     activations: Positive = Field(
         default=1000,
-        description="Tokens at one step of one scope without a wait having ended meanwhile.",
+        description="Entries into one step of one scope without any wait in between.",
         examples=[5000],
     )
     steps: Positive = Field(
-        default=10000, description="Activations in all, those in map items aside.", examples=[500]
+        default=10000,
+        description="Activations in total, not counting those in map items.",
+        examples=[500],
     )
     duration: DurationOrNone = Field(
         default="none", description="How long it may take.", examples=["30d"]
     )
-    depth: Depth = Field(default=8, description="How deep subflows may nest.", examples=[3])
+    depth: Depth = Field(default=8, description="How deeply subflows may be nested.", examples=[3])
     finally_: Duration = Field(
         default="5m", alias="finally", description="How long `finally` may take.", examples=["1m"]
     )
@@ -276,13 +278,13 @@ StateKeys = Annotated[
 ]
 Bounds = Annotated[
     Limits,
-    Field(default_factory=Limits, description="Bounds of its run.", examples=[{"steps": 500}]),
+    Field(default_factory=Limits, description="Limits of an execution.", examples=[{"steps": 500}]),
 ]
 BudgetOrNone = Annotated[
     Budget | None,
     Field(
         default=None,
-        description="What all its calls together may use, in what it runs too.",
+        description="What all its calls together may use, including what it runs.",
         examples=[{"tool_calls": 300, "wall_time": "2h", "then": "ask"}],
     ),
 ]

@@ -29,11 +29,13 @@ class Mcp(Part):
     )
     env: dict[str, Value] = Field(
         default_factory=dict,
-        description="Environment variables of the program, beside PATH, HOME and LANG.",
+        description="Environment variables of the program, in addition to PATH, HOME and LANG.",
         examples=[{"TOKEN": "${{ secrets.TOKEN }}"}],
     )
     cwd: Template | None = Field(
-        default=None, description="Its working directory; the working folder.", examples=["data"]
+        default=None,
+        description="Its working directory. Default: the working folder.",
+        examples=["data"],
     )
     url: Template | None = Field(
         default=None,
@@ -47,7 +49,7 @@ class Mcp(Part):
     )
     roots: list[Value] = Field(
         default_factory=list,
-        description="Folders that the server may be told of when it asks for its roots.",
+        description="Folders that the server is told when it asks for its roots.",
         examples=[["data"]],
     )
     mode: Literal["auto", "legacy"] = Field(
@@ -69,7 +71,7 @@ class Mcp(Part):
     include: list[Text] | None = Field(
         default=None,
         min_length=1,
-        description="The tools that can be called, as names or globs; all.",
+        description="The tools that can be called, as names or globs. Default: all.",
         examples=[["get_*"]],
     )
     exclude: list[Text] = Field(

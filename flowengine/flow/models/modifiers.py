@@ -108,7 +108,7 @@ class MapJoin(Part):
     need: Annotated[
         int | str, PlainValidator(_need(("all", "none"))), _need_schema(("all", "none"))
     ] = Field(
-        description="How many items have to be done for the map to continue.",
+        description="How many items must succeed for the map to continue.",
         examples=["all", 3],
     )
     late: Literal["ignore", "cancel"] = Field(
@@ -168,7 +168,7 @@ class Map(Part):
     )
     concurrency: PositiveOrExpression | None = Field(
         default=None,
-        description="How many items run at once; `defaults.map_concurrency`, else 8.",
+        description="How many items run at once. Default: `defaults.map_concurrency`, otherwise 8.",
         examples=[4],
     )
     on_item_error: Literal["stop", "wait", "continue"] = Field(
@@ -185,7 +185,9 @@ class Map(Part):
         examples=[3, "10%"],
     )
     join: MapJoin | None = Field(
-        default=None, description="When the map is done; after all items.", examples=[{"need": 3}]
+        default=None,
+        description="When the map is done. Default: after all items.",
+        examples=[{"need": 3}],
     )
     more: SignalName | None = Field(
         default=None,
@@ -231,13 +233,13 @@ class Loop(Part):
         examples=["${{ state.open > 0 }}"],
     )
     max: PositiveOrExpression = Field(
-        description="The most rounds; one more raises LoopLimit.", examples=[5]
+        description="The maximum number of rounds; one more raises LoopLimit.", examples=[5]
     )
     every: Every | None = Field(
-        default=None, description="The pause between rounds; none.", examples=["10s"]
+        default=None, description="The pause between rounds. Default: none.", examples=["10s"]
     )
     keep: Literal["all"] | None = Field(
-        default=None, description="Gives the outputs of all rounds as a list.", examples=["all"]
+        default=None, description="Returns the outputs of all rounds as a list.", examples=["all"]
     )
 
 
@@ -274,10 +276,10 @@ class Retry(Part):
     MAIN = "attempts"
 
     attempts: Positive = Field(
-        default=1, description="All tries, the first included.", examples=[5]
+        default=1, description="All attempts, including the first.", examples=[5]
     )
     delay: Duration = Field(
-        default="1s", description="The pause before the second try.", examples=["2s"]
+        default="1s", description="The pause before the second attempt.", examples=["2s"]
     )
     backoff: Factor = Field(
         default=2,
@@ -292,18 +294,18 @@ class Retry(Part):
     )
     only: ErrorTypes | None = Field(
         default=None,
-        description="The errors that are retried; every retryable one. `*` is every error.",
+        description="Errors that are retried. Default: every retryable one. `*` is every error.",
         examples=[["Timeout", "HttpError"]],
     )
     except_: ErrorTypes | None = Field(
         default=None,
         alias="except",
-        description="Errors that are not retried; the non-retryable ones.",
+        description="Errors that are not retried. Default: the non-retryable ones.",
         examples=[["RateLimited"]],
     )
     when: Condition | None = Field(
         default=None,
-        description="A condition on `error` for another try.",
+        description="A condition on `error` for another attempt.",
         examples=["${{ error.data.status == 503 }}"],
     )
 
@@ -352,7 +354,7 @@ class Fail(Part):
     )
     error: Expression | None = Field(
         default=None,
-        description="An error that was caught: it is raised again as it is.",
+        description="An error that was caught; it is raised again unchanged.",
         examples=["${{ error }}"],
     )
 
@@ -389,7 +391,7 @@ class Handler(Part):
 
     type: ErrorTypes | None = Field(
         default=None,
-        description="The errors it takes; all but Cancelled.",
+        description="The errors that it handles. Default: all except Cancelled.",
         examples=["Timeout", ["HttpError", "ToolError"]],
     )
     when: Condition | None = Field(
@@ -453,7 +455,7 @@ class Entry(Part):
     else_: Target | None = Field(
         default=None,
         alias="else",
-        description="Where to if no condition held.",
+        description="The target if no condition holds.",
         examples=["refuse"],
     )
 

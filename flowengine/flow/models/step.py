@@ -70,10 +70,10 @@ class Compensation(Pluggable):
     OWN_ACTIONS = ("call", "flow")
 
     call: ToolName | None = Field(
-        default=None, description="The tool that undoes it.", examples=["release_hotel"]
+        default=None, description="The tool that undoes the step.", examples=["release_hotel"]
     )
     flow: FlowName | None = Field(
-        default=None, description="The flow that undoes it.", examples=["release_all"]
+        default=None, description="The flow that undoes the step.", examples=["release_all"]
     )
     with_: dict[str, Value] = Field(
         default_factory=dict,
@@ -192,7 +192,7 @@ class Step(Pluggable):
         default=None, description="Raises an error.", examples=["Nothing to do"]
     )
     cancel: Cancel | None = Field(
-        default=None, description="Withdraws steps, groups or the execution.", examples=[["b"]]
+        default=None, description="Cancels steps, groups or the execution.", examples=[["b"]]
     )
     with_: dict[str, Value] = Field(
         default_factory=dict,
@@ -208,7 +208,7 @@ class Step(Pluggable):
     )
     environments: EnvironmentUses = Field(
         default=None,
-        description="Environments that the action gets, by the names it knows them by.",
+        description="Environments that the action gets, by the names it uses for them.",
         examples=[["sandbox"], {"db": "orders"}],
     )
     join: Join | None = Field(
@@ -219,7 +219,7 @@ class Step(Pluggable):
     )
     when: Condition | None = Field(
         default=None,
-        description="The step runs only if true; else it is skipped.",
+        description="The step runs only if true; otherwise it is skipped.",
         examples=["${{ inputs.amount > 50 }}"],
     )
     map: Map | None = Field(
@@ -246,12 +246,12 @@ class Step(Pluggable):
     )
     effect: Effect | None = Field(
         default=None,
-        description="What a crash in the middle may repeat; by the action.",
+        description="What may be repeated after a crash in the middle. Default: by the action.",
         examples=["idempotent"],
     )
     on_crash: OnCrash | None = Field(
         default=None,
-        description="What happens if a crash leaves the step uncertain; `ask`.",
+        description="What happens if a crash leaves the step uncertain. Default: `ask`.",
         examples=["retry"],
     )
     output: Value = Field(
@@ -284,7 +284,9 @@ class Step(Pluggable):
         examples=[[{"id": "tidy", "call": "std.print", "with": {"text": "done"}}]],
     )
     next: Next | None = Field(
-        default=None, description="Where to go; to the next step in the list.", examples=["end"]
+        default=None,
+        description="Where to go. Default: to the next step in the list.",
+        examples=["end"],
     )
 
     @classmethod

@@ -279,7 +279,7 @@ def _target(value: Any) -> str:
     if isinstance(value, list):
         names = ", ".join(one if isinstance(one, str) else "…" for one in value)
         hint = f"write 'all: [{names}]' for a token along each, or 'first' for one of them"
-        fail("E103", "this leads to one step, and is given a list", hint)
+        fail("E103", "this leads to one step, but is a list", hint)
     if has_expression(value):
         hint = "choose with conditions: 'first: [{when: …, to: a}, {else: b}]'"
         fail("E306", "expected a target; an expression is not allowed here", hint)

@@ -92,7 +92,7 @@ _FLOW = {
     **_words("schedule cron", "let cron start it: 'flowengine run FILE'"),
     **_words("workflow pipeline", "write 'id' and 'steps' at the top level of the file"),
     **_words("retry retries", "say 'retry' in each step"),
-    **_words("next", "the first of 'steps' begins; 'next' stands in a step"),
+    **_words("next", "the flow starts with the first of 'steps'; 'next' belongs in a step"),
 }  # fmt: skip
 _OF_FILES = frozenset({"id", "start", "tools", "imports"})
 """Keys of a file that a flow inside it does not have."""

@@ -78,7 +78,7 @@ def _parts(part: str) -> Callable[[str], str]:
 
 CASES = {
     # No message at all
-    "call-text": _call(_whole("hello"), "no messages: 1.*hello|breaks", **UNCLEAR),
+    "call-text": _call(_whole("hello"), "not messages: 1.*hello|breaks", **UNCLEAR),
     "call-half": _call(_whole('{"jsonrpc": "2.0", "id": ID, "resu')),
     "call-list": _call(_whole("[[1, 2], null]"), "no answer in|breaks", **UNCLEAR),
     "call-null": _call(_whole("null"), "no answer in|breaks", **UNCLEAR),

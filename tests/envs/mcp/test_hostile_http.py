@@ -128,7 +128,7 @@ CASES: dict[str, Case] = {
     "endless-lines": _endless(EVENTS, b"data: " + b"x" * 1000 + b"\n"),
     "endless-comments": _endless(EVENTS, b": hello\n\n" * 100, pause=0.01)._replace(**ENDLESS),
     "endless-events": _endless(EVENTS, b"event: message\ndata: {}\n\n", pause=0.01)._replace(
-        seconds=1.0, told="is no message"
+        seconds=1.0, told="is not a message"
     ),
     "endless-drip": _endless(JSON, b" ", pause=0.05)._replace(**ENDLESS),
     "endless-silence": _endless(EVENTS, b"", pause=0.05)._replace(**ENDLESS),

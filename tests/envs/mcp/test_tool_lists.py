@@ -145,7 +145,7 @@ def test_when_one_of_several_is_gone_all_are_opened_anew(
         ({"servers": {"a.b": {"url": "http://localhost"}}}, "must be text that matches"),
         ({"servers": {"a": {"urll": "http://localhost"}}}, "did you mean 'url'"),
         ({"servers": {"a": {}}}, "either 'command' or 'url'"),
-        ({"servers": {"a": {"command": "x"}}, "cwd": "."}, "each says its own"),
+        ({"servers": {"a": {"command": "x"}}, "cwd": "."}, "cannot be combined with other keys"),
     ],
 )
 def test_a_table_with_faults_is_refused(
