@@ -227,7 +227,7 @@ def check_numbers(value: Any, what: str) -> None:
             )
         elif kind is int and not SMALLEST <= part <= LARGEST:
             raise InputError(
-                f"{what}{path} is an integer of {part.bit_length()} bits",
+                f"{what}{path} is an integer {'below -2^63' if part < 0 else 'above 2^64-1'}",
                 field=path.lstrip("."),
                 hint="integers from -2^63 to 2^64-1 are stored; give a larger one as text",
             )

@@ -84,6 +84,11 @@ class Session:
         """Return the shortest unambiguous prefix of an execution's id."""
         return self.engine.store.short_execution(execution)
 
+    def origin(self, forked_from: str | None) -> str:
+        """Return where an execution was forked, as `ID at STEP`; empty: it was not."""
+        id, at, step = (forked_from or "").partition(" ")
+        return f"{self.short(id)}{at}{step}" if id else ""
+
     def short_wait(self, wait: str) -> str:
         """Return the shortest unambiguous prefix of a wait's id."""
         return self.engine.store.short_wait(wait)

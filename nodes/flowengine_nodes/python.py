@@ -19,6 +19,10 @@ _COROUTINE = 0x80 | 0x100
 """Flags of code that gives a coroutine: `async def`, and `types.coroutine`."""
 
 
+_NAME = r"[\p{L}\p{Nl}_][\p{L}\p{M}\p{N}_]*"
+"""A name in Python, for `pattern`: there `\\w` has ASCII letters only."""
+
+
 class _Function(NamedTuple):
     call: Callable[..., Any]
     context: tuple[str, ...]
@@ -76,7 +80,7 @@ class Python(StepKind):
                     "description": "The function, as `package.module:function`; modules beside the "
                     "flow file come first.",
                     "examples": ["money:convert"],
-                    "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$",
+                    "pattern": f"^{_NAME}(\\.{_NAME})*:{_NAME}$",
                 }
             },
             "required": ["function"],

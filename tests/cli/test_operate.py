@@ -161,7 +161,7 @@ def test_why_names_what_is_waited_for_and_a_command_that_works(
     said = flowengine("why", order).out
 
     assert said.startswith("hold: waiting for a message 'paid' with key 'B7'\n  since       ")
-    assert "  command     flowengine signal --key B7 paid" in said
+    assert "  command     flowengine signal --key B7 paid --data JSON\n" in said
     [reason] = flowengine("--json", "why", order).json()
     assert (reason["address"], "wait" in reason) == ("hold", True)
 
@@ -309,11 +309,24 @@ def test_fork_begins_at_a_step_with_other_state_and_says_where_it_came_from(
     done = flowengine("fork", failed, "--at", "second", "--set", "level=7", "--id", "other")
 
     assert done.out == "level: 7\n"
-    assert f"forked from {failed} at second\n" in done.err
+    assert f"forked from {failed[:12]} at second\n" in done.err
     assert flowengine("--json", "show", failed).json()["status"] == "failed"
     wrong = flowengine("fork", failed, "--at", "second", "--set", "level=x", code=3)
     assert wrong.err == "error: state 'level' must be a whole number, not 'x'\n"
     assert "nowhere" in flowengine("fork", failed, "--at", "nowhere", code=9).err
+
+
+def test_a_fork_names_where_it_came_from_by_a_short_id(
+    flowengine: CommandLine, hello: Path
+) -> None:
+    ran = flowengine("--json", "run", hello).json()["execution"]
+
+    forked = flowengine("fork", ran, "--at", "greet", "--id", "other")
+
+    assert f"forked from {ran[:12]} at greet\n" in forked.err
+    assert f"forked from {ran[:12]} at greet\n" in flowengine("show", "other").out
+    assert "was forked from left at greet\n" in flowengine("diff", ran, "other").out
+    assert flowengine("--json", "show", "other").json()["forked_from"] == f"{ran} at greet"
 
 
 def test_old_executions_are_deleted(flowengine: CommandLine, failed: str, order: str) -> None:
@@ -440,7 +453,9 @@ steps:
 
 def test_the_vote_that_closes_an_approval_is_counted(flowengine: CommandLine) -> None:
     [wait] = flowengine("run", flowengine.write("voted.yaml", VOTED), code=4).ids
-    flowengine("approve", wait, "--as", "user:ben", code=4)
+    voted = flowengine("approve", wait, "--as", "user:ben", code=4)
+    assert re.match(r"\w+ user:ben voted 'approve' at 2", voted.err)
+    assert "approved by" not in voted.err
     assert re.search(r"votes +1 of 2", flowengine("approvals", "show", wait).out)
     flowengine("approve", wait, "--as", "user:zoe")
 
@@ -465,6 +480,9 @@ def test_what_was_interrupted_is_listed_with_the_command_that_resumes_it(
     assert "it  long  interrupted" in listed.out
     assert "interrupted; to resume it: flowengine resume it\n" in listed.err
     assert "status      interrupted\nresume      flowengine resume it\n" in shown.out
+    assert re.search(r"^  a +interrupted$", shown.out, re.MULTILINE)
+    [step] = flowengine("--json", "show", "it", "--step", "a").json()["steps"]
+    assert (step["status"], step["tries"][0]["status"]) == ("interrupted", "interrupted")
     assert "flowengine resume it" in flowengine("why", "it").out
     assert flowengine("list", "--status", "running").out == ""
     flowengine("cancel", "it", "--now")

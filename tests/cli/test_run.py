@@ -540,3 +540,15 @@ def test_columns_stand_still(flowengine: CommandLine) -> None:
     places = {len(line[: line.index(line.split()[1])]) for line in rows}
     assert len(rows) > 6
     assert len(places) == 1, done.err
+
+
+def test_functions_and_modules_have_any_name_that_python_allows(flowengine: CommandLine) -> None:
+    flowengine.write("öl.py", "def größe_2(n):\n    return n + 1\n")
+    flow = "flowengine: 1\nid: names\nsteps: [{id: a, python: '%s', with: {n: 1}}]\n"
+    flow += "outputs: {n: '${{ steps.a.output }}'}\n"
+    flowengine.write("names.yaml", flow % "öl:größe_2")
+    assert flowengine("--json", "run", "names.yaml").json()["outputs"] == {"n": 2}
+
+    for wrong in ("öl:2größe", "öl:größe-2", "öl", "ö l:größe"):
+        flowengine.write("names.yaml", flow % wrong)
+        assert "E103" in flowengine("check", "names.yaml", code=3).err

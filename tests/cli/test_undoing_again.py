@@ -51,6 +51,8 @@ def test_what_was_not_undone_is_listed_and_a_fork_undoes_it_and_nothing_twice(
     flowengine.write("bank.py", BANK)
     ran = flowengine("run", flowengine.write("saga.yaml", SAGA), "--id", "first", code=1)
     assert "".join(f"  {line}\n" for line in TOLD.splitlines()) in ran.err
+    assert "  traceback of three/compensate\n" in ran.err
+    assert "  look        flowengine show first --step three/compensate\n" in ran.err
     assert flowengine("show", "first").out.endswith(TOLD)
     for words in (["show", "first"], ["resume", "first"]):
         found = flowengine("--json", *words, code=words[0] == "resume").json()

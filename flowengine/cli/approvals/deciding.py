@@ -124,10 +124,14 @@ def say(session: Session, decision: Decision) -> None:
     from flowengine.engines.people.approvals import participle
     from flowengine.kernel.notation.times import format_time
 
-    was = "" if decision.first else "was already "
     at = format_time(decision.at - decision.at % 1000)
-    short = session.short_wait(decision.wait)
-    err(f"{short} {was}{clean(participle(decision.choice))} by {clean(decision.by)} at {at}")
+    short, by = session.short_wait(decision.wait), clean(decision.by)
+    if session.engine.store.wait(decision.wait).record.get("need", 1) != 1:  # one vote of several
+        voted = "voted" if decision.first else "had already voted"
+        err(f"{short} {by} {voted} '{clean(decision.choice)}' at {at}")
+        return
+    was = "" if decision.first else "was already "
+    err(f"{short} {was}{clean(participle(decision.choice))} by {by} at {at}")
 
 
 def _chosen(session: Session, arguments: Namespace, choice: str | None) -> list[WaitInfo]:

@@ -56,7 +56,7 @@ def _lines(session: Session, found: Difference) -> Iterator[str]:
     if not found["same_flow"]:
         hashes = " and ".join(found[side]["hash"][:8] for side in ("left", "right"))
         yield _fact("flow", f"they run different definitions ({hashes})")
-    yield from _origin(found)
+    yield from _origin(session, found)
     counts = f"of {found['left']['facts']} and {found['right']['facts']}"
     yield _fact("in common", f"the first {found['shared']} {counts} history entries")
     point = found["parting"]
@@ -80,7 +80,7 @@ def _side(session: Session, name: str, side: Side) -> str:
     return f"{name:11} {session.short(side['execution'])}  {status} {one_line(flow, 40)}"
 
 
-def _origin(found: Difference) -> Iterator[str]:
+def _origin(session: Session, found: Difference) -> Iterator[str]:
     fork = found["fork"]
     if fork is not None:
         other = "right" if fork["side"] == "left" else "left"
@@ -89,7 +89,7 @@ def _origin(found: Difference) -> Iterator[str]:
         yield _fact("", f"the {fork['past']} history entries copied from it are {alike}")
         return
     for side in ("left", "right"):
-        origin = found[side]["forked_from"]
+        origin = session.origin(found[side]["forked_from"])
         if origin:
             yield _fact("fork", f"{side} was forked from {origin}")
 

@@ -110,7 +110,7 @@ def _head(session: Session, found: ExecutionInfo) -> Iterator[str]:
     host = ", ".join(session.flow_of(found["execution"]).host_steps)
     for name, value in (
         ("labels", labels),
-        ("forked from", found["forked_from"]),
+        ("forked from", session.origin(found["forked_from"])),
         ("parent", found["parent"]),
         ("host steps", host),
     ):

@@ -114,7 +114,8 @@ class Progress:
         self.session.named.add(execution)
         record = self.session.engine.store.execution(execution)
         version = f" version {record.version}" if record.version not in (None, "", "0") else ""
-        parent = f", forked from {record.forked_from}" if record.forked_from else ""
+        origin = self.session.origin(record.forked_from)
+        parent = f", forked from {origin}" if origin else ""
         width = address_width(self._flow(execution).compiled)
         self._width = max(self._width, min(width, WIDEST_ADDRESS))
         name = paint(self.session.short(execution), "bold")

@@ -46,7 +46,7 @@ class Parser(ArgumentParser):
         told, _, rest = message.partition("unrecognized arguments: ")
         if rest and not told:
             message = f"unknown argument {rest}"
-            close = closest(rest.split()[0].partition("=")[0], list(self._option_string_actions))
+            close = closest_option(rest.split()[0], list(self._option_string_actions))
             if close:
                 raise UsageError(message, hint=f"did you mean {close}?")
         raise UsageError(message, hint=f"see: {self.prog} --help")
@@ -164,6 +164,12 @@ def _width() -> int:
         return min(os.get_terminal_size(sys.stdout.fileno()).columns or 80, WIDEST) - 2
     except (OSError, ValueError):
         return 78
+
+
+def closest_option(word: str, known: list[str]) -> str | None:
+    """Return the known option that was probably meant; the dashes say nothing about it."""
+    names = {each.lstrip("-"): each for each in known}
+    return names.get(closest(word.partition("=")[0].lstrip("-"), list(names)) or "")
 
 
 def closest(word: str, known: list[str]) -> str | None:

@@ -16,7 +16,7 @@ LINES = 10
 
 
 def evidence_lines(
-    evidence: Mapping[str, Any], *, indent: str = "  ", most: int | None = None
+    evidence: Mapping[str, Any], *, indent: str = "  ", most: int | None = None, step: str = ""
 ) -> Iterator[str]:
     """Yield the lines that show evidence.
 
@@ -24,6 +24,7 @@ def evidence_lines(
         evidence: As it was journaled with the failure.
         indent: Before each line.
         most: Lines of each stream; None: all that is kept.
+        step: Address of the step that it is of, where that has to be said.
 
     Yields:
         Lines.
@@ -34,12 +35,14 @@ def evidence_lines(
         if most is not None and isinstance(found, str) and len(lines) > most:
             lines = ["…", *lines[-most:]]
         if lines:
-            yield f"{indent}{name}"
+            yield f"{indent}{name}{clean(step and f' of {step}')}"
         for line in lines:
             yield f"{indent}  {clean(line)}".rstrip()
 
 
-def evidence_of(session: Session, execution: str, error: Mapping[str, Any]) -> Mapping[str, Any]:
+def evidence_of(
+    session: Session, execution: str, error: Mapping[str, Any]
+) -> tuple[str, Mapping[str, Any]]:
     """Return the evidence of the failure that caused an error.
 
     Args:
@@ -47,7 +50,7 @@ def evidence_of(session: Session, execution: str, error: Mapping[str, Any]) -> M
         error: The error of the execution.
 
     Returns:
-        The evidence; empty if there is none.
+        The address of the step that failed, and the evidence; empty if there is none.
     """
     for address in _addresses(error):
         try:
@@ -56,8 +59,8 @@ def evidence_of(session: Session, execution: str, error: Mapping[str, Any]) -> M
             continue
         tries = step.get("tries", [])
         if tries and tries[-1].get("evidence"):
-            return tries[-1]["evidence"]
-    return {}
+            return address, tries[-1]["evidence"]
+    return "", {}
 
 
 def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
@@ -72,11 +75,6 @@ def again_lines(failed: Mapping[str, Any]) -> Iterator[str]:
     for address in failed.get("not_undone", ()):
         yield f"not undone  {clean(address)}"
     yield f"try again   {failed['command']}"
-
-
-def failed_at(error: Mapping[str, Any]) -> str:
-    """Return the address of the step whose failure caused an error; empty if there is none."""
-    return next(iter(reversed(list(_addresses(error)))), "")
 
 
 def _addresses(error: Mapping[str, Any] | None) -> Iterator[str]:

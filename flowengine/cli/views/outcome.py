@@ -82,18 +82,18 @@ def _show_error(session: Session, result: Result) -> None:
         again_lines,
         evidence_lines,
         evidence_of,
-        failed_at,
     )
 
     place = f" at {error['step']}" if error.get("step") else ""
     told = clean(f"{error['type']}{place}: {error['message']}")
     err(f"{paint('error:', 'red')} {told}")
-    evidence = evidence_of(session, result.execution, error)
-    for line in evidence_lines(evidence, most=LINES):
+    step, evidence = evidence_of(session, result.execution, error)
+    several = step if error["type"] == "CompensationFailed" else ""
+    for line in evidence_lines(evidence, most=LINES, step=several):
         err(line)
     if result.status == "failed":
         short = session.short(result.execution)
-        words = ["show", short, *(["--step", failed_at(error)] if evidence else [])]
+        words = ["show", short, *(["--step", step] if evidence else [])]
         err(f"  look        {session.command(*words)}")
         for line in again_lines(as_object(session, result)):
             err(f"  {line}")

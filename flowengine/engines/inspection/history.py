@@ -63,13 +63,16 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
                 f"execution {execution} has no step '{step}'",
                 hint=f"see its steps: flowengine show {execution}",
             )
+    standing = standing_view(host, record)
+    if standing["status"] == "interrupted":
+        _stop(steps)
     for found in steps if step is None else ():
         for key in ("input", "tries"):
             found.pop(key, None)  # type: ignore[misc]
     first: Any = journal[0] if journal else {"inputs": {}}
     error = unpack_error(record.error, f"execution {record.id}")
     return {
-        **standing_view(host, record),
+        **standing,
         **_again(host, record, error),
         "durability": host.store.durability,
         **_budgets(host, execution, last),
@@ -84,6 +87,14 @@ def show(host: Host, execution: str, step: str | None) -> ExecutionInfo:
         "outputs": unpack_outputs(record.outputs, f"execution {record.id}"),
         "error": error,
     }
+
+
+def _stop(steps: list[StepInfo]) -> None:
+    """Note that the process is gone which ran the steps."""
+    for step in steps:
+        for each in (step, *step["tries"]):
+            if each["status"] == "running":
+                each["status"] = "interrupted"
 
 
 def _again(host: Host, record: ExecutionRecord, error: ErrorData | None) -> ExecutionInfo:

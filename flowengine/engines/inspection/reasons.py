@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flowengine.engines.executions.execution import Execution
     from flowengine.engines.host import Host
     from flowengine.journal.records import Message, Owner
-    from flowengine.kernel.graph.linked import Node
+    from flowengine.kernel.graph.linked import Graph, Node
     from flowengine.kernel.state.records import State, Unit
 
 
@@ -205,6 +205,9 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
     if timers := timers_of(execution.state, record["id"]):
         reason["timers"] = timers
     reason.update(_DESCRIBE[record["kind"]](record, short, id))
+    if record["kind"] == "signal" and record.get("signals"):
+        first = record["signals"][0]
+        reason["command"] = _sending(execution.program.graph, id, first.get("key"), first["signal"])
     if record["kind"] in DECIDABLE and "due" in record and record["due"] <= host.clock.now():
         reason["wakes"] = "a process that resumes it: it is overdue, and too late for a decision"
         reason["command"] = f"flowengine resume {id}"
@@ -247,14 +250,13 @@ def _question(record: Mapping[str, Any], wait: str, id: str) -> Reason:
     }
 
 
-def _signal(record: Mapping[str, Any], _wait: str, id: str) -> Reason:
+def _signal(record: Mapping[str, Any], _wait: str, _id: str) -> Reason:
     signals = record.get("signals") or []
     names = " or ".join(f"'{signal['signal']}'" for signal in signals)
     key = signals[0].get("key") if signals else None
     return {
         "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),
         "wakes": "that message" + (", or the timeout" if "due" in record else ""),
-        "command": _sending(id, key, signals[0]["signal"]) if signals else "",
     }
 
 
@@ -306,11 +308,13 @@ def _held(machine: Machine, id: str) -> list[Reason]:
     return found
 
 
-def _sending(id: str, key: str | None, signal: str) -> str:
+def _sending(graph: Graph, id: str, key: str | None, signal: str) -> str:
     """Return the command that sends a signal; a key is text from anywhere."""
     from shlex import quote
 
-    return f"flowengine signal {id if key is None else f'--key {quote(key)}'} {signal}"
+    to = id if key is None else f"--key {quote(key)}"
+    declared = graph.flow.get("signals", {}).get(signal, {})
+    return f"flowengine signal {to} {signal}{' --data JSON' if 'data' in declared else ''}"
 
 
 def _idle(machine: Machine, id: str) -> list[Reason]:
@@ -358,5 +362,5 @@ def _message(machine: Machine, node: Node, id: str) -> Reason:
     return {
         "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),
         "wakes": "that message",
-        "command": _sending(id, key, signals[0]),
+        "command": _sending(machine.graph, id, key, signals[0]),
     }

@@ -24,7 +24,15 @@ from flowengine.flow.compile.plan import Plan
 from flowengine.flow.compile.scopes import Scopes
 from flowengine.flow.compile.steps import Steps
 from flowengine.flow.compile.tools import Tools
-from flowengine.flow.compile.types import EXECUTION, TEXT, Schema, differs, signal_schema, words
+from flowengine.flow.compile.types import (
+    EXECUTION,
+    TEXT,
+    Schema,
+    as_declared,
+    differs,
+    signal_schema,
+    words,
+)
 from flowengine.flow.compile.views import View
 from flowengine.flow.expressions import EVALUATOR
 from flowengine.flow.loading.files import Definition, File
@@ -153,7 +161,8 @@ class Compiler:
             self.report.at("E104", message, loc, "such as [] or 0", key=True)
         if isinstance(reducer, dict):
             reducer = self.tools.reducer(reducer["python"], (*loc, "reducer", "python"))
-        return {"schema": shape, "default": schema.get("default"), "reducer": reducer}
+        default = as_declared(schema.get("default"), shape)
+        return {"schema": shape, "default": default, "reducer": reducer}
 
     def _signal(self, name: str) -> dict[str, Any]:
         model = self.model.signals[name]

@@ -30,6 +30,7 @@ from flowengine.flow.compile.types import (
     TEXT,
     UNKNOWN,
     Schema,
+    as_declared,
     common,
     differs,
     items_of,
@@ -420,7 +421,8 @@ class Steps:
         """Return the compiled form of `set`, of a step or a handler."""
         pairs: list[list[object]] = []
         for key, data in given.items():
-            typed = self.expressions.value(data, (*loc, key), view)
+            declared = as_declared(data, self.plan.model.state.get(key))
+            typed = self.expressions.value(declared, (*loc, key), view)
             pairs.append([key, typed.value])
             self._check_write(key, typed, (*loc, key))
         return pairs
@@ -433,7 +435,10 @@ class Steps:
             return
         reducer = schema.get("reducer", "replace")
         typed_alike = isinstance(reducer, str) and reducer not in {"append", "union"}
-        if typed_alike and differs(typed.schema, schema):
+        fraction = typed.constant and type(typed.value[1]) is float
+        if typed_alike and (
+            differs(typed.schema, schema) or (fraction and schema.get("type") == "integer")
+        ):
             message = f"state.{key} is {words(schema)}; this gives {words(typed.schema)}"
             self.report.at("E311", message, loc)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flowengine.flow.expressions import types
+from flowengine.sdk.declared_numbers import integers
 
 Schema = dict[str, Any]
 
@@ -148,6 +149,12 @@ def of_constant(data: Any) -> Schema:
         if isinstance(data, kind):
             return {"type": name}
     return NOTHING if data is None else UNKNOWN
+
+
+def as_declared(data: Any, schema: Any) -> Any:
+    """Return a constant with the integers that a schema declares: 2.0 is 2."""
+    convert = integers(schema)
+    return data if convert is None else convert(data)
 
 
 def common(schemas: list[Schema]) -> Schema:
