@@ -207,7 +207,7 @@ def _wait(host: Host, execution: Execution, record: Mapping[str, Any], id: str) 
     reason.update(_DESCRIBE[record["kind"]](record, short, id))
     if record["kind"] == "signal" and record.get("signals"):
         first = record["signals"][0]
-        reason["command"] = _sending(execution.program.graph, id, first.get("key"), first["signal"])
+        reason["command"] = _sending(execution.linked.graph, id, first.get("key"), first["signal"])
     if record["kind"] in DECIDABLE and "due" in record and record["due"] <= host.clock.now():
         reason["wakes"] = "a process that resumes it: it is overdue, and too late for a decision"
         reason["command"] = f"flowengine resume {id}"
