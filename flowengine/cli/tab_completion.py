@@ -94,10 +94,10 @@ def environments(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, 
 
 def declared(prefix: str, parsed_args: Namespace, **_: object) -> dict[str, str]:
     """Return the shells that a flow file declares: name → kind."""
-    from flowengine.engines.declared_environments import Declared
+    from flowengine.engines.declared_environments import DeclaredEnvironments
 
     try:
-        found = Declared(parsed_args.file).of_kind("shell")
+        found = DeclaredEnvironments(parsed_args.file).of_kind("shell")
     except FlowEngineError:
         return {}
     return dict.fromkeys(found, "shell")

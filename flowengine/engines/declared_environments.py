@@ -20,7 +20,7 @@ _USE = ""
 """No input has this name."""
 
 
-class Declared:
+class DeclaredEnvironments:
     """The environments of a flow file.
 
     Raises:
@@ -129,7 +129,7 @@ class Declared:
         if not isinstance(path, str):
             return {}
         beside = Path(self.path).parent / path
-        return Declared(str(beside))._declaration(inner) if beside.is_file() else {}
+        return DeclaredEnvironments(str(beside))._declaration(inner) if beside.is_file() else {}
 
     def _given(self, flow: Any, inputs: Mapping[str, Plain]) -> dict[str, Plain]:
         """Return inputs with the defaults that are constants."""

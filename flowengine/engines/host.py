@@ -15,7 +15,7 @@ from flowengine.engines.executions.linked_flows import LinkedFlow, LinkedFlows
 from flowengine.engines.leases import Keeper
 from flowengine.engines.results import Update
 from flowengine.errors import NotFound, StoreError
-from flowengine.sdk import Execution as Context
+from flowengine.sdk import ExecutionContext
 from flowengine.store_folder import DATABASE, claim, environments_of, find_store, state_folder
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Host:
                     self._environments = self._make_environments()
         return self._environments
 
-    def may_have_environments(self, context: Context, flow: CompiledFlow) -> bool:
+    def may_have_environments(self, context: ExecutionContext, flow: CompiledFlow) -> bool:
         """Return whether an execution has, or may have had, any environment."""
         found = self._environments
         has_own = "environments" in flow or bool(context.environments)
@@ -169,7 +169,7 @@ class Host:
         compiled = linked.compiled
         version = compiled.get("version", "")
         artifacts = KeptFiles(self.store, id)
-        context = Context(
+        context = ExecutionContext(
             id,
             compiled["id"],
             version,

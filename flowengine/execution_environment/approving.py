@@ -46,7 +46,7 @@ async def approve(instance: Instance, books: Books) -> None:
     """
     record = instance.record
     declared = record.declared
-    if not declared.asks:
+    if not declared.needs_approval:
         return
     if record.answer is None:
         books.move(instance, "pending_approval")

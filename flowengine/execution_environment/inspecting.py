@@ -82,7 +82,7 @@ def _of_spec(record: Record) -> dict[str, Any]:
         "owner_id": declared.spec.owner_id,
         "resource_key": declared.resource_key,
         "on_wait": declared.on_wait,
-        "approval": "none" if not declared.asks else "required",
+        "approval": "none" if not declared.needs_approval else "required",
     }
 
 

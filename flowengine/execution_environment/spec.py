@@ -93,7 +93,7 @@ class Declared(NamedTuple):
     """Those that the configuration names."""
 
     @property
-    def asks(self) -> bool:
+    def needs_approval(self) -> bool:
         """Whether somebody is asked before it is opened."""
         return self.spec.approval != "none"
 

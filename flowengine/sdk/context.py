@@ -127,7 +127,7 @@ class Environment:
 # Steps
 
 
-class Execution(NamedTuple):
+class ExecutionContext(NamedTuple):
     """What steps may know of the execution they belong to; one object per execution."""
 
     id: str
@@ -154,7 +154,7 @@ class StepContext(Protocol):
     """What an attempt may use beside its input; a function takes it by its annotation."""
 
     @property
-    def execution(self) -> Execution:
+    def execution(self) -> ExecutionContext:
         """The execution it belongs to."""
 
     @property

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from flowengine.flow.models.cases import Answer, Case, Decided, Operating
     from flowengine.kernel.events import ErrorData, Event
     from flowengine.kernel.graph.compiled import CompiledFlow
-    from flowengine.sdk import Execution as Context
+    from flowengine.sdk import ExecutionContext
 
 MOST_TURNS = 100_000
 """Things that happen in one case before it counts as endless."""
@@ -74,7 +74,7 @@ class Unused:
     def pure(self, step: int) -> None:
         """Return None: no attempt runs before its turn."""
 
-    async def attempt(self, execution: Context, run: Run) -> None:
+    async def attempt(self, execution: ExecutionContext, run: Run) -> None:
         """Is never called."""
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ from flowengine.engines.attempts.runner import Runner
 from flowengine.kernel.commands import Run
 from flowengine.kernel.events import ErrorData
 from flowengine.kernel.graph.compiled import CompiledFlow, SecretText, StepSpec
-from flowengine.sdk import Execution
+from flowengine.sdk import ExecutionContext
 from tests.nodes.kept import Kept
 
 
@@ -32,7 +32,7 @@ class Bench:
         self.workdir.mkdir()
         self.kept = Kept(tmp_path / "kept")
         self.said: list[str] = []
-        self.execution = Execution(
+        self.execution = ExecutionContext(
             "01k8exec",
             "flow",
             "1",

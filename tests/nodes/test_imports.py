@@ -76,12 +76,12 @@ def test_quick_step_needs_no_event_loop_and_no_schema_library() -> None:
     loaded = loaded_by(
         "from flowengine.engines.attempts.runner import Runner\n"
         "from flowengine.kernel.commands import Run\n"
-        "from flowengine.sdk import Execution\n"
+        "from flowengine.sdk import ExecutionContext\n"
         "schema = {'type': 'object', 'properties': {'text': {'type': 'string'}}}\n"
         "step = {'kind': 'std', 'task': {'tool': 'print', 'schema': schema}}\n"
         "call = Runner({'id': 'f', 'steps': [step]}).quick(0)\n"
         "run = Run(1, 1, 0, 's', {'text': 'hi'}, {'args': {'text': 'hi'}}, None)\n"
-        "call(Execution('e', 'f', '1', '.', None, lambda *said: None), run)\n"
+        "call(ExecutionContext('e', 'f', '1', '.', None, lambda *said: None), run)\n"
     )
 
     assert not loaded & (HEAVY | {"asyncio", "jsonschema_rs", "pydantic", "yaml", "logging"})

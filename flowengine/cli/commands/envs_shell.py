@@ -62,9 +62,9 @@ def run(arguments: Namespace) -> int:
     """
     import os
 
-    from flowengine.engines.declared_environments import Declared
+    from flowengine.engines.declared_environments import DeclaredEnvironments
 
-    declared = Declared(arguments.file)
+    declared = DeclaredEnvironments(arguments.file)
     name = declared.find("shell", arguments.name)
     args = read.assigned(declared.args(name), arguments.arg, "argument")
     if unknown := next((one for one in args if one not in declared.args(name)), None):

@@ -10,7 +10,7 @@ from flowengine.engines.attempts.leak_detection import Left, Started, judge, tel
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.notation.ids import idempotency_key
-from flowengine.sdk import Environment, EnvironmentUnavailable, Execution, Processes
+from flowengine.sdk import Environment, EnvironmentUnavailable, ExecutionContext, Processes
 
 if TYPE_CHECKING:
     import logging
@@ -50,7 +50,7 @@ class AttemptContext:
 
     def __init__(
         self,
-        execution: Execution,
+        execution: ExecutionContext,
         run: Run,
         secrets: Secrets,
         timed: bool,

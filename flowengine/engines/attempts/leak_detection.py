@@ -24,7 +24,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
-from flowengine.sdk import Execution, StepError
+from flowengine.sdk import ExecutionContext, StepError
 
 if TYPE_CHECKING:
     import logging
@@ -140,7 +140,7 @@ class Attempt(Protocol):
     """Who is told."""
 
     @property
-    def execution(self) -> Execution:
+    def execution(self) -> ExecutionContext:
         """The execution."""
 
     @property

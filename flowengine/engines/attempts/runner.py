@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import CompiledFlow, Plain
-from flowengine.sdk import Execution
+from flowengine.sdk import ExecutionContext
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ class Runner:
 
     async def attempt(
         self,
-        execution: Execution,
+        execution: ExecutionContext,
         run: Run,
         environments: Environments | None = None,
         printed: Printed | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.errors import UsageError
-from flowengine.sdk import Execution, StepError
+from flowengine.sdk import ExecutionContext, StepError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ class ResourceMissing(StepError):
     type = "ResourceMissing"
 
 
-def missing(execution: Execution) -> ResourceMissing:
+def missing(execution: ExecutionContext) -> ResourceMissing:
     """Return the error of a step whose execution lacks objects of the caller in this process."""
     names = ", ".join(f"'{name}'" for name in execution.missing)
     example = ", ".join(f"{name!r}: …" for name in execution.missing)
@@ -109,7 +109,7 @@ def check_environments(
                 f"execution_environments has '{name}' with scope '{scope}'",
                 hint=f"it is one of: {', '.join(SCOPES)}",
             )
-        if declared.asks:
+        if declared.needs_approval:
             raise UsageError(
                 f"execution_environments has '{name}' with an 'approval', which only a flow file "
                 "can: which steps would have to wait for the answer is not known before they run",

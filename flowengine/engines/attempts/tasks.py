@@ -23,7 +23,7 @@ from flowengine.kernel.commands import Run
 from flowengine.kernel.graph.compiled import OPENING, Plain, StepSpec
 from flowengine.sdk import (
     EnvironmentLost,
-    Execution,
+    ExecutionContext,
     StepKind,
     ValidationError,
 )
@@ -79,7 +79,7 @@ class Task:
             return None
         fits = False
 
-        def call(execution: Execution, run: Run) -> Kept:
+        def call(execution: ExecutionContext, run: Run) -> Kept:
             nonlocal fits
             try:
                 if not fits:
@@ -100,7 +100,7 @@ class Task:
 
     async def attempt(
         self,
-        execution: Execution,
+        execution: ExecutionContext,
         run: Run,
         environments: Environments | None = None,
         printed: Printed | None = None,
@@ -131,7 +131,7 @@ class Task:
             if printed is not None:
                 printed.close()
 
-    def _screened(self, execution: Execution) -> Execution:
+    def _screened(self, execution: ExecutionContext) -> ExecutionContext:
         """Return an execution whose files are looked at for the secrets of the flow."""
         from flowengine.engines.attempts.screened_files import ScreenedFiles
 
@@ -254,7 +254,7 @@ class Task:
         return AttemptFailed(failure_of(error, mask), ran, evidence)
 
     def _failing(self, error: BaseException) -> QuickCall:
-        def call(execution: Execution, run: Run) -> Kept:
+        def call(execution: ExecutionContext, run: Run) -> Kept:
             raise self._failed(error) from error
 
         return call

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flowengine.kernel.commands import Consult
     from flowengine.kernel.graph.compiled import CompiledFlow
     from flowengine.policy_approval import Answer
-    from flowengine.sdk import Execution as Context
+    from flowengine.sdk import ExecutionContext
     from flowengine.sdk.environments import Scope
 
 _ON_RELEASE = "closed while the execution waits (on_wait: release)"
@@ -74,7 +74,7 @@ class Environments:
         """Execution → the scopes of it that have something."""
         self._ending: dict[str, dict[asyncio.Future[None], set[str]]] = {}
         """Execution → what tells that a region of it is closed → the names of what that had."""
-        self._resting: dict[str, tuple[Context, dict[str, Handle]]] = {}
+        self._resting: dict[str, tuple[ExecutionContext, dict[str, Handle]]] = {}
         """Execution → what stays open while it waits (`on_wait: keep`), by id of the opening."""
         self._seen: dict[str, dict[str, int]] = {}
         """Execution → id of the spec → the generation that it used last."""
@@ -100,7 +100,7 @@ class Environments:
                     )
         return self._found
 
-    async def have(self, context: Context, run: Run, secrets: Mapping[str, Plain]) -> Had:
+    async def have(self, context: ExecutionContext, run: Run, secrets: Mapping[str, Plain]) -> Had:
         """Open what an attempt asks for, all of it or nothing.
 
         Args:
@@ -139,7 +139,7 @@ class Environments:
         return self._found is not None
 
     async def consult(
-        self, context: Context, asked: Consult, wait: str, secrets: Mapping[str, Plain]
+        self, context: ExecutionContext, asked: Consult, wait: str, secrets: Mapping[str, Plain]
     ) -> tuple[str, Answer] | None:
         """Ask whoever may answer at once whether an environment may be opened.
 
@@ -185,7 +185,7 @@ class Environments:
         """Return whether an execution has any environment that is kept for it."""
         return execution in self._owners
 
-    async def finish(self, context: Context, flow: CompiledFlow) -> None:
+    async def finish(self, context: ExecutionContext, flow: CompiledFlow) -> None:
         """Give back all that an execution has, which is over."""
         owners = [*self._owners.get(context.id, ())]
         await self._end(context.id, list(reversed(owners)))
@@ -199,7 +199,7 @@ class Environments:
         self._resting.pop(context.id, None)
         self._seen.pop(context.id, None)
 
-    async def suspend(self, context: Context) -> None:
+    async def suspend(self, context: ExecutionContext) -> None:
         """Give back what need not be kept while an execution waits, or is let go."""
         for scope, owner in reversed(self._owners.get(context.id, {})):
             kept = self._kept.pop((scope, owner), {})
@@ -229,7 +229,7 @@ class Environments:
     # Inside
 
     async def _ensure(
-        self, context: Context, run: Run, secrets: Mapping[str, Plain]
+        self, context: ExecutionContext, run: Run, secrets: Mapping[str, Plain]
     ) -> list[Handle]:
         try:
             return await self._ask(context, run, secrets)
@@ -253,7 +253,9 @@ class Environments:
         if ending:
             await asyncio.wait(ending)
 
-    async def _ask(self, context: Context, run: Run, secrets: Mapping[str, Plain]) -> list[Handle]:
+    async def _ask(
+        self, context: ExecutionContext, run: Run, secrets: Mapping[str, Plain]
+    ) -> list[Handle]:
         uses = run.environments.values()
         wishes = [self._requests.of(context, run, given, secrets) for given in uses]
         return await self.manager.async_ensure_all(wishes, holder=context.id)
@@ -297,7 +299,7 @@ class Environments:
         return bool(self._wanted(owner.partition("/")[0]))
 
 
-def _tell_closed(context: Context, handles: Iterable[Handle], why: str) -> None:
+def _tell_closed(context: ExecutionContext, handles: Iterable[Handle], why: str) -> None:
     """Tell which environments ended before their execution, if more than files was in them."""
     from flowengine import registry
     from flowengine.step_log import StepLog

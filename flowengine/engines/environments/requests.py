@@ -13,7 +13,7 @@ from flowengine.kernel.graph.compiled import Plain
 
 if TYPE_CHECKING:
     from flowengine.execution_environment import EnvironmentManager
-    from flowengine.sdk import Execution as Context
+    from flowengine.sdk import ExecutionContext
     from flowengine.sdk.environments import Scope
 
 STEP: Scope = "action_call"
@@ -54,7 +54,11 @@ class Requests:
         self._ids.clear()
 
     def of(
-        self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
+        self,
+        context: ExecutionContext,
+        run: Run,
+        given: Mapping[str, Plain],
+        secrets: Mapping[str, Plain],
     ) -> dict[str, Any] | str:
         """Return what the manager is asked for: a spec, or the id of one that it knows already."""
         spec = self._named(context, run, given)
@@ -80,7 +84,9 @@ class Requests:
         self._ids.setdefault(owner, {})[name] = (given, id)
         return id
 
-    def _named(self, context: Context, run: Run, given: Mapping[str, Plain]) -> dict[str, Any]:
+    def _named(
+        self, context: ExecutionContext, run: Run, given: Mapping[str, Plain]
+    ) -> dict[str, Any]:
         """Return a spec with the name and the owner that it has for an attempt."""
         spec = dict(given["spec"])
         scope = spec["scope"] = _SCOPES[given["scope"]]
@@ -96,7 +102,11 @@ class Requests:
         return spec
 
     def _mounted(
-        self, context: Context, run: Run, given: Mapping[str, Plain], secrets: Mapping[str, Plain]
+        self,
+        context: ExecutionContext,
+        run: Run,
+        given: Mapping[str, Plain],
+        secrets: Mapping[str, Plain],
     ) -> str:
         wish = self.of(context, run, given, secrets)
         found: str = wish if isinstance(wish, str) else self._manager().declare(wish)["id"]

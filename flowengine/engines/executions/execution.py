@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from flowengine.journal.records import Loaded
     from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State
-    from flowengine.sdk import Execution as Context
+    from flowengine.sdk import ExecutionContext
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 RESULTS = frozenset({"succeeded", "failed", "lost"})
@@ -130,7 +130,7 @@ class Execution:
     )  # fmt: skip
 
     def __init__(
-        self, id: str, linked: LinkedFlow, context: Context, epoch: int, flows: LinkedFlows
+        self, id: str, linked: LinkedFlow, context: ExecutionContext, epoch: int, flows: LinkedFlows
     ) -> None:
         self._flows = flows
         self.id = id
