@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flowengine.execution_environment import states as environments
+from flowengine.kernel.decisions import DECISIONS
 from flowengine.kernel.state import phases
 from flowengine.kernel.state.phases import GONE, States
 
@@ -29,7 +30,7 @@ of [the kernel](../flowengine/kernel/state/phases.py), which only
 def page() -> str:
     """Return the page as Markdown."""
     kernel = [_section(table) for table in phases.ALL]
-    return "\n".join([INTRODUCTION, *kernel, _timers(), _environments()])
+    return "\n".join([INTRODUCTION, *kernel, _decisions(), _timers(), _environments()])
 
 
 def _section(table: States[Any]) -> str:
@@ -85,6 +86,24 @@ def _timers() -> str:
             "fires has an owner that is still open, and one that was cleared changes nothing.\n",
             "| timer | of a | when it fires |",
             "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _decisions() -> str:
+    rows = [
+        f"| `{owner}` | {row.who} | {row.decided} | {row.expired} |"
+        for owner, row in DECISIONS.items()
+    ]
+    return "\n".join(
+        [
+            "## Whose a wait is\n",
+            "What a decision does depends on whose the wait is: "
+            "[decisions.py](../flowengine/kernel/decisions.py).\n",
+            "| owner | who waits | a decision | if nobody decides in time |",
+            "|---|---|---|---|",
             *rows,
             "",
         ]

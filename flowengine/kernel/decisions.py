@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from flowengine.kernel.ending import cut_attempts
 from flowengine.kernel.machine import Machine
@@ -15,34 +15,76 @@ if TYPE_CHECKING:
     from flowengine.kernel.events import Decided
     from flowengine.kernel.state.records import Wait
 
+_Decide: TypeAlias = "Callable[[Machine, Wait, Decided], None]"
+_Expire: TypeAlias = "Callable[[Machine, Wait], None]"
+
 DECIDABLE = frozenset({"approval", "ask", "question"})
 """Kinds of waits that end by a decision."""
+
+
+class Row(NamedTuple):
+    """What is done with the waits of an owner, and words for it."""
+
+    who: str
+    """Who waits."""
+    decided: str
+    decide: _Decide
+    expired: str
+    expire: _Expire | None
+    """None: its waits have no such timer, and stay open until somebody decides."""
 
 
 def decide(m: Machine, event: Decided) -> None:
     """Do what somebody has decided; about a wait that is closed it does nothing."""
     wait = m.state["waits"].get(event["wait"])
     if wait is not None and wait["kind"] in DECIDABLE:
-        DECIDE[owner_of(wait)](m, wait, event)
+        DECISIONS[owner_of(wait)].decide(m, wait, event)
 
 
 def expire(m: Machine, number: int, _arg: int) -> None:
     """Do what follows when the time to decide is over: a timer of an open wait has fired."""
     wait = m.state["waits"][number]
-    EXPIRE[owner_of(wait)](m, wait)
+    do = DECISIONS[owner_of(wait)].expire
+    assert do is not None
+    do(m, wait)
 
 
-DECIDE: dict[Owner, Callable[[Machine, Wait, Decided], None]] = {
-    "step": approvals.decide,
-    "environment": environment_questions.decide,
-    "budget": budget_questions.decide,
-    "attempt": interrupted.decide,
-    "cut": cut_attempts.decide,
+DECISIONS: dict[Owner, Row] = {
+    "step": Row(
+        "the unit of a `wait` or `approval`",
+        "it is a vote; with enough of them the step goes on with the outcome",
+        approvals.decide,
+        "the step goes on with `expired`, or with the choice that `on_expire` names",
+        approvals.expire,
+    ),
+    "environment": Row(
+        "all units that need an environment before their attempts begin",
+        "it is a vote; with enough of them the attempts begin, or fail with `Rejected`",
+        environment_questions.decide,
+        "the attempts fail with `Expired`, or go on as `on_expire` says; who needs it next asks "
+        "again",
+        environment_questions.expire,
+    ),
+    "budget": Row(
+        "all units for whose calls a budget has nothing left",
+        "the budget is raised, and the calls begin; or they and all further ones fail",
+        budget_questions.decide,
+        "it stays open",
+        None,
+    ),
+    "attempt": Row(
+        "a unit whose attempt was cut off, or that has lost its environment",
+        "the attempt runs again, has the result given, or has failed",
+        interrupted.decide,
+        "it stays open",
+        None,
+    ),
+    "cut": Row(
+        "a compensation, for an attempt that was cut off",
+        "that runs again, has acted and is undone, or has not acted",
+        cut_attempts.decide,
+        "it stays open",
+        None,
+    ),
 }
-"""What a decision does."""
-
-EXPIRE: dict[Owner, Callable[[Machine, Wait], None]] = {
-    "step": approvals.expire,
-    "environment": environment_questions.expire,
-}
-"""What follows when nobody decides in time; the other questions stay open until somebody does."""
+"""Owner → what a decision does with a wait of it, and what follows if nobody decides in time."""

@@ -1,14 +1,14 @@
 """Whose a wait is: who goes on when it ends.
 
-| owner         | who waits                                          | its record has           |
-|---------------|----------------------------------------------------|--------------------------|
-| `step`        | the unit of a `wait` or `approval`                 | `unit`                   |
-| `environment` | units that need one before their attempts begin    | `units`, `asks`          |
-| `budget`      | units for whose calls a budget has nothing left    | `budget`: whose          |
-| `attempt`     | a unit whose attempt may have acted, or cannot run | `unit`                   |
-| `cut`         | a scope that compensates, to know what was done    | `cut`: which attempt     |
+| owner         | its record has                                                          |
+|---------------|-------------------------------------------------------------------------|
+| `step`        | `unit`: who waits                                                       |
+| `environment` | `units`: who wait, before their attempts begin; `asks`: about what      |
+| `budget`      | `budget`: whose it is; who waits stands in the budget                   |
+| `attempt`     | `unit`: whose attempt may have acted, or has lost its environment       |
+| `cut`         | `cut`: the attempt of which a scope that compensates has to know        |
 
-`decisions` has tables by owner: what a decision does, and what follows if nobody decides in time.
+`decisions` has a table by owner: what a decision does, and what follows if nobody decides in time.
 A wait that is withdrawn, with a group that is cancelled for instance, is closed together with its
 timers: a decision or expiry that comes later does nothing.
 """
