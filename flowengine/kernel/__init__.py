@@ -13,6 +13,7 @@ Rooms, each of which imports only from those above it:
 | `events`, `commands`, `errors`, `notation/` | the words in which the kernel is spoken to |
 | `graph/` | the compiled flow |
 | `state/` | the state of an execution: its records, their states and moves, what is left to do |
+| `view` | reading an execution: addresses, what is around a step, budgets |
 | `machine` | one `advance` at work: what all rooms below share |
 | `expressions/` | what expressions see |
 | `limits/` | what holds a unit back: locks, budgets, places in a map |
@@ -26,6 +27,9 @@ Rooms, each of which imports only from those above it:
 | `moving/` | an execution moved to a changed flow |
 | `decisions` | what a decision about a wait does |
 | `agenda`, `timers`, `advance` | what is done in which order |
+
+Who is outside imports the words, the compiled flow, the records and `view`; a contract in
+`pyproject.toml` lists these doors. The rest is nobody else's.
 """
 
 from flowengine.kernel.advance import ENDED, advance, pending, running

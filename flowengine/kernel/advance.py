@@ -20,8 +20,9 @@ from collections.abc import Callable
 from heapq import heappop
 from typing import TYPE_CHECKING, Any, cast
 
-from flowengine.kernel import decisions, flows, held_failures, timers
+from flowengine.kernel import decisions, flows, timers
 from flowengine.kernel.agenda import AGENDA
+from flowengine.kernel.causes import added
 from flowengine.kernel.commands import Command, Observation, OpenWait, SetTimer
 from flowengine.kernel.ending import compensation, cut_attempts
 from flowengine.kernel.flow_state import variables
@@ -94,7 +95,7 @@ def advance(
         return []
     more: Any = event.get("holds")
     if more is not None:  # it is applied again, on behalf of a retry or fork
-        state["hold"] = held_failures.added(state.get("hold"), more)
+        state["hold"] = added(state.get("hold"), more)
     if event["type"] == "succeeded" and observe is None and blame is None:
         went = go_straight(graph, state, event)
         if went is not None:

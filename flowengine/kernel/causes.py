@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KINDS = ("unit", "act", "scope")
+"""The kinds of places whose failure can be held back."""
+
 Place = tuple[str, int]
 """`unit`, `act` or `scope`, and its number; also `items`, the failed ones of a map, and
 `cleanup`."""
@@ -50,3 +58,11 @@ class Blame:
         if not causes:
             return [place]
         return list(dict.fromkeys(one for cause in causes for one in self.raised(cause)))
+
+
+def added(hold: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is held back when more is; what is there twice is held back twice."""
+    if hold is None:
+        return dict(more)
+    kinds = {kind: [*hold.get(kind, ()), *more.get(kind, ())] for kind in KINDS}
+    return {**hold, **more, **{kind: numbers for kind, numbers in kinds.items() if numbers}}

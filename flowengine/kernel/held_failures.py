@@ -19,23 +19,14 @@ from flowengine.kernel.state import moves
 from flowengine.kernel.state.moves import move
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from flowengine.kernel.machine import Machine
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.records import Activation, Scope, State, Unit
 
-KINDS = ("unit", "act", "scope")
 WITH_PAST = frozenset({"group_over", "round_over"})
 """Agenda entries whose last argument may be a past."""
-
-
-def added(hold: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is held back when more is; what is there twice is held back twice."""
-    if hold is None:
-        return dict(more)
-    kinds = {kind: [*hold.get(kind, ()), *more.get(kind, ())] for kind in KINDS}
-    return {**hold, **more, **{kind: numbers for kind, numbers in kinds.items() if numbers}}
 
 
 def is_held(m: Machine, kind: str, number: int) -> bool:

@@ -14,106 +14,20 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.commands import ClearTimer, Command, Observation, SetTimer
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import Plain
-from flowengine.kernel.graph.linked import Flow, Graph, Node
+from flowengine.kernel.graph.linked import Graph
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from flowengine.kernel.causes import Blame
     from flowengine.kernel.events import ErrorData
     from flowengine.kernel.state.entries import Entry
     from flowengine.kernel.state.phases import Why
-    from flowengine.kernel.state.records import Activation, Scope, State, Unit
+    from flowengine.kernel.state.records import Activation, State, Unit
 
 
 _NOTHING: dict[str, Any] = {}
-
-
-class View:
-    """A flow and the state of an execution of it, to be read.
-
-    Args:
-        graph: The flow.
-        state: The state.
-    """
-
-    __slots__ = ("graph", "now", "state")
-
-    def __init__(self, graph: Graph, state: State) -> None:
-        self.graph = graph
-        self.state = state
-        self.now = state["now"]
-
-    def node(self, act: Activation) -> Node:
-        """Return the step of an activation."""
-        return self.graph.nodes[act["step"]]
-
-    def act_of(self, unit: Unit) -> Activation:
-        """Return the activation of a unit."""
-        return self.state["acts"][unit["act"]]
-
-    def scope_of(self, act: Activation) -> Scope:
-        """Return the scope of an activation."""
-        return self.state["scopes"][act["scope"]]
-
-    def units_around(self, act: Activation) -> Iterator[Unit]:
-        """Yield the units of the groups and subflows around an activation, innermost first."""
-        units, number = self.state["units"], self.scope_of(act)["unit"]
-        while number:
-            unit = units[number]
-            yield unit
-            number = self.scope_of(self.act_of(unit))["unit"]
-
-    def acts_around(self, act: Activation) -> Iterator[Activation]:
-        """Yield an activation and those around it, innermost first; the last is in the flow."""
-        yield act
-        for unit in self.units_around(act):
-            yield self.act_of(unit)
-
-    def frame_of(self, act: Activation) -> int:
-        """Return the frame of the subflow that an activation belongs to; 0: the main flow."""
-        if "frame" in act:
-            return act["frame"]
-        return self.state["scopes"][act["scope"]].get("frame", 0)
-
-    def flow_of(self, frame: int) -> Flow:
-        """Return what the flow of a frame declares."""
-        return self.graph.flows[self.state["frames"][frame]["flow"] if frame else 0]
-
-    def vars_of(self, frame: int) -> dict[str, list[Plain]]:
-        """Return the state of a flow at work: key → cell."""
-        return self.state["frames"][frame]["vars"] if frame else self.state["vars"]
-
-    def keys_of(self, frame: int) -> dict[str, str]:
-        """Return by which keys a flow at work is found: signal → key."""
-        return self.state["frames"][frame]["keys"] if frame else self.state["keys"]
-
-    def watched(self, act: Activation, keys: Iterable[str]) -> list[str]:
-        """Return state keys that an activation names as the names under which they are watched."""
-        frame = self.frame_of(act)
-        return [state_name(frame, key) for key in keys]
-
-    def root(self) -> Scope:
-        """Return the scope of the flow."""
-        return next(s for s in self.state["scopes"].values() if not s["unit"])
-
-    def step_address(self, act: Activation) -> str:
-        """Return the address of an activation: the path of its scope, the step, `#` if again."""
-        if "address" in act:
-            return act["address"]
-        path = self.state["scopes"][act["scope"]]["path"]
-        address = path + self.graph.nodes[act["step"]].id
-        return f"{address}#{act['number']}" if act["number"] > 1 else address
-
-    def address(self, unit: Unit) -> str:
-        """Return the address of a unit: its activation's, the item's key, the round."""
-        act = self.state["acts"][unit["act"]]
-        address = self.step_address(act)
-        if unit["item"] >= 0:
-            address = f"{address}[{act['keys'][unit['item']]}]"
-        if unit["round"]:
-            address = f"{address}@{unit['round']}"
-        return address
 
 
 class Machine(View):
@@ -262,11 +176,6 @@ class Machine(View):
 def has_items(act: Activation) -> bool:
     """Return whether an activation is that of a map which has begun: `over` is its items."""
     return "over" in act
-
-
-def state_name(frame: int, key: str) -> str:
-    """Return the name of a state key in an execution, in which several flows may have one."""
-    return f"{frame}/{key}" if frame else key
 
 
 def require(condition: bool, type: str, message: str, data: Plain = None) -> None:

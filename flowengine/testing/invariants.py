@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.journal.format import pack
 from flowengine.kernel import ENDED, running
-from flowengine.kernel.limits.budgets import begun, bounding, budget_of
-from flowengine.kernel.limits.locks import is_shared
 from flowengine.kernel.state.records import State
-from flowengine.kernel.tokens.joins import held_arrivals, number_held
+from flowengine.kernel.view import begun, bounding, budget_of, held_arrivals, is_shared, number_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

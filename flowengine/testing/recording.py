@@ -264,9 +264,9 @@ class _Tape:
         self._operator[-1]["retry"] = self._address(event["unit"])
 
     def _address(self, unit: int) -> str:
-        from flowengine.kernel.machine import Machine
+        from flowengine.kernel.view import View
 
-        return Machine(self.graph, self.state, None).address(self.state["units"][unit])
+        return View(self.graph, self.state).address(self.state["units"][unit])
 
     def _since_start(self) -> int:
         return self.times[-1] - self.times[0]

@@ -24,8 +24,8 @@ from flowengine.kernel import ENDED, Graph, advance, new_state, running
 from flowengine.kernel.commands import Claim, Command, End, GiveBack, Observation, Run, Stop
 from flowengine.kernel.events import ErrorData, Event, Upgraded
 from flowengine.kernel.graph.compiled import OPENING, Plain
-from flowengine.kernel.limits.locks import is_shared
 from flowengine.kernel.state.records import State
+from flowengine.kernel.view import is_shared
 from flowengine.testing.invariants import check_now
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 
 from flowengine.kernel import ENDED
 from flowengine.kernel.commands import CloseWait, OpenWait
-from flowengine.kernel.limits.budgets import begun, budget_of, worked
 from flowengine.kernel.moving.obstacles import obstacles
+from flowengine.kernel.view import begun, budget_of, worked
 from flowengine.testing.explorer import explore
 from flowengine.testing.invariants import check_over
 from flowengine.testing.outside import deciding

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flowengine.engines.executions.subjects import address_of, unit_of, why_of
 from flowengine.journal.shapes import Sound, unpack_event
 from flowengine.kernel import advance, new_state
-from flowengine.kernel.held_failures import added
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.causes import added
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -207,8 +207,8 @@ def _straight(event: Any) -> dict[str, Any]:
 
 def unit_at(graph: Graph, state: State, address: str) -> int | None:
     """Return the unit at work at an address, or None."""
-    machine = Machine(graph, state, None)
+    view = View(graph, state)
     for number, unit in state["units"].items():
-        if machine.address(unit) == address:
+        if view.address(unit) == address:
             return number
     return None

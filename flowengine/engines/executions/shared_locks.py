@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowengine.journal.format import pack
 from flowengine.journal.records import Claim as StoredClaim
 from flowengine.kernel.commands import Claim, GiveBack
-from flowengine.kernel.limits.locks import is_shared
+from flowengine.kernel.view import is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from flowengine.kernel.graph.linked import Graph
+    from flowengine.kernel import Graph
     from flowengine.kernel.state.records import State, Wait
 
 
@@ -41,7 +41,7 @@ def address_of(graph: Graph, state: State, event: Any) -> str | None:
     """Return the address of what an event is about, as things stand before the event."""
     unit = unit_of(state, event)
     if unit is not None:
-        return Machine(graph, state, None).address(state["units"][unit])
+        return View(graph, state).address(state["units"][unit])
     if "wait" in event and event["wait"] in state["waits"]:
         return str(state["waits"][event["wait"]]["record"]["address"])
     return None

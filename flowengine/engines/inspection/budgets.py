@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowengine.engines.results import BudgetInfo, Reason
-from flowengine.kernel.limits.budgets import begun, budget_of, worked
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_duration, format_time
+from flowengine.kernel.view import View, begun, budget_of, worked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +37,10 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
         state: How it stands.
         now: Up to when calls that run have run (ms).
     """
-    machine = Machine(graph, state, None)
+    view = View(graph, state)
     found = []
     for address, frame, budget in _in_force(graph, state):
-        flow = machine.flow_of(frame)
+        flow = view.flow_of(frame)
         assert flow.budget is not None
         info: BudgetInfo = {"address": address, "flow": flow.id, "then": flow.budget["then"]}
         limits = budget["limits"]
@@ -60,25 +59,25 @@ def budget_views(graph: Graph, state: State, now: int) -> list[BudgetInfo]:
     return found
 
 
-def waiting(host: Host, execution: str, machine: Machine, unit: Unit) -> Reason:
+def waiting(host: Host, execution: str, view: View, unit: Unit) -> Reason:
     """Say which question a call waits for, because a budget is used up."""
-    budget = budget_of(machine.state, unit["budget"])
+    budget = budget_of(view.state, unit["budget"])
     assert budget is not None
     full = wait_id(execution, budget["wait"])
-    flow = machine.flow_of(unit["budget"]).id
+    flow = view.flow_of(unit["budget"]).id
     return {
-        "address": machine.address(unit),
+        "address": view.address(unit),
         "what": f"its call is waiting, because the budget of '{flow}' is used up",
         "wakes": f"a decision on {host.store.short_wait(full)}, which may raise it",
     }
 
 
-def ending(machine: Machine) -> Iterator[Reason]:
+def ending(view: View) -> Iterator[Reason]:
     """Say until when the calls that run may run."""
-    for address, frame, budget in _in_force(machine.graph, machine.state):
+    for address, frame, budget in _in_force(view.graph, view.state):
         if "timer" in budget:
-            at = format_time(machine.state["timers"][budget["timer"]]["due"])
-            flow = machine.flow_of(frame).id
+            at = format_time(view.state["timers"][budget["timer"]]["due"])
+            flow = view.flow_of(frame).id
             yield {
                 "address": address,
                 "what": f"calls in '{flow}' may run until {at} (budget.wall_time)",

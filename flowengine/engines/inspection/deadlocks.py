@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowengine.kernel.limits.locks import enclosing, is_shared
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.view import View, is_shared
 
 if TYPE_CHECKING:
     from flowengine.engines.host import Host
@@ -35,7 +34,7 @@ class _Circle:
     def __init__(self, host: Host, execution: str, unit: int) -> None:
         self._host = host
         self._execution = execution
-        self._machines: dict[str, Machine] = {}
+        self._views: dict[str, View] = {}
         self._mine = self._outer(execution, unit)
         self._seen: set[str] = set()
         self.others: dict[str, bool] = {}
@@ -53,7 +52,7 @@ class _Circle:
             return True
         if holder.execution != self._execution:
             self.others[holder.execution] = True
-        waiting = self._machine(holder.execution).state.get("claims", {})
+        waiting = self._view(holder.execution).state.get("claims", {})
         return any(
             holder.unit in self._outer(holder.execution, unit) and self.closes(lock)
             for unit, lock in waiting.items()
@@ -62,16 +61,16 @@ class _Circle:
 
     def _outer(self, execution: str, unit: int) -> set[int]:
         """Return the units around one that hold locks which executions share."""
-        machine = self._machine(execution)
-        act = machine.act_of(machine.state["units"][unit])
+        view = self._view(execution)
+        act = view.act_of(view.state["units"][unit])
         return {
             outer["id"]
-            for outer in enclosing(machine, act)
+            for outer in view.enclosing(act)
             if outer.get("held") and is_shared(outer["lock"])
         }
 
-    def _machine(self, execution: str) -> Machine:
-        if execution not in self._machines:
+    def _view(self, execution: str) -> View:
+        if execution not in self._views:
             one = self._host.stored(execution, 0)
-            self._machines[execution] = Machine(one.linked.graph, one.state, None)
-        return self._machines[execution]
+            self._views[execution] = View(one.linked.graph, one.state)
+        return self._views[execution]

@@ -21,8 +21,8 @@ from flowengine.engines.results import AttemptInfo, ExecutionInfo, StepInfo
 from flowengine.errors import NotFound
 from flowengine.journal.records import WaitFilter
 from flowengine.journal.shapes import Sound, unpack_error, unpack_outputs
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,11 +142,11 @@ def _told(
 
 def _reopen(moment: Moment, steps: dict[str, StepInfo]) -> None:
     """Note which steps that had ended with the failure are at work again after a retry."""
-    machine = Machine(moment.graph, moment.state, None)
-    at_work = [(machine.step_address(act), "running") for act in moment.state["acts"].values()]
+    view = View(moment.graph, moment.state)
+    at_work = [(view.step_address(act), "running") for act in moment.state["acts"].values()]
     for unit in moment.state["units"].values():
         status = "waiting" if unit["phase"] in ("wait", "asked", "lock") else "running"
-        at_work.append((machine.address(unit), status))
+        at_work.append((view.address(unit), status))
     for address, status in at_work:
         step = steps.get(address)
         if step is not None and "ended_at" in step:

@@ -12,10 +12,9 @@ from flowengine.engines.people.approvals import DECIDABLE
 from flowengine.engines.results import ENDED, Reason
 from flowengine.journal.shapes import unpack_message
 from flowengine.kernel.graph.compiled import TRIGGER
-from flowengine.kernel.limits.locks import is_shared
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.view import View, is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,28 +48,28 @@ def reasons(host: Host, execution: Execution, *, waits: bool = True) -> list[Rea
         found += [_recorded(message, id) for message in inbox]
     events = [unpack_message(message) for message in inbox]
     decided = {event["wait"] for event in events if event["type"] == "decided"}
-    machine = Machine(execution.linked.graph, state, None)
+    view = View(execution.linked.graph, state)
     for unit in state["units"].values():
         if unit["phase"] == "run":
-            found.append(_at_work(machine.address(unit), unit["attempt"], holder, id))
+            found.append(_at_work(view.address(unit), unit["attempt"], holder, id))
         elif unit["phase"] == "pause":
             due = state["timers"][unit["timer"]]["due"]
-            found.append(_pause(machine.address(unit), unit["attempt"], due, holder, id))
+            found.append(_pause(view.address(unit), unit["attempt"], due, holder, id))
         elif unit["phase"] == "budget":
-            found.append(budgets.waiting(host, execution.id, machine, unit))
+            found.append(budgets.waiting(host, execution.id, view, unit))
         elif unit["phase"] == "lock" and is_shared(unit["lock"]):
             reason = _shared(host, execution.id, unit["id"], unit["lock"])
-            found.append({"address": machine.address(unit), **reason})
+            found.append({"address": view.address(unit), **reason})
         elif unit["phase"] == "lock":
-            found.append(_queued(machine, unit))
-    found += budgets.ending(machine)
+            found.append(_queued(view, unit))
+    found += budgets.ending(view)
     if 0 in state.get("claims", {}):
         found.append({"address": "", **_shared(host, execution.id, 0, state["bound"][0])})
     for record in execution.waits.values() if waits else ():
         if record["id"] not in decided:
             found.append(_wait(host, execution, record, id))
-    found += _held(machine, id)
-    return found or _idle(machine, id) or _left(state, holder, id)
+    found += _held(view, id)
+    return found or _idle(view, id) or _left(state, holder, id)
 
 
 def _ended(state: State, id: str) -> Reason:
@@ -138,13 +137,13 @@ def _pause(address: str, attempt: int, due: int, holder: Owner | None, id: str) 
     return reason
 
 
-def _queued(machine: Machine, unit: Unit) -> Reason:
-    state = machine.state
+def _queued(view: View, unit: Unit) -> Reason:
+    state = view.state
     holders = state["locks"][unit["lock"]]["holders"]
-    names = " and ".join(machine.address(state["units"][number]) for number in holders)
+    names = " and ".join(view.address(state["units"][number]) for number in holders)
     key = unit["lock"].partition(":")[2]
     return {
-        "address": machine.address(unit),
+        "address": view.address(unit),
         "what": f"waiting for the lock '{key}', which {names} holds",
         "wakes": f"the end of {names}",
     }
@@ -283,11 +282,11 @@ _DESCRIBE: dict[str, Callable[[Mapping[str, Any], str, str], Reason]] = {
 }
 
 
-def _held(machine: Machine, id: str) -> list[Reason]:
+def _held(view: View, id: str) -> list[Reason]:
     """Say which joins wait for more tokens, and from where."""
-    graph = machine.graph
+    graph = view.graph
     found: list[Reason] = []
-    for scope in machine.state["scopes"].values():
+    for scope in view.state["scopes"].values():
         for index, join in scope["joins"].items():
             node = graph.node(index)
             came = [source for source, arrivals in join["held"].items() if arrivals]
@@ -302,7 +301,7 @@ def _held(machine: Machine, id: str) -> list[Reason]:
                 "wakes": f"the end of {names}",
             }
             if TRIGGER in missing:
-                reason.update(_message(machine, node, id))
+                reason.update(_message(view, node, id))
                 reason["what"] = f"its join is {reason['what']}"
             found.append(reason)
     return found
@@ -317,9 +316,9 @@ def _sending(graph: Graph, id: str, key: str | None, signal: str) -> str:
     return f"flowengine signal {to} {signal}{' --data JSON' if 'data' in declared else ''}"
 
 
-def _idle(machine: Machine, id: str) -> list[Reason]:
+def _idle(view: View, id: str) -> list[Reason]:
     """Say which triggers an execution without a token waits for, and how long."""
-    graph, state = machine.graph, machine.state
+    graph, state = view.graph, view.state
     due = [timer["due"] for timer in state["timers"].values() if timer["why"] == "idle"]
     if not due:
         return []
@@ -327,7 +326,7 @@ def _idle(machine: Machine, id: str) -> list[Reason]:
     for step in graph.flow.get("triggered", ()):
         node = graph.node(step)
         if node.trigger is not None and "signals" in node.trigger:
-            found.append({"address": node.id, **_message(machine, node, id)})
+            found.append({"address": node.id, **_message(view, node, id)})
     at = format_time(due[0])
     ending: Reason = {
         "address": "",
@@ -353,14 +352,14 @@ def _left(state: State, holder: Owner | None, id: str) -> list[Reason]:
     ]
 
 
-def _message(machine: Machine, node: Node, id: str) -> Reason:
+def _message(view: View, node: Node, id: str) -> Reason:
     """Say which messages a trigger waits for, and how to send one."""
     assert node.trigger is not None
     signals = node.trigger["signals"]
     names = " and ".join(f"'{signal}'" for signal in signals)
-    key = machine.state["keys"].get(signals[0])
+    key = view.state["keys"].get(signals[0])
     return {
         "what": f"waiting for a message {names}" + (f" with key '{key}'" if key else ""),
         "wakes": "that message",
-        "command": _sending(machine.graph, id, key, signals[0]),
+        "command": _sending(view.graph, id, key, signals[0]),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ class About(NamedTuple):
 
 def about(graph: Graph, state: State, event: Any) -> About | None:
     """Return what an event is about, as things stand before it; None: the execution as a whole."""
-    m = Machine(graph, state, None)
+    m = View(graph, state)
     if "wait" in event:
         wait = state["waits"].get(event["wait"])
         if wait is None:
@@ -58,7 +58,7 @@ def about(graph: Graph, state: State, event: Any) -> About | None:
     return About("late", number, (), "", False)
 
 
-def _address_of_timer(m: Machine, timer: Any) -> str:
+def _address_of_timer(m: View, timer: Any) -> str:
     state, ref = m.state, timer["ref"]
     if timer["why"] in ("timeout", "pause") and ref in state["units"]:
         return m.address(state["units"][ref])

@@ -17,7 +17,7 @@ from flowengine.engines.executions.replay import (
 from flowengine.engines.flows import as_loaded
 from flowengine.engines.starting.beginning import execution_data, new_record
 from flowengine.errors import Conflict, InputError, NotFound
-from flowengine.kernel.machine import Machine
+from flowengine.kernel.view import View
 from flowengine.validation import validate
 
 if TYPE_CHECKING:
@@ -131,8 +131,8 @@ def _past(
     for moment in walk(flows, hash, journal, seen):
         if unit_at(moment.graph, moment.state, at) is not None:
             return line(journal, moment.number)
-        machine = Machine(moment.graph, moment.state, None)
-        begun = [machine.step_address(act) for act in moment.state["acts"].values()]
+        view = View(moment.graph, moment.state)
+        begun = [view.step_address(act) for act in moment.state["acts"].values()]
         if at in begun or any(one.address == at for one in seen):
             past = line(journal, moment.number)
             return [*past[:-1], {**past[-1], "holds": {"at": at}}]

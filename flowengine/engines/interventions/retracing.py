@@ -16,9 +16,8 @@ from flowengine.errors import Conflict, NotFound
 from flowengine.kernel import ENDED, advance, new_state
 from flowengine.kernel.causes import Blame, Place
 from flowengine.kernel.commands import Command, Run, Stop
-from flowengine.kernel.machine import Machine
 from flowengine.kernel.moving.obstacles import obstacles
-from flowengine.kernel.recovery.retrying import overdue
+from flowengine.kernel.view import View, overdue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -181,7 +180,7 @@ def _ended(flows: LinkedFlows, form: str, past: Past, step: str) -> tuple[int, i
     found: tuple[int, int, bool] | None = None
     state, graph = new_state(), flows.by_hash(form).graph
     for number, event in enumerate(past.events):
-        m = Machine(graph, state, None)
+        m = View(graph, state)
         one = past.about[number]
         unit = next((n for n, u in state["units"].items() if m.address(u) == step), None)
         graph = apply(flows, graph, state, event)
@@ -314,7 +313,7 @@ def _held_at(graph: Graph, state: State, kind: str, number: int) -> str | None:
     owner = table.get(number)
     if owner is None or "then" not in owner:
         return None
-    m = Machine(graph, state, None)
+    m = View(graph, state)
     if kind == "scope":
         return str(owner["path"]).rstrip("/")
     return m.address(owner) if kind == "unit" else m.step_address(owner)
@@ -324,7 +323,7 @@ def _left_running(
     graph: Graph, state: State, past: Past, unit: int | None
 ) -> tuple[list[int], list[Event]]:
     """Return which attempts at work never began outside, and the results that came late."""
-    m = Machine(graph, state, None)
+    m = View(graph, state)
     began = {(address, attempt) for (_, attempt), address in past.ran.items()}
     results: dict[tuple[str, int], Any] = {}
     for one, event in zip(past.about, past.events, strict=True):

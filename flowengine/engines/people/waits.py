@@ -84,7 +84,7 @@ def stored_wait_view(wait: Wait, state: State | None = None) -> WaitInfo:
 
 def _with_votes(wait: Wait) -> dict[str, Any]:
     """Return the record of a wait with the votes that no journal holds yet, in their order."""
-    from flowengine.kernel.waiting.approvals import counting
+    from flowengine.kernel.view import counting
 
     recorded = [
         {"by": event["by"], "at": format_time(event["at"])}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowengine.errors import InputError
+from flowengine.kernel import Graph
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.graph.linked import Graph
 from flowengine.validation import validate
 
 

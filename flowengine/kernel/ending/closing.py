@@ -29,7 +29,7 @@ from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import end_round, move
 from flowengine.kernel.tokens import routing
-from flowengine.kernel.tokens.joins import held_arrivals, number_held
+from flowengine.kernel.view import held_arrivals, number_held
 from flowengine.kernel.waiting import answers
 from flowengine.kernel.waiting.listeners import unlisten, unwatch
 from flowengine.kernel.waiting.shared_questions import leave_questions

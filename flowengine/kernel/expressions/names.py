@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain, SecretText, Value
-from flowengine.kernel.machine import View
 from flowengine.kernel.notation.ids import idempotency_key
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Scope, Unit

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from flowengine.kernel.expressions import provenance
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Node
-from flowengine.kernel.machine import Machine, View, has_items
+from flowengine.kernel.machine import Machine, has_items
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import ErrorData

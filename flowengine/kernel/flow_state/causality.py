@@ -6,7 +6,7 @@ before it. A split copies it, a merge takes the greater number. A scope knows of
 written in it, so that whoever continues after the scope learns it, however the scope ended.
 
 `knows` is absent while there is nothing to know; what it holds is never changed in place. Keys are
-those of `machine.state_name`: a subflow has its own.
+those of `view.state_name`: a subflow has its own.
 """
 
 from __future__ import annotations

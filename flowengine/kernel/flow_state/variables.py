@@ -19,7 +19,8 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.graph.linked import Flow
 from flowengine.kernel.held_failures import is_held
 from flowengine.kernel.limits import locks
-from flowengine.kernel.machine import Machine, state_name
+from flowengine.kernel.machine import Machine
+from flowengine.kernel.view import state_name
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Activation, Scope

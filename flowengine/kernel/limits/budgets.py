@@ -14,10 +14,11 @@ that tells of it is nobody's time; see `skip`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import parse_duration
+from flowengine.kernel.view import begun, bounding, budget_of, worked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,20 +58,6 @@ def enter(m: Machine, number: int, frame: Frame) -> None:
         bounds = [number, *bounds]
     if bounds:
         frame["bounds"] = bounds
-
-
-def bounding(state: State, frame: int) -> list[int]:
-    """Return whose budgets hold inside a flow at work, the innermost first."""
-    if frame:
-        return state["frames"][frame].get("bounds", [])
-    return [0] if "budget" in state else []
-
-
-def budget_of(state: State, frame: int) -> Budget | None:
-    """Return the budget of a flow at work; None of one that has none, or is over."""
-    owner: Any = state.get("frames", {}).get(frame, {}) if frame else state
-    budget: Budget | None = owner.get("budget")
-    return budget
 
 
 def budgets_around(m: Machine, frame: int) -> Iterator[tuple[int, Budget]]:
@@ -182,25 +169,7 @@ def used_up(m: Machine, budget: Budget) -> list[str]:
     return found
 
 
-def begun(budget: Budget) -> int:
-    """Return how many calls have begun: those that are over, and those that run."""
-    return budget["used"] + len(budget["calls"])
-
-
 # Time
-
-
-def worked(state: State, budget: Budget, now: int) -> int:
-    """Return how long calls of a flow have run (ms), as things stand at a time.
-
-    Args:
-        budget: That of the flow.
-        now: The time (ms).
-    """
-    spent = budget.get("spent", 0)
-    if "since" in budget:
-        spent += max(0, now - state.get("skipped", 0) - budget["since"])
-    return spent
 
 
 def skip(state: State, since: int) -> None:

@@ -13,7 +13,6 @@ order in which it was claimed, and the unit waits until it hears so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from flowengine.kernel.commands import Claim, GiveBack
@@ -22,10 +21,11 @@ from flowengine.kernel.expressions.names import Names, evaluate
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.limits.suspension import resume, suspend
 from flowengine.kernel.machine import Machine, require
+from flowengine.kernel.view import is_shared
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.entries import Entry
-    from flowengine.kernel.state.records import Activation, Cleanup, Lock, Unit
+    from flowengine.kernel.state.records import Activation, Lock, Unit
 
 
 def take(m: Machine, unit: Unit, then: Entry) -> bool:
@@ -73,11 +73,6 @@ def take(m: Machine, unit: Unit, then: Entry) -> bool:
 def shared_name(m: Machine, scope: str, key: str) -> str:
     """Return the name of a lock that executions share: of one flow, or of all."""
     return f"{scope} {m.graph.flow['id']}:{key}" if scope == "flow" else f"{scope}:{key}"
-
-
-def is_shared(name: str) -> bool:
-    """Return whether a lock is one that executions share."""
-    return not name[0].isdigit()
 
 
 def _claim(m: Machine, unit: Unit, name: str, permits: int, then: Entry) -> None:
@@ -149,59 +144,28 @@ def _grant(m: Machine, lock: Lock) -> None:
 
 def locks_around(m: Machine, act: Activation, unit: Unit | None) -> list[str]:
     """Return the locks under which a place writes: its unit's, and those of the scopes around."""
-    units = [*([] if unit is None else [unit]), *enclosing(m, act)]
+    units = [*([] if unit is None else [unit]), *m.enclosing(act)]
     return [one["lock"] for one in units if one.get("held")]
 
 
 def _taken_around(m: Machine, act: Activation, key: str, scope: str) -> int:
     """Return the innermost unit around that holds a lock of this key and scope, or 0."""
-    for outer in enclosing(m, act):
+    for outer in m.enclosing(act):
         same = outer.get("across", "execution") == scope
         if same and outer.get("held") and outer["lock"].partition(":")[2] == key:
             return outer["id"]
     return 0
 
 
-def enclosing(m: Machine, act: Activation) -> Iterator[Unit]:
-    """Yield the units around an activation, innermost first; a `finally` is inside its group.
-
-    Args:
-        m: The advance at work, or a machine that only looks.
-
-    Yields:
-        Units.
-    """
-    while True:
-        for unit in m.units_around(act):
-            yield unit
-            act = m.act_of(unit)
-        number = _cleaned_up(m, m.state["cleanups"][act["final"]]) if "final" in act else 0
-        if not number:
-            return
-        unit = m.state["units"][number]
-        yield unit
-        act = m.act_of(unit)
-
-
-def _cleaned_up(m: Machine, cleanup: Cleanup) -> int:
-    """Return the unit that waits for a cleanup, or around what does; 0 if none."""
-    kind = cleanup.get("kind")
-    if kind == "unit":
-        return cleanup["of"]
-    if kind == "act":
-        return m.scope_of(m.state["acts"][cleanup["of"]])["unit"]
-    return m.state["scopes"][cleanup["of"]]["unit"] if kind == "scope" else 0
-
-
 def _closes_circle(m: Machine, unit: Unit, wanted: str) -> bool:
     """Return whether a lock comes free only after this unit has had it."""
-    mine = {outer["id"] for outer in enclosing(m, m.act_of(unit)) if outer.get("held")}
+    mine = {outer["id"] for outer in m.enclosing(m.act_of(unit)) if outer.get("held")}
     if not mine:
         return False
     waiting: dict[int, list[str]] = {}
     for name, lock in m.state["locks"].items():
         for number in lock["queue"]:
-            for outer in enclosing(m, m.act_of(m.state["units"][number])):
+            for outer in m.enclosing(m.act_of(m.state["units"][number])):
                 if outer.get("held"):
                     waiting.setdefault(outer["id"], []).append(name)
     return _never_free(m, wanted, mine, waiting, set())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flowengine.kernel.expressions.names import NOT_RUN
-from flowengine.kernel.tokens.joins import held_arrivals, number_held
+from flowengine.kernel.view import held_arrivals, number_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from flowengine.kernel.flow_state.variables import from_outside, replaces
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.moving.pairing import Pairing
 from flowengine.kernel.moving.walking import Walker
-from flowengine.kernel.tokens.joins import number_held
+from flowengine.kernel.view import number_held
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Graph

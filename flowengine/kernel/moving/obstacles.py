@@ -16,7 +16,7 @@ from flowengine.kernel.moving.counterparts import KEPT, misfit, not_kept
 from flowengine.kernel.moving.move import move, set_keys
 from flowengine.kernel.moving.pairing import Pairing
 from flowengine.kernel.moving.walking import Walker
-from flowengine.kernel.tokens.joins import held_arrivals, number_held
+from flowengine.kernel.view import held_arrivals, number_held
 
 if TYPE_CHECKING:
     from flowengine.kernel.graph.linked import Graph

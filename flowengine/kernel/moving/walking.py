@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowengine.kernel.expressions.provenance import RECORDS
-from flowengine.kernel.machine import state_name
 from flowengine.kernel.moving.fields import FIELDS, FOLLOWS, MADE, PLAIN, Kind
+from flowengine.kernel.view import state_name
 from flowengine.kernel.waiting.listeners import SEPARATOR
 
 if TYPE_CHECKING:

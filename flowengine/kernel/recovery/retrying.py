@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowengine.kernel.causes import KINDS
 from flowengine.kernel.commands import OpenWait, SetTimer
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.expressions.names import Names, evaluate, of_scope
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.held_failures import KINDS
 from flowengine.kernel.limits import budgets
-from flowengine.kernel.limits.locks import enclosing
 from flowengine.kernel.limits.suspension import park, unpark
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import parse_duration
@@ -36,7 +35,7 @@ PUT_OFF = frozenset(
 """Why a timer is set that does not run while an execution stands failed: a `wait` goes by the
 clock."""
 
-BOUNDS = {"timeout": entries.limit, "deadline": entries.deadline, "duration": entries.duration}
+ANEW = {"timeout": entries.limit, "deadline": entries.deadline, "duration": entries.duration}
 """Why a timer is set that bounds something → the entry of the agenda that sets it anew."""
 
 
@@ -108,15 +107,6 @@ def _put_off(m: Machine, stood: int) -> None:
                 m.commands.append(OpenWait(dict(wait["record"])))
 
 
-def overdue(state: State) -> list[int]:
-    """Return the timers of bounds that are over, but were not the first to end the execution."""
-    return [
-        number
-        for number, timer in state["timers"].items()
-        if timer["why"] in BOUNDS and timer["due"] <= state["now"]
-    ]
-
-
 def _bound_anew(m: Machine, timers: list[int]) -> None:
     """Give what these timers bound its time anew: put off, they would end it at once."""
     for number in timers:
@@ -131,7 +121,7 @@ def _bound_anew(m: Machine, timers: list[int]) -> None:
             del m.state["acts"][owner]["deadline"]
         else:
             m.state["scopes"][owner].pop("timer", None)
-        m.agenda.append(BOUNDS[timer["why"]](owner))
+        m.agenda.append(ANEW[timer["why"]](owner))
 
 
 def _forget_refusals(state: State) -> None:
@@ -166,7 +156,7 @@ def _go_on_beside(m: Machine, event: RetryAsked, named: int | None) -> None:
 
 def _take_places(m: Machine, unit: Unit) -> None:
     """Put a unit back in its place, together with the scopes around it."""
-    for one in (unit, *enclosing(m, m.act_of(unit))):
+    for one in (unit, *m.enclosing(m.act_of(unit))):
         unpark(m, one)
 
 

@@ -20,12 +20,13 @@ from flowengine.kernel.expressions import provenance
 from flowengine.kernel.expressions.names import Names
 from flowengine.kernel.expressions.step_records import known
 from flowengine.kernel.graph.compiled import EvaluationError
-from flowengine.kernel.machine import Machine, View
+from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries
 from flowengine.kernel.state.moves import move
 from flowengine.kernel.steps.attempts import attempt
 from flowengine.kernel.tokens.activations import count, put_activation
 from flowengine.kernel.tokens.units import new_unit
+from flowengine.kernel.view import View
 
 if TYPE_CHECKING:
     from flowengine.kernel.events import Succeeded

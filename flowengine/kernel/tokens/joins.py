@@ -30,6 +30,7 @@ from flowengine.kernel.machine import Machine
 from flowengine.kernel.state import entries, moves
 from flowengine.kernel.state.phases import UNKNOWN
 from flowengine.kernel.tokens import routing
+from flowengine.kernel.view import number_held
 
 if TYPE_CHECKING:
     from flowengine.kernel.state.records import Arrival, JoinState, Scope
@@ -282,18 +283,6 @@ def _held_elsewhere(scope: Scope, body: Body, step: int) -> int:
         for other, join in scope["joins"].items()
         if other != step and body.reaches(other, step)
     )
-
-
-def number_held(join: JoinState) -> int:
-    """Return how many tokens a join holds."""
-    held = sum(len(arrivals) for arrivals in join["held"].values())
-    return held + len(join.get("got", ())) + len(join.get("kept", ()))
-
-
-def held_arrivals(join: JoinState) -> list[Arrival]:
-    """Return the tokens that a join holds."""
-    held = [arrival for arrivals in join["held"].values() for arrival in arrivals]
-    return [*held, *join.get("got", ()), *join.get("kept", ())]
 
 
 def _act(m: Machine, scope: Scope, index: int, join: JoinState) -> None:

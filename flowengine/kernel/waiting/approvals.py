@@ -15,6 +15,7 @@ from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.ids import wait_id
 from flowengine.kernel.notation.times import format_time
+from flowengine.kernel.view import counting
 from flowengine.kernel.waiting import approval_ownership
 from flowengine.kernel.waiting.waits import duration_of, end_wait, new_wait, show
 
@@ -141,15 +142,6 @@ def voted(m: Machine, wait: Wait, event: Decided) -> dict[str, Plain] | None:
 def expired(wait: Wait) -> dict[str, Plain]:
     """Return the decision that stands if nobody has decided in time."""
     return {"choice": wait["record"].get("on_expire"), "by": "system", "via": "expiry"}
-
-
-def counting(record: dict[str, Plain], choice: str) -> str:
-    """Return what a choice counts as: `approve`, `reject` or `other`."""
-    for entry in record.get("choices") or ():
-        if entry["id"] == choice:
-            counts_as: str = entry.get("counts_as", "other")
-            return counts_as
-    return "other"
 
 
 def answer(

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from flowengine.kernel.errors import StepFailure
 from flowengine.kernel.graph.compiled import Plain
 from flowengine.kernel.limits.budgets import (
-    bounding,
-    budget_of,
     budgets_around,
     declared_limits,
     unbound,
@@ -24,7 +22,8 @@ from flowengine.kernel.limits.suspension import resume, suspend
 from flowengine.kernel.machine import Machine
 from flowengine.kernel.notation.times import format_duration, format_time, parse_duration
 from flowengine.kernel.state import entries
-from flowengine.kernel.waiting.approvals import answer, counting
+from flowengine.kernel.view import bounding, budget_of, counting
+from flowengine.kernel.waiting.approvals import answer
 from flowengine.kernel.waiting.waits import add_wait, close_wait, show
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from flowengine.kernel.limits.budgets import budget_of
+from flowengine.kernel.view import budget_of
 from flowengine.kernel.waiting import answers
 
 if TYPE_CHECKING:

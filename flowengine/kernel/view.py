@@ -1,0 +1,221 @@
+"""Reading an execution: what follows from a flow and a state, which both stay as they are.
+
+Whoever is outside the kernel reads a state through this module, and builds nothing of its insides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from flowengine.kernel.graph.compiled import Plain
+    from flowengine.kernel.graph.linked import Flow, Graph, Node
+    from flowengine.kernel.state.phases import Why
+    from flowengine.kernel.state.records import (
+        Activation,
+        Arrival,
+        Budget,
+        Cleanup,
+        JoinState,
+        Scope,
+        State,
+        Unit,
+    )
+
+BOUNDS: frozenset[Why] = frozenset({"timeout", "deadline", "duration"})
+"""Why a timer is set that bounds something at work."""
+
+
+class View:
+    """A flow and the state of an execution of it, to be read.
+
+    Args:
+        graph: The flow.
+        state: The state.
+    """
+
+    __slots__ = ("graph", "now", "state")
+
+    def __init__(self, graph: Graph, state: State) -> None:
+        self.graph = graph
+        self.state = state
+        self.now = state["now"]
+
+    def node(self, act: Activation) -> Node:
+        """Return the step of an activation."""
+        return self.graph.nodes[act["step"]]
+
+    def act_of(self, unit: Unit) -> Activation:
+        """Return the activation of a unit."""
+        return self.state["acts"][unit["act"]]
+
+    def scope_of(self, act: Activation) -> Scope:
+        """Return the scope of an activation."""
+        return self.state["scopes"][act["scope"]]
+
+    def units_around(self, act: Activation) -> Iterator[Unit]:
+        """Yield the units of the groups and subflows around an activation, innermost first."""
+        units, number = self.state["units"], self.scope_of(act)["unit"]
+        while number:
+            unit = units[number]
+            yield unit
+            number = self.scope_of(self.act_of(unit))["unit"]
+
+    def acts_around(self, act: Activation) -> Iterator[Activation]:
+        """Yield an activation and those around it, innermost first; the last is in the flow."""
+        yield act
+        for unit in self.units_around(act):
+            yield self.act_of(unit)
+
+    def frame_of(self, act: Activation) -> int:
+        """Return the frame of the subflow that an activation belongs to; 0: the main flow."""
+        if "frame" in act:
+            return act["frame"]
+        return self.state["scopes"][act["scope"]].get("frame", 0)
+
+    def flow_of(self, frame: int) -> Flow:
+        """Return what the flow of a frame declares."""
+        return self.graph.flows[self.state["frames"][frame]["flow"] if frame else 0]
+
+    def vars_of(self, frame: int) -> dict[str, list[Plain]]:
+        """Return the state of a flow at work: key → cell."""
+        return self.state["frames"][frame]["vars"] if frame else self.state["vars"]
+
+    def keys_of(self, frame: int) -> dict[str, str]:
+        """Return by which keys a flow at work is found: signal → key."""
+        return self.state["frames"][frame]["keys"] if frame else self.state["keys"]
+
+    def watched(self, act: Activation, keys: Iterable[str]) -> list[str]:
+        """Return state keys that an activation names as the names under which they are watched."""
+        frame = self.frame_of(act)
+        return [state_name(frame, key) for key in keys]
+
+    def root(self) -> Scope:
+        """Return the scope of the flow."""
+        return next(s for s in self.state["scopes"].values() if not s["unit"])
+
+    def step_address(self, act: Activation) -> str:
+        """Return the address of an activation: the path of its scope, the step, `#` if again."""
+        if "address" in act:
+            return act["address"]
+        path = self.state["scopes"][act["scope"]]["path"]
+        address = path + self.graph.nodes[act["step"]].id
+        return f"{address}#{act['number']}" if act["number"] > 1 else address
+
+    def address(self, unit: Unit) -> str:
+        """Return the address of a unit: its activation's, the item's key, the round."""
+        act = self.state["acts"][unit["act"]]
+        address = self.step_address(act)
+        if unit["item"] >= 0:
+            address = f"{address}[{act['keys'][unit['item']]}]"
+        if unit["round"]:
+            address = f"{address}@{unit['round']}"
+        return address
+
+    def enclosing(self, act: Activation) -> Iterator[Unit]:
+        """Yield the units around an activation, innermost first, a `finally` in its group."""
+        units = self.state["units"]
+        while True:
+            number = self.scope_of(act)["unit"]
+            if "final" in act:
+                number = self._cleaned_up(self.state["cleanups"][act["final"]])
+            if not number:
+                return
+            unit = units[number]
+            yield unit
+            act = self.act_of(unit)
+
+    def _cleaned_up(self, cleanup: Cleanup) -> int:
+        """Return the unit that waits for a cleanup, or around what does; 0 if none."""
+        kind = cleanup.get("kind")
+        if kind == "unit":
+            return cleanup["of"]
+        if kind == "act":
+            return self.scope_of(self.state["acts"][cleanup["of"]])["unit"]
+        return self.state["scopes"][cleanup["of"]]["unit"] if kind == "scope" else 0
+
+
+def state_name(frame: int, key: str) -> str:
+    """Return the name of a state key in an execution, in which several flows may have one."""
+    return f"{frame}/{key}" if frame else key
+
+
+# Locks
+
+
+def is_shared(name: str) -> bool:
+    """Return whether a lock is one that executions share."""
+    return not name[0].isdigit()
+
+
+# Budgets
+
+
+def budget_of(state: State, frame: int) -> Budget | None:
+    """Return the budget of a flow at work; None of one that has none, or is over."""
+    owner: Any = state.get("frames", {}).get(frame, {}) if frame else state
+    budget: Budget | None = owner.get("budget")
+    return budget
+
+
+def bounding(state: State, frame: int) -> list[int]:
+    """Return whose budgets hold inside a flow at work, the innermost first."""
+    if frame:
+        return state["frames"][frame].get("bounds", [])
+    return [0] if "budget" in state else []
+
+
+def begun(budget: Budget) -> int:
+    """Return how many calls have begun: those that are over, and those that run."""
+    return budget["used"] + len(budget["calls"])
+
+
+def worked(state: State, budget: Budget, now: int) -> int:
+    """Return how long calls of a flow have run (ms), as things stand at a time.
+
+    Args:
+        budget: That of the flow.
+        now: The time (ms).
+    """
+    spent = budget.get("spent", 0)
+    if "since" in budget:
+        spent += max(0, now - state.get("skipped", 0) - budget["since"])
+    return spent
+
+
+# Joins
+
+
+def number_held(join: JoinState) -> int:
+    """Return how many tokens a join holds."""
+    held = sum(len(arrivals) for arrivals in join["held"].values())
+    return held + len(join.get("got", ())) + len(join.get("kept", ()))
+
+
+def held_arrivals(join: JoinState) -> list[Arrival]:
+    """Return the tokens that a join holds."""
+    held = [arrival for arrivals in join["held"].values() for arrival in arrivals]
+    return [*held, *join.get("got", ()), *join.get("kept", ())]
+
+
+# Waits and timers
+
+
+def counting(record: dict[str, Plain], choice: str) -> str:
+    """Return what a choice counts as: `approve`, `reject` or `other`."""
+    for entry in record.get("choices") or ():
+        if entry["id"] == choice:
+            counts_as: str = entry.get("counts_as", "other")
+            return counts_as
+    return "other"
+
+
+def overdue(state: State) -> list[int]:
+    """Return the timers of bounds that are over, but were not the first to end the execution."""
+    return [
+        number
+        for number, timer in state["timers"].items()
+        if timer["why"] in BOUNDS and timer["due"] <= state["now"]
+    ]
