@@ -1,0 +1,194 @@
+"""From what a model wrote to a call that can be made: is the tool known, do the arguments fit?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from json import dumps
+from typing import Any
+
+from flowengine.agents.text_calls.json_text import MAX_DEPTH, BrokenJson, read_json
+from flowengine.agents.text_calls.records import (
+    Call,
+    Ended,
+    Fault,
+    FaultCode,
+    RawCall,
+    Tool,
+    Untyped,
+)
+from flowengine.agents.text_calls.text_values import Misfit, allowed_types, typed
+from flowengine.errors import InputError
+from flowengine.validation import check_numbers, shared
+
+MAX_LENGTH = 1_000_000
+"""Characters of the arguments of one call."""
+_LONGEST_NAME = 64
+_SHOWN = 300
+_OPENED = 2
+"""How often JSON inside a JSON string is opened."""
+
+
+def native_arguments(
+    arguments: str | None, tool: Tool, *, ended: Ended = "stop", place: int = 0
+) -> tuple[Call | Fault, tuple[str, ...]]:
+    """Read the arguments of a native call, as the provider hands them over.
+
+    Args:
+        arguments: JSON as text. None, "" and "null" mean that there are none.
+        tool: The tool that is called.
+        ended: Why the reply ended.
+        place: Of the call in the reply.
+
+    Returns:
+        The call, or what the model is to be told; and what was mended.
+    """
+    return bind(RawCall(tool.name, arguments), {tool.name: tool}, ended=ended, place=place)
+
+
+def bind(
+    raw: RawCall, tools: Mapping[str, Tool], *, ended: Ended = "stop", place: int = 0
+) -> tuple[Call | Fault, tuple[str, ...]]:
+    """Find the tool of a call and make its arguments fit.
+
+    Args:
+        raw: As it was written.
+        tools: Those on offer, by name.
+        ended: Why the reply ended.
+        place: Of the call in the reply.
+
+    Returns:
+        The call, or what the model is to be told; and what was mended.
+    """
+    tool = tools.get(raw.name)
+    if tool is None:
+        return _unknown(raw.name, tools, place), ()
+    try:
+        arguments, repairs = _opened(raw.arguments, complete=ended == "stop")
+        call = Call(tool.name, _fitting(arguments, tool, repairs), place)
+        return call, tuple(dict.fromkeys(repairs))
+    except BrokenJson as broken:
+        message = f"The arguments of {tool.name} cannot be read: {broken.reason}."
+        code: FaultCode = "cut" if broken.cut else "unreadable"
+    except Misfit as misfit:
+        code, message = "arguments", f"The arguments of {tool.name} do not fit: {misfit}."
+    return Fault(code, message, tool.name, _written(raw.arguments), place), ()
+
+
+def _unknown(name: str, tools: Mapping[str, Tool], place: int) -> Fault:
+    short = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+    close = get_close_matches(short, tools, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    offer = f"These are on offer: {', '.join(tools)}." if tools else "None is on offer."
+    message = f"There is no tool '{short}'.{hint} {offer}"
+    return Fault("unknown_tool", message, close[0] if close else None, place=place)
+
+
+def _opened(arguments: Any, *, complete: bool) -> tuple[dict[str, Any], list[str]]:
+    """Return the arguments as a dict: JSON is read, and JSON inside a JSON string too.
+
+    Raises:
+        BrokenJson: They cannot be read, or are something else.
+    """
+    repairs: list[str] = []
+    for _ in range(_OPENED):
+        if not isinstance(arguments, str):
+            break
+        if not arguments.strip():
+            return {}, repairs
+        if len(arguments) >= MAX_LENGTH:
+            raise BrokenJson(f"they have {len(arguments)} characters, {MAX_LENGTH} are too many", 0)
+        arguments, mended = _read(arguments, complete=complete)
+        repairs += mended
+    if arguments is None:
+        return {}, repairs
+    if not isinstance(arguments, dict):
+        raise BrokenJson("they must be one JSON object", 0)
+    return arguments, repairs
+
+
+def _read(text: str, *, complete: bool) -> tuple[Any, tuple[str, ...]]:
+    value, end, repairs = read_json(text, complete=complete)
+    if text[end:].strip():
+        if not isinstance(value, dict):
+            raise BrokenJson("they must be one JSON object", end)
+        repairs += ("what stood after the arguments was left out",)
+    return value, repairs
+
+
+def _fitting(arguments: dict[str, Any], tool: Tool, repairs: list[str]) -> dict[str, Any]:
+    """Return the arguments in the types of the schema.
+
+    Raises:
+        Misfit: They do not fit; the message names every field that does not.
+    """
+    schema = tool.schema
+    declared = schema["properties"]
+    found, wrong = {}, []
+    for name, value in arguments.items():
+        try:
+            found[name] = _converted(value, declared.get(name, True), schema, repairs)
+        except Misfit as misfit:
+            wrong.append(f"'{name}' {misfit}, not {_short(value)}")
+    if not (schema.get("additionalProperties") or schema.get("patternProperties")):
+        wrong += [f"there is no '{name[:_LONGEST_NAME]}'" for name in found if name not in declared]
+    if wrong:
+        missing = [name for name in schema.get("required", ()) if name not in arguments]
+        wrong += [f"'{name}' is missing" for name in missing]
+        raise Misfit("; ".join(wrong))
+    _check_plain(found)
+    try:
+        for name, value in found.items():
+            check_numbers(value, f"'{name}'")
+        fitting: dict[str, Any] = shared(schema).check(found, "they")
+    except InputError as error:
+        raise Misfit(error.message.removeprefix("they: ").rstrip(".")) from None
+    return fitting
+
+
+def _converted(value: Any, schema: Any, root: Mapping[str, Any], repairs: list[str]) -> Any:
+    if isinstance(value, Untyped):
+        return typed(value.text, schema, root, repairs)
+    if isinstance(value, str) and "string" not in allowed_types(schema, root):
+        return typed(value, schema, root, repairs)
+    return value
+
+
+def _check_plain(value: Any) -> None:
+    """Check what JSON can say and the store cannot keep.
+
+    Raises:
+        Misfit: It is nested too deeply, or a text is no Unicode.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        texts = (part for part in level if isinstance(part, str))
+        if any(not _is_unicode(text) for text in texts):
+            raise Misfit("a text has half a surrogate pair, which is no Unicode")
+        level = [inner for part in level for inner in _inside(part)]
+        if not level:
+            return
+    raise Misfit(f"they are nested more than {MAX_DEPTH} levels deep")
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    return value if isinstance(value, list) else []
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _short(value: Any) -> str:
+    text = value.text if isinstance(value, Untyped) else dumps(value, ensure_ascii=False)
+    return f"'{text[:40]}…'" if len(text) > 40 else f"'{text}'"
+
+
+def _written(arguments: Any) -> str:
+    return arguments[:_SHOWN] if isinstance(arguments, str) else ""

@@ -1,0 +1,149 @@
+"""Requests to models without function calling: tools, calls and results as text.
+
+A request is made anew from the conversation each time, so nothing piles up in it. All text is put
+together as it is: braces, percent signs and backslashes in it mean nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from json import dumps
+from typing import Any
+
+from flowengine.agents.text_calls.examples import example_arguments
+from flowengine.agents.text_calls.formats import FORMATS, Format
+from flowengine.agents.text_calls.json_text import BrokenJson, read_json
+from flowengine.agents.text_calls.records import Fault, Tool
+
+Message = dict[str, Any]
+_SHOWN_FAULTS = 5
+
+
+def instructions(tools: Sequence[Tool], form: Format = FORMATS[0]) -> str:
+    """Say which tools there are and how they are called, for the beginning of a system message.
+
+    Args:
+        tools: Those on offer; none: there is nothing to say.
+        form: In which the model writes calls.
+    """
+    if not tools:
+        return ""
+    parts = ["You can call these tools:"]
+    parts += [_described(tool) for tool in tools]
+    parts += [
+        "Write a call exactly like this, outside of code fences:",
+        _example(tools[0], form),
+        (
+            "You may say something before the calls. Write several calls one below the other, then "
+            "stop: the next message brings their results. Never write a result yourself. Without "
+            "a call, your reply is your answer."
+        ),
+    ]
+    return "\n\n".join(parts)
+
+
+def _described(tool: Tool) -> str:
+    schema = dumps(tool.schema, ensure_ascii=False)
+    heading = f"Tool: {tool.name}"
+    return "\n".join(filter(None, [heading, tool.description, f"Parameters: {schema}"]))
+
+
+def _example(tool: Tool, form: Format) -> str:
+    return form.write([(tool.name, example_arguments(tool))])
+
+
+def faults_told(faults: Sequence[Fault], tools: Iterable[Tool], form: Format = FORMATS[0]) -> str:
+    """Tell the model what was wrong with its calls, each with a right example.
+
+    Args:
+        faults: Of one reply.
+        tools: Those on offer.
+        form: In which the model writes calls.
+    """
+    by_name = {tool.name: tool for tool in tools}
+    parts = []
+    for fault in faults[:_SHOWN_FAULTS]:
+        parts.append(fault.message)
+        if fault.written:
+            parts.append(f"You wrote:\n{fault.written}")
+    if len(faults) > _SHOWN_FAULTS:
+        parts.append(f"And {len(faults) - _SHOWN_FAULTS} more calls were wrong.")
+    meant = dict.fromkeys(fault.tool for fault in faults if fault.tool and fault.tool in by_name)
+    shown = [by_name[name] for name in meant] or list(by_name.values())[:1]
+    parts += [f"A right call of {tool.name}:\n{_example(tool, form)}" for tool in shown]
+    return "\n\n".join(parts)
+
+
+def request_messages(
+    messages: Iterable[Mapping[str, Any]], tools: Sequence[Tool], form: Format = FORMATS[0]
+) -> list[Message]:
+    """Return the messages of a request that needs no function calling.
+
+    Calls and results become text, neighbours of one role become one message, and the instructions
+    come first in the system message, which is made where there is none.
+
+    Args:
+        messages: The conversation, with `tool_calls` and messages of the role `tool`.
+        tools: Those on offer.
+        form: In which the model writes calls.
+    """
+    found: list[Message] = [{"role": "system", "content": instructions(tools, form)}]
+    if not tools:
+        found.clear()
+    names: dict[str, str] = {}
+    for message in messages:
+        _add(found, _as_text(message, names, form))
+    return found
+
+
+def _as_text(message: Mapping[str, Any], names: dict[str, str], form: Format) -> Message:
+    role, content = message["role"], message.get("content")
+    if role == "tool":
+        name = message.get("name") or names.get(message.get("tool_call_id", ""), "tool")
+        return {"role": "user", "content": form.write_result(name, _text_of(content))}
+    if role != "assistant":
+        return {"role": role, "content": "" if content is None else content}
+    calls = message.get("tool_calls") or ()
+    for call in calls:
+        names[call.get("id", "")] = call["function"]["name"]
+    written = [_call_as_text(call["function"], form) for call in calls]
+    said = _text_of(content)
+    return {"role": role, "content": "\n".join([*([said] if said else []), *written])}
+
+
+def _call_as_text(function: Mapping[str, Any], form: Format) -> str:
+    name, arguments = function["name"], function.get("arguments") or "{}"
+    try:
+        value = read_json(arguments).value if isinstance(arguments, str) else arguments
+    except BrokenJson:
+        value = None
+    if not isinstance(value, Mapping):
+        return f"{name}: {arguments}"
+    return form.write([(name, dict(value))])
+
+
+def _add(messages: list[Message], message: Message) -> None:
+    """Add a message, to the one before it where both are of one role."""
+    if not messages or messages[-1]["role"] != message["role"]:
+        messages.append(message)
+        return
+    last = messages[-1]
+    if isinstance(last["content"], str) and isinstance(message["content"], str):
+        last["content"] = "\n\n".join(filter(None, [last["content"], message["content"]]))
+    else:  # parts: text and images
+        last["content"] = [*_parts(last["content"]), *_parts(message["content"])]
+
+
+def _parts(content: Any) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return list(content)
+
+
+def _text_of(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    texts = [part.get("text", "") for part in content if isinstance(part, Mapping)]
+    return "\n".join(filter(None, texts))

@@ -1,0 +1,62 @@
+"""The text of a reply, searched from left to right and never twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from flowengine.agents.text_calls.records import Ended
+
+_SPACE = re.compile(r"\s*")
+
+
+class Source:
+    """A reply that is being read.
+
+    Readers move from left to right. A search that found nothing, or found something further on, is
+    remembered; so the time it takes to read a reply is in proportion to its length, whatever it is
+    made of.
+
+    Attributes:
+        text: The reply.
+        ended: Why it ended.
+        tools: Names of the tools on offer.
+        open_fence: The closing line of a code fence that is being read as calls is still to come.
+    """
+
+    def __init__(self, text: str, ended: Ended, tools: Collection[str]) -> None:
+        self.text = text
+        self.ended = ended
+        self.tools = tools
+        self.open_fence = False
+        self._known: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
+
+    @property
+    def complete(self) -> bool:
+        """The model ended the reply itself."""
+        return self.ended == "stop"
+
+    def search(self, pattern: re.Pattern[str], at: int) -> re.Match[str] | None:
+        """Return the first match at or after a place.
+
+        Args:
+            pattern: What is looked for.
+            at: Where to begin.
+        """
+        known = self._known.get(pattern)
+        if known:
+            begun, match = known
+            if begun <= at and (match is None or at <= match.start()):
+                return match
+        match = pattern.search(self.text, at)
+        self._known[pattern] = at, match
+        return match
+
+    def skip(self, at: int) -> int:
+        """Return the place of the next character that is no blank."""
+        blank = _SPACE.match(self.text, at)
+        return blank.end() if blank else at
+
+    def is_over(self, at: int) -> bool:
+        """Nothing but blanks follows."""
+        return self.skip(at) >= len(self.text)

@@ -1,0 +1,15 @@
+"""The tool that the tests of calls offer."""
+
+from __future__ import annotations
+
+from flowengine.agents.text_calls.records import Tool
+
+ADD = Tool(
+    "add",
+    "Adds two numbers.",
+    {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+    },
+)

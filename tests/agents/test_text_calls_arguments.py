@@ -1,0 +1,232 @@
+"""Arguments of calls: typed by the schema, or refused with what the model must know (M65, M90)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from flowengine.agents.text_calls.arguments import bind, native_arguments
+from flowengine.agents.text_calls.json_text import BrokenJson, read_json
+from flowengine.agents.text_calls.records import Call, Fault, RawCall, Tool, Untyped
+from tests.agents.add import ADD
+
+WIDE = Tool(
+    "wide",
+    "Takes all there is.",
+    {
+        "type": "object",
+        "$defs": {"Size": {"enum": ["s", "m"]}},
+        "properties": {
+            "whole": {"type": "integer"},
+            "number": {"type": "number"},
+            "flag": {"type": "boolean"},
+            "text": {"type": "string"},
+            "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "maybe_text": {"type": ["string", "null"]},
+            "list": {"type": "array", "items": {"type": "integer"}},
+            "object": {"type": "object"},
+            "choice": {"enum": ["red", "dark red", 3]},
+            "size": {"$ref": "#/$defs/Size"},
+            "any": {},
+        },
+    },
+)
+
+
+def wide(name: str, text: str) -> Call | Fault:
+    found, _ = bind(RawCall("wide", {name: Untyped(text)}), {"wide": WIDE})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("whole", "5", 5),
+        ("whole", " -7\n", -7),
+        ("whole", "2.0", 2),
+        ("number", "2.5", 2.5),
+        ("number", "3", 3),
+        ("flag", "true", True),
+        ("flag", "False", False),
+        ("text", "007", "007"),
+        ("text", "null", "null"),
+        ("text", "[1]", "[1]"),
+        ("text", "", ""),
+        ("maybe", "null", None),
+        ("maybe", "4", 4),
+        ("maybe_text", "null", None),
+        ("maybe_text", "none of it", "none of it"),
+        ("list", "[1, 2]", [1, 2]),
+        ("object", '{"k": [true]}', {"k": [True]}),
+        ("choice", "dark red", "dark red"),
+        ("choice", "3", 3),
+        ("size", "m", "m"),
+        ("any", "words", "words"),
+        ("any", '{"k": 1}', {"k": 1}),
+    ],
+)
+def test_text_is_typed_by_the_schema(name: str, text: str, value: Any) -> None:
+    found = wide(name, text)
+
+    assert isinstance(found, Call)
+    assert found.arguments == {name: value}
+    assert type(found.arguments[name]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("whole", "0x10", "a whole number"),
+        ("whole", "2.5", "whole number"),
+        ("whole", "\u0665", "a whole number"),
+        ("whole", str(2**70), "71 bits"),
+        ("number", "nan", "a number"),
+        ("number", "1e999", "infinity"),
+        ("flag", "1", "true or false"),
+        ("list", "1, 2", "a list as JSON"),
+        ("list", "[1, 2,", "must be JSON"),
+        ("list", '["x"]', "whole number"),
+        ("object", "[1]", "must be a map"),
+        ("choice", "Red", "'red', 'dark red', 3"),
+        ("size", "xl", "'s', 'm'"),
+        ("colour", "red", "there is no 'colour'"),
+    ],
+)
+def test_text_that_does_not_fit_is_told_with_what_would(name: str, text: str, told: str) -> None:
+    found = wide(name, text)
+
+    assert isinstance(found, Fault)
+    assert found.code == "arguments"
+    assert f"'{name}" in found.message
+    assert told in found.message
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    found, _ = bind(RawCall("add", {"a": "x", "c": 1}), {"add": ADD})
+
+    assert isinstance(found, Fault)
+    assert all(f"'{name}'" in found.message for name in "abc"), found.message
+
+
+@pytest.mark.parametrize("written", [None, "", "  ", "null", "{}", '""', '"{}"'])
+def test_native_arguments_may_be_missing(written: str | None) -> None:
+    assert native_arguments(written, Tool("now")) == (Call("now", {}), ())
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"a": 1, "b": 2}',
+        '{"a": "1", "b": 2.0}',
+        json.dumps('{"a": 1, "b": 2}'),
+        ' {"b": 2, "a": 1}\n',
+    ],
+)
+def test_native_arguments_are_typed_and_json_in_a_json_string_is_opened(written: str) -> None:
+    found, repairs = native_arguments(written, ADD, place=3)
+
+    assert found == Call("add", {"a": 1, "b": 2}, place=3)
+    assert isinstance(found, Call)
+    assert [type(found.arguments[name]) for name in "ab"] == [int, int]
+    assert repairs == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("[]", "one JSON object"),
+        ("3", "one JSON object"),
+        ('{"a": NaN, "b": 1}', "NaN"),
+        ('{"a": 1, "a": 2, "b": 3}', "'a' is given twice"),
+        (f'{{"a": {"9" * 5000}}}', "5000 digits"),
+        (f'{{"a": "{"x" * 1_000_000}"}}', "too many"),
+        (f'{{"a": {"[" * 10_000}{"]" * 10_000}}}', "levels deep"),
+        ('{"a": 1, "b": "\\ud800"}', "must be a whole number"),
+        ("null and void", "one JSON object"),
+    ],
+)
+def test_odd_native_arguments_are_told(written: str, told: str) -> None:
+    found, _ = native_arguments(written, ADD)
+
+    assert isinstance(found, Fault)
+    assert found.tool == "add"
+    assert told in found.message
+
+
+def test_half_a_surrogate_pair_is_told_for_it_cannot_be_stored() -> None:
+    found, _ = native_arguments('{"t": ["\\ud800"]}', Tool("f", "", {"properties": {"t": {}}}))
+
+    assert isinstance(found, Fault)
+    assert "surrogate" in found.message
+
+
+def test_an_unknown_tool_is_told_with_the_nearest_name() -> None:
+    found, _ = bind(RawCall("ad", {}), {"add": ADD, "now": Tool("now")})
+
+    assert isinstance(found, Fault)
+    assert (found.code, found.tool) == ("unknown_tool", "add")
+    assert "add, now" in found.message
+
+
+def test_a_name_without_end_is_told_in_short() -> None:
+    found, _ = bind(RawCall("x" * 1_000_000, {}), {"add": ADD})
+
+    assert isinstance(found, Fault)
+    assert len(found.message) < 200
+
+
+# Repair (M67)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("{'a': 'say \"x\", it\\'s', 'b': 1}", {"a": 'say "x", it\'s', "b": 1}),
+        ('{"a": [1, 2,], "b": 1,}', {"a": [1, 2], "b": 1}),
+        ('{"a": True, "b": None}', {"a": True, "b": None}),
+        ('{"a": "one\ntwo"}', {"a": "one\ntwo"}),
+        ('{"a": {"b": 1}', {"a": {"b": 1}}),
+    ],
+)
+def test_json_with_one_reading_is_mended_and_it_is_said(written: str, value: object) -> None:
+    found = read_json(written)
+
+    assert found.value == value
+    assert found.repairs
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"a": 1, "b": "par',
+        '{"a": 1, "b":',
+        '{"a": 1,',
+        '{"a": 1, "b"',
+        "{'a': 'it's'}",
+        '{"a": "C:\\data"}',
+        '{"a" 1}',
+        '{"a": 1 "b": 2}',
+        "{",
+        "",
+        '{"a": 007}',
+        '{"a": 1; "b": 2}',
+    ],
+)
+def test_json_with_more_readings_is_refused(written: str) -> None:
+    with pytest.raises(BrokenJson):
+        read_json(written)
+
+
+@pytest.mark.parametrize("written", ['{"a": {"b": 1}', '{"a": "x"', '{"a": [1', '{"a": 1'])
+def test_what_the_length_limit_cut_off_is_never_mended(written: str) -> None:
+    assert read_json(written)
+
+    with pytest.raises(BrokenJson) as caught:
+        read_json(written, complete=False)
+    assert caught.value.cut
+
+
+def test_the_end_of_a_value_is_known() -> None:
+    assert read_json('x {"a": "}"} }', 1).end == 12

@@ -1,0 +1,91 @@
+"""Replies of any shape are read in linear time and raise nothing (M72)."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowengine.agents.text_calls.formats import FORMATS
+from flowengine.agents.text_calls.reading import MAX_CALLS, MAX_FAULTS, read_reply
+from flowengine.agents.text_calls.records import Ended
+from tests.agents.add import ADD
+
+SIZE = 1_000_000
+CALL = '<tool_call>{"name":"add","arguments":{"a":1,"b":2}}</tool_call>'
+
+
+def seconds_for(text: str) -> float:
+    begun = time.process_time()
+    read_reply(text, [ADD])
+    return time.process_time() - begun
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=" * (SIZE // 10),
+        "{" * (SIZE // 2) + "}" * (SIZE // 2),
+        '<tool_call>{"a":' * (SIZE // 16),
+        "[add(" * (SIZE // 5),
+        f"<function{' ' * SIZE}x",
+        f"Action: add{' ' * SIZE}x",
+        random.Random(1).randbytes(SIZE).decode("latin-1"),
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+def test_a_megabyte_of_anything_is_read_within_a_second(text: str) -> None:
+    assert seconds_for(text) < 1
+
+
+def test_time_grows_with_length_and_no_faster() -> None:
+    unit = "<function=add><parameter=a>1</parameter>\n```\n{'name': [add(\n<think>"
+
+    short, long = seconds_for(unit * 300), seconds_for(unit * 3_000)
+
+    assert long < 30 * max(short, 0.01)
+
+
+def test_a_reply_with_too_many_calls_or_faults_is_not_read_any_further() -> None:
+    many = read_reply(CALL * (MAX_CALLS + 10), [ADD])
+    faults = read_reply("<tool_call>{}</tool_call>" * (MAX_FAULTS + 10) + CALL, [ADD])
+
+    assert len(many.calls) == MAX_CALLS
+    assert "were not made" in many.faults[0].message
+    assert (len(faults.calls), len(faults.faults)) == (0, MAX_FAULTS)
+
+
+def pieces() -> list[str]:
+    """What replies are made of, and what they could break on."""
+    whole = [one.write([("add", {"a": 1, "b": 2})]) for one in FORMATS]
+    halves = [text[: len(text) // 2] for text in whole]
+    rests = [text[len(text) // 2 :] for text in whole]
+    marks = ["<think>", "</think>", "```json\n", "```\n", "\n", " ", "`", '"', "'", "\\"]
+    odd = ["{", "}", "[", "]", "<", ">", ",", ":", "add", "\x00", "\ud800", "\u2028", "9" * 5000]
+    return whole + halves + rests + marks + odd
+
+
+PIECES = pieces()
+
+
+@settings(max_examples=500)
+@given(drawn=st.binary(max_size=32), ended=st.sampled_from(["stop", "length"]))
+def test_any_reply_is_read_and_what_is_called_fits_the_schema(drawn: bytes, ended: Ended) -> None:
+    """Four replies an example, which is four times as fast as one: 2,000 in all."""
+    for part in range(4):
+        text = "".join(PIECES[byte % len(PIECES)] for byte in drawn[part::4])
+        check(text, ended)
+
+
+def check(text: str, ended: Ended) -> None:
+    reading = read_reply(text, [ADD], ended=ended)
+
+    places = sorted([one.place for one in reading.calls] + [one.place for one in reading.faults])
+    assert places == list(range(len(places)))
+    for call in reading.calls:
+        assert call.name == "add"
+        assert set(call.arguments) == {"a", "b"}
+        assert all(type(value) is int for value in call.arguments.values())

@@ -1,0 +1,158 @@
+"""What is sent to a model without function calling (M54, M55), and what it is told (M68)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from flowengine.agents.text_calls.formats import FORMATS, Format, by_name
+from flowengine.agents.text_calls.reading import read_reply
+from flowengine.agents.text_calls.records import Call, Tool
+from flowengine.agents.text_calls.requests import faults_told, instructions, request_messages
+from tests.agents.add import ADD
+
+ODD = "{braces} {0} {{x}} %s %(a)d 100% \\d \\n $HOME `code` <b>"
+
+
+def asked(a: int, b: int, place: int) -> list[dict[str, Any]]:
+    function = {"name": "add", "arguments": json.dumps({"a": a, "b": b})}
+    return [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": f"c{place}", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": f"c{place}", "content": str(a + b)},
+    ]
+
+
+def test_the_request_for_one_tool() -> None:
+    history = [{"role": "user", "content": "1 + 2?"}]
+
+    assert request_messages(history, [ADD]) == [
+        {
+            "role": "system",
+            "content": (
+                "You can call these tools:\n\n"
+                "Tool: add\nAdds two numbers.\n"
+                f"Parameters: {json.dumps(ADD.parameters)}\n\n"
+                "Write a call exactly like this, outside of code fences:\n\n"
+                "<function=add>\n<parameter=a>1</parameter>\n<parameter=b>2</parameter>\n"
+                "</function>\n\n"
+                "You may say something before the calls. Write several calls one below the other, "
+                "then stop: the next message brings their results. Never write a result yourself. "
+                "Without a call, your reply is your answer."
+            ),
+        },
+        {"role": "user", "content": "1 + 2?"},
+    ]
+
+
+def test_tools_come_before_the_agents_own_instructions_which_arrive_unchanged() -> None:
+    tool = Tool("odd", ODD, {"properties": {"x": {"type": "string", "description": ODD}}})
+
+    [system] = request_messages([{"role": "system", "content": ODD}], [tool])
+
+    assert system["content"] == f"{instructions([tool])}\n\n{ODD}"
+    assert f"\n{ODD}\n" in instructions([tool])
+    assert json.dumps(ODD) in instructions([tool])
+
+
+def test_without_tools_nothing_is_said_about_tools() -> None:
+    history = [{"role": "user", "content": "Hello"}]
+
+    assert request_messages(history, []) == history
+
+
+@pytest.mark.parametrize("one", FORMATS, ids=lambda one: one.name)
+def test_earlier_calls_are_shown_in_the_syntax_that_is_read(one: Format) -> None:
+    messages = request_messages([{"role": "user", "content": "?"}, *asked(1, 2, 1)], [ADD], one)
+
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
+    assert read_reply(messages[2]["content"], [ADD]).calls == (Call("add", {"a": 1, "b": 2}),)
+    assert messages[3]["content"] == one.write_result("add", "3")
+    example = one.write([("add", {"a": 1, "b": 2})])
+    assert example in messages[0]["content"]
+
+
+def test_five_turns_alternate_and_nothing_piles_up() -> None:
+    history: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be exact."},
+        {"role": "user", "content": "Add."},
+    ]
+    systems = []
+    for turn in range(5):
+        history += asked(turn, 1, turn)
+        messages = request_messages(history, [ADD])
+        systems.append(messages[0]["content"])
+        roles = [message["role"] for message in messages[1:]]
+        assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+        assert not any(key in message for message in messages for key in ("tools", "tool_calls"))
+
+    assert len(set(systems)) == 1
+
+
+def test_a_reply_without_content_is_sent_as_empty_text() -> None:
+    messages = request_messages([{"role": "assistant", "content": None}], [])
+
+    assert messages == [{"role": "assistant", "content": ""}]
+
+
+def test_results_of_several_calls_and_the_next_question_are_one_message() -> None:
+    [one, first], [two, second] = asked(1, 2, 1), asked(3, 4, 2)
+    both = {**one, "content": "Both.", "tool_calls": one["tool_calls"] + two["tool_calls"]}
+    history = [both, first, second, {"role": "user", "content": "And now?"}]
+
+    assistant, user = request_messages(history, [])
+
+    assert assistant["content"].startswith("Both.\n<function=add>")
+    assert user["content"] == (
+        '<tool_result name="add">\n3\n</tool_result>\n\n'
+        '<tool_result name="add">\n7\n</tool_result>\n\nAnd now?'
+    )
+
+
+def test_images_stay_beside_the_text() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    history = [asked(1, 2, 1)[1], {"role": "user", "content": [image]}]
+
+    [message] = request_messages(history, [])
+
+    assert message["content"][0]["type"] == "text"
+    assert message["content"][1] == image
+
+
+def test_arguments_that_were_no_json_are_shown_as_they_were() -> None:
+    call = {"id": "x", "function": {"name": "add", "arguments": '{"a": '}}
+
+    [message] = request_messages([{"role": "assistant", "tool_calls": [call]}], [])
+
+    assert message["content"] == 'add: {"a": '
+
+
+@pytest.mark.parametrize("name", ["xml", "hermes", "react"])
+@pytest.mark.parametrize(
+    "text",
+    ["<function=add", '{"name": "ad", "arguments": {}}', '{"name": "add", "arguments": {"a": 1}}'],
+)
+def test_a_fault_is_told_with_a_right_example_in_the_models_own_syntax(
+    text: str, name: str
+) -> None:
+    form = by_name(name)
+    reading = read_reply(text, [ADD])
+
+    told = faults_told(reading.faults, [ADD], form)
+
+    assert reading.faults[0].message in told
+    assert told.endswith(form.write([("add", {"a": 1, "b": 2})]))
+
+
+def test_many_faults_are_told_in_short() -> None:
+    reading = read_reply("<tool_call>{}</tool_call>" * 12, [ADD])
+
+    told = faults_told(reading.faults, [ADD])
+
+    assert "And 7 more" in told
+    assert len(told) < 2_000
